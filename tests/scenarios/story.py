@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.simulator.clients import Consumer, Producer
 from tests.simulator.cluster import ClusterWorld
 from tests.simulator.hosts import Death, Host
-from tests.simulator.logs import quiet
+from tests.simulator.play import quiet
 
 __all__ = ["STORIES", "Story", "told"]
 

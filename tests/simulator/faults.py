@@ -69,12 +69,13 @@ class Faults:
         world = self._world
         if not world.is_busy:
             return
-        world.clock.after(int(self._random.expovariate(1) * self.interval_us) + 1, self.next)
-        if self.must_wait:
-            return
-        kind = self._random.choice(self._kinds)
-        world.say(f"fault: {kind.__name__.replace('_', ' ')}")
-        kind()
+        with world.chances.at("faults", self._random) as is_taken:
+            world.clock.after(int(self._random.expovariate(1) * self.interval_us) + 1, self.next)
+            if self.must_wait or not is_taken:
+                return
+            kind = self._random.choice(self._kinds)
+            world.say(f"fault: {kind.__name__.replace('_', ' ')}")
+            kind()
 
     def _host(self) -> Host:
         return self._random.choice(self._world.hosts)

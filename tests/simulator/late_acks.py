@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulator.clients import Producer
@@ -51,14 +52,20 @@ class LateAcks:
 
     def next(self) -> None:
         """One producer loses its acks from now on; another one after a while."""
-        world, random = self._world, self._random
-        if not world.is_busy:
-            return
-        world.clock.after(int(random.expovariate(1) * INTERVAL_US) + 1, self.next)
+        world = self._world
+        if world.is_busy:
+            with world.chances.at("late acks", self._random) as is_taken:
+                world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
+                if is_taken:
+                    self._lose_acks(self._random)
+
+    def _lose_acks(self, random: Random) -> None:
+        world = self._world
         producer = random.choice([client for client in world.clients if isinstance(client, Producer)])
         if producer.is_deaf or world.faults.must_wait:
             return
         producer.is_deaf = True
+        world.chances.note(world.clock.us // 1000, f"{producer.name} gets no acks")
         kind, uri = random.choice(self._kinds), random.choice(producer.uris)
         quiet_us = random.randrange(QUIET_US_MAX)
 

@@ -52,11 +52,12 @@ class Moments:
         world = self._world
         if not world.is_busy:
             return
-        world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
-        if not world.faults.must_wait:
-            kind = self._random.choice(self._kinds)
-            world.say(f"moment: {kind.__name__.replace('_', ' ')}")
-            kind()
+        with world.chances.at("moments", self._random) as is_taken:
+            world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
+            if is_taken and not world.faults.must_wait:
+                kind = self._random.choice(self._kinds)
+                world.say(f"moment: {kind.__name__.replace('_', ' ')}")
+                kind()
 
     def _trap(self, brokers: list[Host], is_time: Callable[[Host], bool], action: Callable[[Host], None]) -> None:
         """Let `action` happen to the first broker of which it is time, when it has sent what it had to say."""

@@ -8,11 +8,9 @@ from contextlib import nullcontext
 
 # First: it plants the fault before anything of the core is imported.
 import tests.simulator.planting  # noqa: F401 isort: skip
-from tests.simulator.controllers.run import simulate_controllers
 from tests.simulator.invariants import Violation
 from tests.simulator.mutations import mutated
-from tests.simulator.rocketmq.run import simulate_rocketmq
-from tests.simulator.run import simulate_mixed
+from tests.simulator.run import simulate_controllers, simulate_mixed, simulate_rocketmq
 
 __all__ = ["main"]
 

@@ -87,8 +87,13 @@ class Operator:
             self._spread(self._fanout)
             self._insist()
             return
-        world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
-        kinds = [kind for kind in (Feature.PURGE, Feature.APPS, Feature.LIMITS) if kind in world.features]
+        with world.chances.at("operator", self._random) as is_taken:
+            world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
+            if is_taken:
+                self._act()
+
+    def _act(self) -> None:
+        kinds = [kind for kind in (Feature.PURGE, Feature.APPS, Feature.LIMITS) if kind in self._world.features]
         if not kinds:
             return
         match self._random.choice(kinds):

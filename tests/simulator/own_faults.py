@@ -46,8 +46,10 @@ class OwnFaults:
     def _later(self, kind: Callable[[Random], None], interval_us: int, random: Random) -> None:
         def happen() -> None:
             if self._world.is_busy:
-                self._world.say(f"fault: {kind.__name__.replace('_', ' ')}")
-                kind(random)
+                with self._world.chances.at(kind.__name__, random) as is_taken:
+                    if is_taken:
+                        self._world.say(f"fault: {kind.__name__.replace('_', ' ')}")
+                        kind(random)
                 self._later(kind, interval_us, random)
 
         self._world.clock.after(int(random.expovariate(1) * interval_us) + 1, happen)

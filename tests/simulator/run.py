@@ -1,62 +1,44 @@
-"""Run worlds: `scripts/simulate --seeds 0..99`. Each is made of its seed alone; a failure names it."""
+"""Run worlds: `scripts/simulate --kind bmq --seeds 0..99`. Each is made of its seed alone; a failure names it."""
 
 from __future__ import annotations
 
+# First: it plants the fault that the environment names before anything of the core is imported.
+import tests.simulator.planting  # noqa: F401 isort: skip
 import argparse
 import difflib
 import math
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 from tests.scenarios.story import STORIES, told
-from tests.simulator.cluster import ClusterWorld
-from tests.simulator.controllers.run import simulate_controllers
-from tests.simulator.controllers.world import CONTROLLER_STEPS, ControllerWorld
+from tests.simulator.chances import Recording
 from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
-from tests.simulator.play import play
-from tests.simulator.proxies import ProxyWorld
-from tests.simulator.rocketmq.run import simulate_rocketmq
-from tests.simulator.rocketmq.world import ROCKETMQ_STEPS, RocketWorld
-from tests.simulator.world import STEPS, World
+from tests.simulator.play import CPU_S_MAX, bounded, play
+from tests.simulator.recipes import (
+    KINDS,
+    Recipe,
+    kind_of,
+    record,
+    simulate,
+    simulate_controllers,
+    simulate_mixed,
+    simulate_rocketmq,
+)
+from tests.simulator.shrink import read_story, replay, shrink
 
-__all__ = ["main", "simulate", "simulate_mixed"]
+__all__ = ["main", "simulate", "simulate_controllers", "simulate_mixed", "simulate_rocketmq"]
 
-
-def simulate(
-    seed: int,
-    steps: int = STEPS,
-    *,
-    nodes: int = 1,
-    lines: list[str] | None = None,
-    proxies: bool = False,
-    features: frozenset[Feature] | None = None,
-) -> World:
-    """One world, to its end. `Violation`, with the seed, if an invariant does not hold or the core stumbles.
-
-    The seed decides which `features` it has, unless they are given.
-    """
-    make: Callable[[], World]
-    if proxies:
-        make = partial(ProxyWorld, seed, nodes=nodes, features=features)
-    elif nodes == 1:
-        make = partial(World, seed, features=features)
-    else:
-        make = partial(ClusterWorld, seed, nodes=nodes, features=features)
-    return play(seed, make, steps, lines)
-
-
-def simulate_mixed(seed: int, steps: int = STEPS, lines: list[str] | None = None) -> World:
-    """The world of a seed in the mix of all kinds."""
-    shape = shape_of(seed)
-    return simulate(seed, steps, nodes=shape.nodes, lines=lines, proxies=shape.has_proxies, features=shape.features)
+FAULTS_SHOWN = 12
+EVENTS_SHOWN = 12
 
 
 def _seeds(text: str) -> range:
@@ -85,6 +67,7 @@ def _tell(*, rewrite: bool) -> int:
 class Outcome(NamedTuple):
     """The result of one world; `failure` is empty if it passed, `lines` are its events if requested."""
 
+    recipe: Recipe
     failure: str
     lines: list[str]
     digest: int
@@ -93,58 +76,50 @@ class Outcome(NamedTuple):
     spent_s: float
 
 
-def _outcome(seed: int, options: argparse.Namespace, until_s: float) -> Outcome | None:
-    """Run one world; None if the time is over by now. `until_s` is of the monotonic clock, which processes share."""
+def play_in_worker(recipe: Recipe, *, is_traced: bool, until_s: float) -> Outcome | None:
+    """Play one world in a process of the pool; None if the time is over by now.
+
+    `until_s` is of the monotonic clock, which processes share.
+    """
     if time.monotonic() > until_s:
         return None
-    lines: list[str] | None = [] if options.trace else None
+    lines: list[str] | None = [] if is_traced else None
     at_s = time.process_time()
-    world: World | RocketWorld | ControllerWorld
     try:
-        if options.controllers:
-            world = simulate_controllers(seed, options.steps, lines)
-        elif options.rocketmq:
-            world = simulate_rocketmq(seed, options.steps, lines)
-        elif options.nodes is None:
-            world = simulate_mixed(seed, options.steps, lines)
-        else:
-            features = frozenset[Feature]() if options.plain else None
-            world = simulate(
-                seed, options.steps, nodes=options.nodes, proxies=options.proxies, lines=lines, features=features
-            )
+        with bounded(CPU_S_MAX):
+            world = play(recipe.seed, recipe.make, recipe.steps, lines)
     except Violation as violation:
-        text = f"FAILED {violation}\nits story: {_again(seed, options)}"
-        if options.trace and violation.__cause__ is not None:
+        spent_s = time.process_time() - at_s
+        text = f"FAILED {violation}\n{_seen(recipe, violation)}its story: {recipe.command}"
+        if is_traced and violation.__cause__ is not None:
             text += "\n" + "".join(traceback.format_exception(violation.__cause__))
-        return Outcome(text, lines or [], 0, 0, 0, time.process_time() - at_s)
-    return Outcome("", lines or [], world.digest, world.clock.steps, world.records.acked, time.process_time() - at_s)
+        return Outcome(recipe, text, lines or [], 0, 0, 0, spent_s)
+    messages, spent_s = world.records.acked, time.process_time() - at_s
+    return Outcome(recipe, "", lines or [], world.digest, world.clock.steps, messages, spent_s)
 
 
-def _again(seed: int, options: argparse.Namespace) -> str:
-    """The command that tells the story of a world of this run."""
-    words = ["scripts/simulate"]
-    words += [f"--{name}" for name in ("rocketmq", "controllers", "proxies", "plain") if getattr(options, name)]
-    words += [f"--nodes {options.nodes}"] if options.nodes is not None else []
-    words += [f"--steps {options.steps}"] if options.steps != _steps(options) else []
-    return " ".join([*words, f"--seed {seed} --trace"])
-
-
-def _steps(options: argparse.Namespace) -> int:
-    """The steps of a world unless others are asked for."""
-    if options.controllers:
-        return CONTROLLER_STEPS
-    return ROCKETMQ_STEPS if options.rocketmq else STEPS
+def _seen(recipe: Recipe, violation: Violation) -> str:
+    """The faults and the last events of a world that has failed, by playing it again."""
+    chances, lines = Recording(), list[str]()
+    if record(recipe, chances, lines) != str(violation):
+        return ""
+    faults = [text for texts in chances.taken.values() for text in texts]
+    shown = [f"its faults, the last of {len(faults)}:", *faults[-FAULTS_SHOWN:], "its last events:"]
+    return "\n".join([*shown, *lines[-EVENTS_SHOWN:]]) + "\n"
 
 
 def _run(seeds: range, options: argparse.Namespace) -> int:
-    """Run worlds, tell of those that fail, and sum up; how many failed."""
-    begun = failed = steps = messages = digest = 0
+    """Run worlds, print those that fail, and sum up; the number of those that failed."""
+    begun = steps = messages = digest = 0
+    failures: list[Outcome] = []
     spent_s = worst_s = 0.0
-    # Processes that are made anew, as what is patched or cached in this one is none of theirs.
+    recipes = [_recipe(seed, options) for seed in seeds]
+    # Processes of their own: what is patched or cached in this one is not in them.
     pool = get_context("spawn").Pool(options.jobs) if options.jobs > 1 else None
     with pool or nullcontext():
-        one = partial(_outcome, options=options, until_s=time.monotonic() + (options.seconds or math.inf))
-        for outcome in pool.imap(one, seeds, chunksize=4) if pool is not None else map(one, seeds):
+        until_s = time.monotonic() + (options.seconds or math.inf)
+        one = partial(play_in_worker, is_traced=options.trace, until_s=until_s)
+        for outcome in pool.imap(one, recipes, chunksize=4) if pool is not None else map(one, recipes):
             if outcome is None:
                 continue
             begun += 1
@@ -152,7 +127,7 @@ def _run(seeds: range, options: argparse.Namespace) -> int:
             if outcome.lines:
                 print("\n".join(outcome.lines))
             if outcome.failure:
-                failed += 1
+                failures.append(outcome)
                 print(outcome.failure, flush=True)
                 continue
             digest = crc32(outcome.digest.to_bytes(4, "big"), digest)
@@ -160,40 +135,75 @@ def _run(seeds: range, options: argparse.Namespace) -> int:
             messages += outcome.messages
             worst_s = max(worst_s, outcome.spent_s)
     print(
-        f"simulate: {begun - failed} of {begun} passed: {steps} steps, {messages} messages acked; "
+        f"simulate: {begun - len(failures)} of {begun} passed: {steps} steps, {messages} messages acked; "
         f"{spent_s / max(begun, 1):.2f} s of CPU per seed, at most {worst_s:.2f} s; digest {digest:08x}"
     )
     if begun < len(seeds):
         print(f"simulate: {len(seeds) - begun} worlds are left out, as the {options.seconds} s are over")
-    return failed
+    if failures and options.shrink:
+        _shrink(failures[0], options.shrink)
+    return len(failures)
+
+
+def _shrink(outcome: Outcome, cpu_s: float) -> None:
+    """Shrink a failed world, and print what is left of it as a story that can be kept."""
+    story = shrink(outcome.recipe, outcome.failure, cpu_s)
+    print(f"simulate: it may be kept as tests/simulator/stories/NAME.txt\n\n{story}")
+
+
+def _replay(path: Path) -> int:
+    """Play the world of a story; 1 if it fails."""
+    lines: list[str] = []
+    failure = replay(read_story(path.read_text()), lines)
+    print("\n".join([*lines, f"FAILED {failure}" if failure else "passed"]))
+    return 1 if failure else 0
+
+
+def _recipe(seed: int, options: argparse.Namespace) -> Recipe:
+    """The recipe of a seed under the options of the command line."""
+    kind = kind_of(seed) if options.kind == "all" else options.kind
+    steps = options.steps or KINDS[kind].steps
+    features = frozenset[Feature]() if options.plain else None
+    return Recipe(kind, seed, steps, options.nodes, options.proxies, features)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """The program; 1 if a world failed."""
     parser = argparse.ArgumentParser(prog="simulate", description="Simulate nodes, disks, networks and clients.")
+    kind = parser.add_mutually_exclusive_group()
+    kinds = [*KINDS, "all"]
+    kind.add_argument("--kind", choices=kinds, default="bmq", help="the system of the worlds (bmq); all: a mix")
+    kind.add_argument("--rocketmq", dest="kind", action="store_const", const="rocketmq", help="like --kind rocketmq")
+    kind.add_argument("--controllers", dest="kind", action="store_const", const="controllers", help="likewise")
     parser.add_argument("--seeds", type=_seeds, default=range(100), metavar="A..B", help="which worlds (0..99)")
     parser.add_argument("--seed", type=int, metavar="N", help="one world")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="in so many processes (1)")
-    steps_help = f"steps with faults ({STEPS}; with --rocketmq {ROCKETMQ_STEPS}, with --controllers {CONTROLLER_STEPS})"
-    parser.add_argument("--steps", type=int, metavar="N", help=steps_help)
-    parser.add_argument("--seconds", type=int, metavar="N", help="begin no world after so many seconds")
-    parser.add_argument("--nodes", type=int, metavar="N", help="all worlds of so many nodes, without the harsh faults")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="in N processes (1)")
+    steps_help = ", ".join(f"{name} {each.steps}" for name, each in KINDS.items())
+    parser.add_argument("--steps", type=int, metavar="N", help=f"steps with faults ({steps_help})")
+    parser.add_argument("--seconds", type=int, metavar="N", help="begin no world after N seconds")
+    parser.add_argument("--nodes", type=int, metavar="N", help="all worlds of N nodes, without the harsh faults")
     parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
     parser.add_argument("--plain", action="store_true", help="with --nodes: two queues, and nobody changes anything")
-    parser.add_argument("--rocketmq", action="store_true", help="worlds of a RocketMQ node and its clients")
-    parser.add_argument("--controllers", action="store_true", help="worlds of RocketMQ's controllers and brokers")
     parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument(
+        "--shrink",
+        type=float,
+        default=60,
+        metavar="S",
+        help="shrink the first failed world for S s of CPU (60; 0: not)",
+    )
+    parser.add_argument("--story", type=Path, metavar="FILE", help="play the world of a story, and print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
     options = parser.parse_args(words)
     if options.stories:
         return _tell(rewrite=options.rewrite)
-    if options.steps is None:
-        options.steps = _steps(options)
-    if options.controllers and (options.rocketmq or options.nodes is not None or options.proxies or options.plain):
-        parser.error("--controllers: leave out --rocketmq, --nodes, --proxies and --plain")
-    if options.rocketmq and (options.nodes is not None or options.proxies or options.plain):
-        parser.error("--rocketmq: such a world has one node; leave out --nodes, --proxies and --plain")
+    if options.story is not None:
+        return _replay(options.story)
+    if options.kind != "bmq" and (options.nodes is not None or options.proxies or options.plain):
+        parser.error(
+            f"--kind {options.kind}: leave out --nodes, --proxies and --plain, which are for BlazingMQ's worlds"
+        )
     if options.proxies and (options.nodes or 1) < 2:
         parser.error("--proxies: a tree of proxies is below a cluster; give --nodes 3")
     if options.plain and options.nodes is None:
@@ -203,13 +213,12 @@ def main(words: Sequence[str] | None = None) -> int:
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     if not seeds:
         parser.error("--seeds: give A..B, where B is not below A")
-    kind = "of all kinds" if options.nodes is None else f"of {options.nodes} node(s)"
-    if options.rocketmq:
-        kind = "of a RocketMQ node"
-    if options.controllers:
-        kind = "of RocketMQ's controllers"
-    print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {options.steps} steps each, {kind}", flush=True)
-    if options.seed is not None and options.nodes is None and not (options.rocketmq or options.controllers):
+    what = "of all systems" if options.kind == "all" else KINDS[options.kind].says
+    if options.nodes is not None:
+        what = f"of {options.nodes} node(s)"
+    steps = options.steps or (KINDS[options.kind].steps if options.kind != "all" else "their usual")
+    print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {steps} steps each, {what}", flush=True)
+    if options.seed is not None and options.nodes is None and options.kind == "bmq":
         print(f"simulate: {shape_of(options.seed)}")
     return 1 if _run(seeds, options) else 0
 

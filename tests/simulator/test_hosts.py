@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulator.cluster import ClusterWorld
 from tests.simulator.hosts import Death
-from tests.simulator.logs import quiet
+from tests.simulator.play import quiet
 
 PAUSE_US = 1_000_000
 

@@ -245,7 +245,7 @@ def test_a_broken_core_is_noticed(name: str, nodes: int) -> None:
 @pytest.mark.interpreted
 def test_a_failure_names_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
     with mutated("a message is not written"):
-        assert main(["--seed", "1", "--nodes", "1", "--trace"]) == 1
+        assert main(["--seed", "1", "--nodes", "1", "--trace", "--shrink", "0"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "simulate: seeds 1..1, 2000 steps each, of 1 node(s)"
     assert any(line.startswith("FAILED seed 1, step ") and "was acked and is lost" in line for line in lines)
@@ -256,11 +256,12 @@ def test_a_failure_names_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failure_in_the_mix_is_told_by_the_command_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     """The command makes the same world, and it fails alike."""
     with mutated("a deletion is not written"):
-        assert main(["--seeds", "3..4", "--steps", "1500"]) == 1
-    failed, story, *_ = capsys.readouterr().out.splitlines()[1:]
+        assert main(["--seeds", "3..4", "--steps", "1500", "--shrink", "0"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    failed, story = lines[1], next(line for line in lines if line.startswith("its story"))
     assert story == "its story: scripts/simulate --steps 1500 --seed 3 --trace"
     with mutated("a deletion is not written"):
-        assert main(story.split()[3:]) == 1
+        assert main([*story.split()[3:], "--shrink", "0"]) == 1
     assert failed in capsys.readouterr().out.splitlines()
 
 

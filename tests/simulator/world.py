@@ -14,6 +14,7 @@ from broker.bmq.core.work import SLICE
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
+from tests.simulator.chances import Chances
 from tests.simulator.clients import PARTS, Client, Consumer, Producer
 from tests.simulator.clock import Clock
 from tests.simulator.disk import CAPACITY
@@ -94,6 +95,8 @@ class World:
         self.spread = self.random.random() < 0.5  # primaries, over the nodes
         self._echoes = 0
         self.lines: list[str] | None = None
+        self.chances = Chances()
+        self.silent: frozenset[str] = frozenset()
         self.digest = 0
         drift = self.random.choice((0, 0, 200, 5000))
         self.hosts = [Host(self, number, self.random.randint(-drift, drift)) for number in range(nodes)]
@@ -169,6 +172,7 @@ class World:
 
     def say(self, text: str) -> None:
         """Log an event of the world."""
+        self.chances.note(self.clock.us // 1000, text)
         line = f"{self.clock.steps:6} {self.clock.us / 1_000_000:10.6f} {text}"
         self.digest = crc32(line.encode(), self.digest)
         if self.lines is not None:
@@ -182,7 +186,7 @@ class World:
             host.start()
         for client in self.clients:
             client.dial()
-            if isinstance(client, Producer):
+            if isinstance(client, Producer) and client.name not in self.silent:
                 client.act()
         for stranger in self.strangers:
             stranger.dial()
@@ -250,6 +254,10 @@ class World:
                 self.records.check_all_delivered()
                 raise Violation(f"no rest: {unrest()}")
             self.clock.step()
+
+    @property
+    def client_names(self) -> list[str]:
+        return [producer.name for producer in self._producers]
 
     @property
     def _producers(self) -> list[Producer]:

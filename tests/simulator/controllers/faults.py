@@ -67,6 +67,11 @@ class Faults:
         # The time at which the controllers of a contested election hear each other again.
         self._contest_ms: int | None = None
 
+    @property
+    def randoms(self) -> tuple[Random, Random]:
+        """The generators that decide on faults."""
+        return self._random, self._own_random
+
     def act(self) -> None:
         """Let something break, or become well."""
         if self._contest_ms is not None and self._world.now_ms >= self._contest_ms:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from broker.common.addresses import Addresses
 from broker.common.clock import Now
 from broker.common.faults import Faults
-from broker.common.files import Directory, StoreFile
 from broker.common.timers import Timers
 from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.group import Connect, Group, replication_ports
@@ -25,17 +24,14 @@ from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.replication.membership import Membership
 from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
-from broker.rocketmq.store.message_store import Flush
 from broker.rocketmq.store.opening import open_store
 from broker.shell.dialing import Endpoint
 from formats.rocketmq.route_bodies import TopicConfig
-from tests.simulator.invariants import Violation
-from tests.simulator.rocketmq.process import STORE, make_state, make_world, read_given
+from tests.simulator.rocketmq.process import STORE, Life, make_state, make_world, read_given
 from tests.simulator.rocketmq.tree import Disk
 
 __all__ = ["BrokerProcess", "Clock", "SlowDisk", "SmallFiles"]
 
-FLUSH_MS = 500
 SLOW_MS = 400
 
 # Connects to HOST:PORT, later.
@@ -119,7 +115,7 @@ class SlowDisk:
         done(None)
 
 
-class BrokerProcess:
+class BrokerProcess(Life):
     """A process with its sessions. Raises `StoreDamaged` and `DiskFull` as the node does.
 
     `takes_ms` tells how long the disk takes for a flush.
@@ -135,6 +131,7 @@ class BrokerProcess:
         takes_ms: Callable[[], int],
         topics: Mapping[str, int],
     ) -> None:
+        super().__init__(clock.wall_ms)
         self._random = random
         self._clock = clock
         self.config = config
@@ -146,14 +143,10 @@ class BrokerProcess:
         self.node = Node(self.now, Faults(self.now), Timers())
         self._disk = SlowDisk(clock.now_ms, takes_ms) if config.flush_sync else None
         self._takes_ms = takes_ms
-        self._gate = None
         if self._disk is not None:
             self._gate = FlushGate(self.store, self._disk, self.now, config.sync_flush_timeout_ms)
         # Whether something has happened since the last step.
         self._is_touched = True
-        self._ids = 0
-        self._flush: Flush | None = None
-        self._unflushed: list[StoreFile | Directory] = []
         self.group = Group(
             config,
             self.store,
@@ -194,14 +187,6 @@ class BrokerProcess:
         if self._gate is not None:
             self.node.add(self._gate)
         return broker
-
-    def _make_id(self) -> str:
-        self._ids += 1
-        return f"MADE{self._clock.wall_ms()}{self._ids}"
-
-    def _flush_log(self) -> None:
-        if self._gate is not None:
-            self._gate.keep_order()
 
     @property
     def membership(self) -> Membership:
@@ -265,7 +250,7 @@ class BrokerProcess:
         if self._disk is not None and self._disk.run():
             self._is_touched = True
         if self._flush is not None and self._random.random() < (0.02 if self._takes_ms() > SLOW_MS else 0.6):
-            self._flush_some(self._random.choice((0, 1, 2, 100)))
+            self._is_touched |= self.flush_some(self._random.choice((0, 1, 2, 100)))
 
     def end_step(self) -> bool:
         """End a step, if anything has happened; True then. May raise `Crash`."""
@@ -274,11 +259,7 @@ class BrokerProcess:
         self._is_touched = False
         has_more = True
         while has_more:
-            self.node.end_failed()
-            has_more, _ = self.node.end_step()
-            faults = self.node.faults
-            if faults.of_sessions or faults.others:
-                raise Violation(f"the node has stumbled over {faults.of_sessions + faults.others} fault(s)")
+            has_more = self._end_round()
         return True
 
     def take_dirty(self) -> list[Connection]:
@@ -289,37 +270,10 @@ class BrokerProcess:
         self.node.dirty.clear()
         return dirty
 
-    # -- the flush beside the loop
-
-    def _flush_again(self) -> None:
-        self.node.timers.at(self.now.ms + FLUSH_MS, self._begin_flush)
-
-    def _begin_flush(self) -> None:
-        flush = self.store.begin_flush()
-        if flush is None:
-            self._flush_again()
-        else:
-            self._flush, self._unflushed = flush, list(flush.files)
-
-    def _flush_some(self, most: int) -> None:
-        assert self._flush is not None
-        for _ in range(min(most, len(self._unflushed))):
-            self._unflushed.pop(0).flush()
-        if not self._unflushed:
-            self.store.end_flush(self._flush)
-            self._flush = None
-            self._flush_again()
-            self._is_touched = True
-
     def stop(self) -> None:
         """Stop as SIGTERM does it, when nobody is connected any longer. May raise `Crash`."""
         self.node.leave()
-        if self._flush is not None:
-            self._flush_some(len(self._unflushed))
-        for session in list(self.node.sessions.values()):
-            self.node.disconnect(session, "the node stops")
-        self.broker.close()
-        self.store.close()
+        super().stop()
 
 
 def _dial(dial: DialAddress, place: Endpoint, connected: Callable[[str], Any], failed: Callable[[str], None]) -> None:

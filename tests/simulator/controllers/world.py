@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
-from zlib import crc32
 
 from broker.rocketmq.node import Connection
 from broker.rocketmq.raft import raft as raft_module
@@ -27,6 +26,7 @@ from tests.simulator.controllers.machines import TOPICS, Machine, draw_setup
 from tests.simulator.controllers.network import End, Network, Watch
 from tests.simulator.controllers.votes import Votes
 from tests.simulator.invariants import Violation
+from tests.simulator.play import NotedWorld
 
 __all__ = ["CONTROLLER_STEPS", "ControllerWorld"]
 
@@ -43,27 +43,13 @@ LATE_MS = (0, 3_000, 30_000)
 SIZES = (2, 3, 3, 3, 4)
 
 
-class _Clock:
-    """The steps that were taken."""
-
-    steps = 0
-
-
-class _Records:
-    """The number of messages that were acknowledged."""
-
-    acked = 0
-
-
-class ControllerWorld:
+class ControllerWorld(NotedWorld):
     """A world. With `lines`, its events are added to them."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self._seed = seed
         self.random = Random(f"controllers {seed}")
-        self.lines: list[str] | None = None
-        self.clock, self.records = _Clock(), _Records()
-        self.digest = 0
         self.now_ms = 0
         self.network = Network(
             Random(self.random.random()), self._is_awake, self._has_power, self._receive, self._close
@@ -106,11 +92,13 @@ class ControllerWorld:
             self.machines[machine.key] = machine
         self.clients.append(GroupClient(self, judge))
 
-    def note(self, text: str) -> None:
-        """Tell what happens."""
-        self.digest = crc32(f"{self.now_ms} {text}".encode(), self.digest)
-        if self.lines is not None:
-            self.lines.append(f"{self.clock.steps:6} {self.now_ms:9} | {text}")
+    @property
+    def time_ms(self) -> int:
+        return self.now_ms
+
+    @property
+    def client_names(self) -> list[str]:
+        return [client.judge.name for client in self.clients]
 
     def judge_of(self, machine: Machine) -> Judge:
         """Find the judge of a machine's group."""
@@ -265,7 +253,9 @@ class ControllerWorld:
             for machine in self.machines.values():
                 machine.start()
             for _ in range(steps):
-                self.faults.act()
+                with self.chances.at("step", *self.faults.randoms, self.random) as is_taken:
+                    if is_taken:
+                        self.faults.act()
                 self.step()
             self._calm()
         finally:
@@ -289,7 +279,7 @@ class ControllerWorld:
             if is_tick:
                 client.tick()
             if self.random.random() < 0.4:
-                client.act(sends=sends)
+                client.act(sends=sends and client.judge.name not in self.silent)
         for machine in self.machines.values():
             self._run(machine, is_tick=is_tick)
         self._take()

@@ -48,6 +48,7 @@ __all__ = [
     "DELAYS_MS",
     "STORE",
     "Keeper",
+    "Life",
     "Process",
     "Tear",
     "make_state",
@@ -154,16 +155,80 @@ def make_world(
     )
 
 
-class Process:
+class Life:
+    """The parts of a process that every simulated broker has: its steps, its end, and the flush beside the loop."""
+
+    store: MessageStore
+    node: Node
+    now: Now
+    broker: Broker
+    _gate: FlushGate | None = None
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._ids = 0
+        self._flush: Flush | None = None
+        self._unflushed: list[StoreFile | Directory] = []
+
+    def _make_id(self) -> str:
+        self._ids += 1
+        return f"MADE{self._wall_ms()}{self._ids}"
+
+    def _flush_log(self) -> None:
+        if self._gate is not None:
+            self._gate.keep_order()
+
+    def _end_round(self) -> bool:
+        """End a round of a step, up to where output is to be sent; True if there is more to do. May raise `Crash`."""
+        self.node.end_failed()
+        has_more, _ = self.node.end_step()
+        faults = self.node.faults
+        if faults.of_sessions or faults.others:
+            raise Violation(f"the node has stumbled over {faults.of_sessions + faults.others} fault(s)")
+        return has_more
+
+    def _flush_again(self) -> None:
+        self.node.timers.at(self.now.ms + FLUSH_MS, self._begin_flush)
+
+    def _begin_flush(self) -> None:
+        flush = self.store.begin_flush()
+        if flush is None:
+            self._flush_again()
+        else:
+            self._flush, self._unflushed = flush, list(flush.files)
+
+    def flush_some(self, most: int) -> bool:
+        """Let the thread that flushes get on by some files; True if its flush has ended. May raise `Crash`."""
+        if self._flush is None:
+            return False
+        for _ in range(min(most, len(self._unflushed))):
+            self._unflushed.pop(0).flush()
+        if self._unflushed:
+            return False
+        self.store.end_flush(self._flush)
+        self._flush = None
+        self._flush_again()
+        return True
+
+    def stop(self) -> None:
+        """Stop as SIGTERM does it, when nobody is connected any longer. May raise `Crash`."""
+        self.flush_some(len(self._unflushed))
+        for session in list(self.node.sessions.values()):
+            self.node.disconnect(session, "the node stops")
+        self.broker.close()
+        self.store.close()
+
+
+class Process(Life):
     """A process with its sessions. `is_sync`: nothing is said before the log is on the disk, `is_slow`: in a while.
 
     Raises `StoreDamaged` and `DiskFull` as the node does.
     """
 
     def __init__(self, disk: Disk, random: Random, wall_ms: Callable[[], int], *, is_sync: bool, is_slow: bool) -> None:
+        super().__init__(wall_ms)
         self._disk = disk
         self._random = random
-        self._wall_ms = wall_ms
         self._start_ms = wall_ms()
         self.is_sync = is_sync
         self.options = BrokerOptions(
@@ -182,9 +247,6 @@ class Process:
         self.node.add(self.broker)
         if self._gate is not None:
             self.node.add(self._gate)
-        self._flush: Flush | None = None
-        self._unflushed: list[StoreFile | Directory] = []
-        self._ids = 0
         self._flush_again()
 
     def _keeper(self, name: str) -> Callable[[bytes], None]:
@@ -192,14 +254,6 @@ class Process:
             self._disk.files[name] = data
 
         return keep
-
-    def _make_id(self) -> str:
-        self._ids += 1
-        return f"MADE{self._wall_ms()}{self._ids}"
-
-    def _flush_log(self) -> None:
-        if self._gate is not None:
-            self._gate.keep_order()
 
     def make_topic(self, name: str, queues: int) -> None:
         """Make a topic, unless it is there."""
@@ -223,13 +277,8 @@ class Process:
         self.now.ms, self.now.wall_s = ms - self._start_ms, ms // 1000
 
     def end_step(self) -> bool:
-        """End a step, up to where its output is to be sent; True if there is more to do. May raise `Crash`."""
-        self.node.end_failed()
-        has_more, _ = self.node.end_step()
-        faults = self.node.faults
-        if faults.of_sessions or faults.others:
-            raise Violation(f"the node has stumbled over {faults.of_sessions + faults.others} fault(s)")
-        return has_more
+        """End a round of a step; True if there is more to do. May raise `Crash`."""
+        return self._end_round()
 
     def before_sending(self) -> None:
         """Wait for the disk, if something is to be sent. May raise `Crash`: the power fails."""
@@ -237,40 +286,6 @@ class Process:
             if not self.flusher.is_slow:
                 self._flush_log()
             self.node.dirty.clear()
-
-    # -- the flush beside the loop
-
-    def _flush_again(self) -> None:
-        self.node.timers.at(self.now.ms + FLUSH_MS, self._begin_flush)
-
-    def _begin_flush(self) -> None:
-        flush = self.store.begin_flush()
-        if flush is None:
-            self._flush_again()
-        else:
-            self._flush, self._unflushed = flush, list(flush.files)
-
-    def flush_some(self, most: int) -> None:
-        """Let the thread that flushes get on by some files. May raise `Crash`."""
-        if self._flush is None:
-            return
-        for _ in range(min(most, len(self._unflushed))):
-            self._unflushed.pop(0).flush()
-        if not self._unflushed:
-            self.store.end_flush(self._flush)
-            self._flush = None
-            self._flush_again()
-
-    # -- ends
-
-    def stop(self) -> None:
-        """Stop as SIGTERM does it, when nobody is connected any longer."""
-        if self._flush is not None:
-            self.flush_some(len(self._unflushed))
-        for session in list(self.node.sessions.values()):
-            self.node.disconnect(session, "the node stops")
-        self.broker.close()
-        self.store.close()
 
     def tear(self, where: Tear, messages: int) -> None:
         """Have the process killed while it writes a message, when it has written some before."""

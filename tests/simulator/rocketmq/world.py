@@ -13,6 +13,7 @@ from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.frame import Frame, HeaderEncoding
 from tests.broker.fakes import Crash
 from tests.simulator.invariants import Violation
+from tests.simulator.play import NotedWorld
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
@@ -66,6 +67,9 @@ _POWER = (Death.POWER, Death.UNFLUSHED, Death.FLUSHING, Death.FLUSHING)
 class _Client(Protocol):
     """A client of the broker."""
 
+    @property
+    def name(self) -> str: ...
+
     def connect(self) -> None: ...
 
     def heartbeat(self) -> None: ...
@@ -73,26 +77,14 @@ class _Client(Protocol):
     def act(self) -> None: ...
 
 
-class _Clock:
-    """The steps that were taken, for whoever tells of a violation."""
-
-    steps = 0
-
-
-class _Records:
-    """The number of messages that were acknowledged."""
-
-    acked = 0
-
-
-class RocketWorld:
+class RocketWorld(NotedWorld):
     """A world. With `lines`, its events are added to them."""
 
+    BEGIN_MS = BEGIN_MS
+
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.random = Random(f"rocketmq {seed}")
-        self.lines: list[str] | None = None
-        self.clock, self.records = _Clock(), _Records()
-        self.digest = 0
         self.wall_ms = BEGIN_MS
         self.is_sync = self.random.random() < 0.7
         self.topics = {"t0": self.random.choice((1, 2, 4)), "t1": 1}
@@ -127,11 +119,13 @@ class RocketWorld:
 
     # -- what clients see of it
 
-    def note(self, text: str) -> None:
-        """Tell what happens."""
-        self.digest = crc32(f"{self.wall_ms} {text}".encode(), self.digest)
-        if self.lines is not None:
-            self.lines.append(f"{self.clock.steps:6} {self.wall_ms - BEGIN_MS:9} | {text}")
+    @property
+    def time_ms(self) -> int:
+        return self.wall_ms
+
+    @property
+    def client_names(self) -> list[str]:
+        return [client.name for client in self._clients]
 
     def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
         """Connect a client; unless it says how, it writes headers in either way."""
@@ -225,7 +219,9 @@ class RocketWorld:
                 client.heartbeat()
         clients = self._clients[len(self.producers) :] if self._is_calm else self._clients
         for _ in range(acting):
-            self.random.choice(clients).act()
+            client = self.random.choice(clients)
+            if self._is_calm or client.name not in self.silent:
+                client.act()
         try:
             self._run()
         except Crash:
@@ -278,6 +274,10 @@ class RocketWorld:
             for connection in self.connections:
                 connection.read()
 
+    def _inject(self, text: str) -> None:
+        """Note a fault, which is no event."""
+        self.chances.note(self.wall_ms - BEGIN_MS, text)
+
     def _fault(self) -> None:
         luck = self.random.random()
         if self.is_patient:
@@ -290,21 +290,26 @@ class RocketWorld:
             if death in (Death.STOP, Death.KILL, Death.POWER):
                 self.die(death)
             else:
+                self._inject(f"the process {death.value}")
                 self._plan(death)
         elif luck < 0.035:
             self.note("the disk is full")
             self.was_full = True
             self.disk.shared.free = self.random.randrange(LITTLE_ROOM)
         elif luck < 0.06 and self.was_full:
+            self._inject("the disk has room")
             self.disk.shared.free = ENOUGH_ROOM
         elif luck > 0.97:
             producer = self.random.choice(self.producers)
+            self._inject(f"the requests of {producer.name} are held back")
             producer.connection.held_until_ms = self.wall_ms + self.random.randrange(HELD_MS_MAX)
 
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it was promised."""
         for _ in range(steps):
-            self._fault()
+            with self.chances.at("step", self.random) as is_taken:
+                if is_taken:
+                    self._fault()
             self.step(self.random.choice((0, 1, 1, 2, 3, 6)))
             self.wall_ms += self.random.choice(PATIENT_GAPS_MS if self.is_patient else GAPS_MS)
         self._count()
