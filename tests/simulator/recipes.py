@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from tests.simulator.bridged import BridgedWorld
 from tests.simulator.chances import Chances
 from tests.simulator.cluster import ClusterWorld
 from tests.simulator.controllers.world import CONTROLLER_STEPS, ControllerWorld
@@ -39,9 +40,10 @@ KINDS = {
     "bmq": Kind("of all kinds", STEPS),
     "rocketmq": Kind("of a RocketMQ node", ROCKETMQ_STEPS),
     "controllers": Kind("of RocketMQ's controllers", CONTROLLER_STEPS),
+    "mixed": Kind("of a bridge between both systems", STEPS),
 }
 # Of ten worlds of all systems, the kinds.
-_MIX = ("bmq",) * 6 + ("rocketmq",) * 2 + ("controllers",) * 2
+_MIX = ("bmq",) * 6 + ("rocketmq",) * 2 + ("controllers", "mixed")
 
 
 def kind_of(seed: int) -> str:
@@ -75,6 +77,8 @@ class Recipe(NamedTuple):
             return RocketWorld(self.seed)
         if self.kind == "controllers":
             return ControllerWorld(self.seed)
+        if self.kind == "mixed":
+            return BridgedWorld(self.seed)
         assert recipe.nodes is not None
         if recipe.has_proxies:
             return ProxyWorld(self.seed, nodes=recipe.nodes, features=recipe.features)
