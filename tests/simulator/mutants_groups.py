@@ -274,18 +274,18 @@ GROUPS = (
     ),
     _mutant(
         "leads-again",
-        "A broker that was killed as master goes on at once in its epoch, of which it may have lost a part.",
+        "A broker that was started again goes on at once in its epoch, of which it may have lost a part.",
         "replication.membership",
         (
-            "        return now_ms - self._waiting_ms >= LEAD_AGAIN_MS\n",
-            "        self._waiting_ms = None\n        return True\n",
+            "        if appointment.epoch > self._roles.log_state.epoch:\n",
+            "        if appointment.epoch >= self._roles.log_state.epoch:\n",
         ),
     ),
     _mutant(
         "leads-lost-epoch",
         "A master goes on at once in its epoch if it has lost all records of that.",
         "replication.membership",
-        ("self._roles.log_state.epoch or ", "self._roles.log_state.written or "),
+        ("appointment.epoch > self._roles.log_state.epoch:\n", "appointment.epoch > self._roles.log_state.written:\n"),
     ),
     _mutant(
         "slave-takes",

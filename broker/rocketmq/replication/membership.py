@@ -35,8 +35,10 @@ __all__ = ["Asked", "IdentityFiles", "LogState", "Membership", "ProposalDone", "
 log = logging.getLogger("broker.rocketmq.replication")
 
 RETRY_MS: Final = 1_000
-# A broker that ended as master of an epoch leads it again only if nobody else is elected for so long; see `_may_lead`.
+# Others that are in sync have this time to be elected instead of a master that has started again; see `_may_lead`.
 LEAD_AGAIN_MS: Final = 20_000
+# An election that no broker requests begins another epoch also if nobody can be elected.
+_NOBODY: Final = -1
 # Minimum interval between requests to controllers that notices cause.
 NOTICE_MS: Final = 100
 _ID_MAX: Final = (1 << 63) - 1
@@ -152,6 +154,7 @@ class Membership:
         self._is_asking = False
         self._next_ms = self._beat_ms = now_ms()
         self._noticed_ms: int | None = None
+        # The time from which on a broker that may not lead its last epoch requests an election.
         self._waiting_ms: int | None = None
         self._reason = ""
         if files.known is not None:
@@ -222,9 +225,15 @@ class Membership:
             self._beat()
             elected = replicating.ElectMasterRequest(cluster, name, self.broker_id, False, self._wall_ms())
             self._send(RequestCode.CONTROLLER_ELECT_MASTER, _ELECT.write(elected), self._take_elected)
+        elif self._waiting_ms is not None and self._now_ms() >= self._waiting_ms:
+            elected = replicating.ElectMasterRequest(cluster, name, _NOBODY, False, self._wall_ms())
+            self._send(RequestCode.CONTROLLER_ELECT_MASTER, _ELECT.write(elected), self._take_elected)
         elif self.state is not MemberState.STOPPED:
-            asked = replicating.GetReplicaInfoRequest(name)
-            self._send(RequestCode.CONTROLLER_GET_REPLICA_INFO, _REPLICAS.write(asked), self._take_replicas)
+            self._ask_replicas()
+
+    def _ask_replicas(self) -> None:
+        asked = replicating.GetReplicaInfoRequest(self._broker.name)
+        self._send(RequestCode.CONTROLLER_GET_REPLICA_INFO, _REPLICAS.write(asked), self._take_replicas)
 
     def _register(self) -> None:
         header = replicating.RegisterBrokerToControllerRequest(
@@ -303,6 +312,9 @@ class Membership:
         if answer.code in _FORGOTTEN:
             self._enter(MemberEvent.FORGOTTEN)
             return True
+        if answer.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE:
+            self._ask_replicas()
+            return False
         self._check(answer, ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
         self.appointed(read_elected(answer))
         return False
@@ -372,23 +384,23 @@ class Membership:
             self._enter(MemberEvent.APPOINTED)
 
     def _may_lead(self, appointment: Appointment) -> bool:
-        """Return whether this broker may write to an epoch: not if the process before has, and lost what it wrote.
+        """Return whether this broker may write to an epoch: not if the file of epochs has it from an earlier process.
 
-        After a loss of power others may have more of that epoch. They are elected if controllers hear nothing of this
-        broker; if there are none, it goes on.
+        Power may have failed on records of that epoch that a slave has, and other records at their offsets would pass
+        for the same. The controllers do not hear of this broker until another epoch has begun. By the log alone it is
+        not known: power may have failed on all records of the epoch.
         """
-        # By the file of epochs: power may have failed on all records of the last one.
-        if appointment.epoch > self._roles.log_state.epoch or appointment.in_sync.members == {self.broker_id}:
+        if appointment.epoch > self._roles.log_state.epoch:
             return True
-        now_ms = self._now_ms()
         if self._waiting_ms is None:
-            self._waiting_ms = now_ms
+            pause_ms = 0 if appointment.in_sync.members == {self.broker_id} else LEAD_AGAIN_MS
+            self._waiting_ms = self._now_ms() + pause_ms
             log.warning(
-                "this broker was master of epoch %d before it was started: it waits %d s for another one to be elected",
+                "this broker was master of epoch %d before it was started: it requests an election in %d s",
                 appointment.epoch,
-                LEAD_AGAIN_MS // 1000,
+                pause_ms // 1000,
             )
-        return now_ms - self._waiting_ms >= LEAD_AGAIN_MS
+        return False
 
     def propose(self, members: frozenset[int], set_epoch: int, done: ProposalDone) -> None:
         """Ask the controller for another set of brokers that are in sync."""

@@ -72,9 +72,8 @@ class Judge:
         self.end = 0
         # What was acknowledged, by its offset, where that has to outlive elections.
         self.acked: dict[int, Acknowledged] = {}
-        # By epoch and offset: the checksum of what a master wrote, and if others have it. By offset and checksum: when.
+        # The checksum of what a master wrote, by epoch and offset; and when, by offset and checksum.
         self._written: dict[tuple[int, int], int] = {}
-        self._shared: set[tuple[int, int]] = set()
         self._written_ms: dict[tuple[int, int], int] = {}
         self._writers: dict[int, str] = {}
         self._masters: dict[int, int] = {}
@@ -150,8 +149,7 @@ class Judge:
         self._written_ms[offset, crc] = self._world.now_ms
         before = self._written.get((epoch, offset), crc)
         self._written[epoch, offset] = crc
-        # What power failed on before anybody else had it may be written anew.
-        if before != crc and (epoch, offset) in self._shared:
+        if before != crc:
             raise Violation(f"{machine.key} writes at {offset} of epoch {epoch} for the second time")
 
     def _copied(self, machine: Machine, offset: int, crc: int) -> None:
@@ -160,7 +158,6 @@ class Judge:
         if entry is not None and entry.start_offset != self._begins.get(epoch):
             begin = self._begins.get(epoch)
             raise Violation(f"{machine.key} has {epoch=} from {entry.start_offset} on, and its master from {begin} on")
-        self._shared.add((epoch, offset))
         known = self._written.get((epoch, offset))
         if known != crc:
             what = "nothing" if known is None else "another message"

@@ -258,20 +258,26 @@ def test_old_master_lets_another_one_be_elected(log_state: LogState) -> None:
     assert len(cell.beats) == 1
 
 
-def test_old_master_goes_on_if_nobody_else_is_elected() -> None:
+@pytest.mark.parametrize(("members", "pause_ms"), [({2, 3}, LEAD_AGAIN_MS), ({3}, 0)])
+def test_old_master_leads_again_in_another_epoch_only(members: set[int], pause_ms: int) -> None:
     cell = Cell(log_state=LogState(4, 4, 100, 100))
-    cell.settle(3, 4, {2, 3})
-    while not cell.told:
+    cell.settle(3, 4, members)
+    still = {"masterBrokerId": 3, "masterAddress": OTHER, "masterEpoch": 4}
+    while cell.now_ms < pause_ms - 1_000:
         cell.pass_time(1_000)
-        cell.answer(REPLICAS, 0, {2, 3}, masterBrokerId=3, masterAddress=OTHER, masterEpoch=4)
-    assert cell.told == [("lead", 4, frozenset({2, 3}), 1)]
-    assert cell.now_ms >= LEAD_AGAIN_MS
-
-
-def test_old_master_that_was_alone_goes_on_at_once() -> None:
-    cell = Cell(log_state=LogState(4, 4, 100, 100))
-    cell.settle(3, 4, {3})
-    assert cell.told == [("lead", 4, frozenset({3}), 1)]
+        cell.answer(REPLICAS, 0, members, **still)
+    cell.pass_time(1_000)
+    assert (cell.asked[0][0].ext_fields or {})["brokerId"] == "-1"
+    # The controllers may still count the process before as alive.
+    cell.answer(ELECT, ResponseCode.CONTROLLER_MASTER_STILL_EXIST, members, **still)
+    cell.pass_time(1_000)
+    assert (cell.told, cell.beats) == ([], [])
+    cell.answer(ELECT, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE)
+    cell.answer(REPLICAS, 0, members, masterEpoch=5)
+    cell.pass_time(1_000)
+    assert cell.beats
+    cell.answer(ELECT, 0, {3}, masterBrokerId=3, masterAddress=OTHER, masterEpoch=6, syncStateSetEpoch=2)
+    assert cell.told == [("lead", 6, frozenset({3}), 2)]
 
 
 @pytest.mark.parametrize("master", [2, 3])
