@@ -43,6 +43,7 @@ from formats.rocketmq.ha_bodies import HaRuntime
 from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.headers.routing import GetBrokerMemberGroupRequest
 from formats.rocketmq.hosts import Host, split_address
+from formats.rocketmq.route_bodies import MASTER_ID
 
 __all__ = ["Group", "check_group", "place_of", "replication_ports"]
 
@@ -113,6 +114,8 @@ class Group:
     following: Following | None = None
     controlled: Controlled | None = None
     members: Members | None = None
+    # The role of a master for which a slave may act.
+    role: BrokerRole | None = None
     ask_members: Callable[[Found], None] = lambda found: found(None)
     roster: Roster = field(init=False)
 
@@ -160,7 +163,8 @@ class Group:
         shown = (replication, options, self._log_end, master.waiting, master.status)
         if members is None:
             return BrokerRole(*shown)
-        return BrokerRole(*shown, master.in_sync, handlers=members.handlers)
+        self.role = BrokerRole(*shown, master.in_sync, handlers=members.handlers)
+        return self.role
 
     def _make_controlled(self, options: BrokerOptions) -> BrokerRole:
         replication = self.config.replication
@@ -242,7 +246,7 @@ class Group:
             self.config.replication,
             slave,
             link,
-            Metadata(kept, link),
+            Metadata(kept, link, self._acts),
             lambda: nameservers.register(self.wall_ms()),
             self._now_ms,
             self.wall_ms,
@@ -251,6 +255,10 @@ class Group:
         if self.members is not None:
             self.members.join(nameservers, self.wall_ms, self.following.found)
             self.node.add(self.members)
+
+    def _acts(self) -> bool:
+        """Return whether nameservers know no master, so that clients may commit offsets at a slave."""
+        return self.members is not None and self.members.least != MASTER_ID
 
     def _ask_nameservers(self, nameservers: Nameservers, found: Found) -> None:
         options = self.config.options
@@ -266,14 +274,17 @@ class Group:
     def _join_members(self, members: Members, nameservers: Nameservers, kept: Kept) -> None:
         """Have a master count the others, and take first what a slave has done that acted as master."""
 
+        role = self.role
+        assert role is not None
+
         def back() -> None:
-            nameservers.is_silent = False
+            nameservers.is_silent = role.is_returning = False
             nameservers.register(self.wall_ms())
 
         members.join(nameservers, self.wall_ms)
         self.node.add(members)
         if self.config.replication.total_replicas > 1:
-            nameservers.is_silent = True
+            nameservers.is_silent = role.is_returning = True
             options = self.config.replication
             self.node.add(
                 Returning(options, members, kept.offsets, lambda: self._make_link("slave"), self._now_ms, back)

@@ -58,9 +58,14 @@ def stored_topics(store: MessageStore) -> dict[str, int]:
 
 
 class Metadata:
-    """Asks the master, one question after the other, and takes what it says."""
+    """Asks the master, one question after the other, and takes what it says.
 
-    def __init__(self, kept: Kept, link: MasterLink) -> None:
+    `acts` returns whether this slave acts as master. Its consumer offsets are its own then: a master that comes back
+    answers here before it has asked for them.
+    """
+
+    def __init__(self, kept: Kept, link: MasterLink, acts: Callable[[], bool] = lambda: False) -> None:
+        self._acts = acts
         self._kept = kept
         self._link = link
         self._asked_ms: int | None = None
@@ -136,7 +141,8 @@ class Metadata:
         self._kept.groups.follow(told.subscription_group_table, told.data_version)
 
     def _take_offsets(self, body: Buffer) -> None:
-        self._kept.offsets.follow(bytes(body))
+        if not self._acts():
+            self._kept.offsets.follow(bytes(body))
 
     def _take_delays(self, body: Buffer) -> None:
         if body:

@@ -46,6 +46,7 @@ _NOT_HERE: Final = (
     "which this broker is"
 )
 _TOO_FEW: Final = "in-sync replicas not enough"
+_RETURNING: Final = "this master has not taken the consumer offsets of the other brokers yet"
 _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
@@ -75,6 +76,8 @@ class BrokerRole:
         self._status = status or (lambda: HaRuntime(True, log_end()))
         self._in_sync = in_sync
         self.advance = advance
+        # Whether this is a master that has yet to ask for the consumer offsets of the slave that acted for it.
+        self.is_returning = False
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_HA_STATUS: lambda request: with_body(HA_RUNTIME.write(self._status())),
             **(handlers or {}),
@@ -116,6 +119,8 @@ class BrokerRole:
         if not self.is_slave:
             if code in _WAITING and self._is_short and _waits(request):
                 return failure(ResponseCode.SYSTEM_ERROR, _TOO_FEW)
+            if code == RequestCode.GET_ALL_CONSUMER_OFFSET and self.is_returning:
+                return failure(ResponseCode.SYSTEM_BUSY, _RETURNING)
             return None
         if code in _STORING:
             return failure(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_HERE)

@@ -55,7 +55,8 @@ class Process:
             lambda frame: frame,
         )
         kept_tables = (self.replica.store, self.topics, self.groups, self.offsets)
-        self.metadata = Metadata(Kept(*kept_tables, *kept), self.link)
+        self.acts = False
+        self.metadata = Metadata(Kept(*kept_tables, *kept), self.link, lambda: self.acts)
         self.registrations = 0
         self.following = Following(
             self.replica.store,
@@ -218,6 +219,14 @@ def test_address_that_is_configured_is_not_learnt() -> None:
     process.told()
     assert process.replica.slave.master == "10.0.0.7:1"
     assert process.link.address == MASTER
+
+
+def test_slave_that_acts_as_master_keeps_its_offsets(agreed: Process) -> None:
+    agreed.offsets.commit("theirs", "group", 0, 8)
+    agreed.acts = True
+    agreed.pass_time(1)
+    agreed.serve()
+    assert agreed.offsets.queues("theirs", "group") == {0: 8}
 
 
 def test_metadata_are_taken_over(agreed: Process) -> None:

@@ -149,6 +149,16 @@ def load(tmp_path: Path) -> Callable[..., RocketConfig]:
     return load
 
 
+def test_master_that_comes_back_tells_no_offsets_before_it_has_asked_for_those_of_others() -> None:
+    role, _ = master_role()
+    asked = Frame(RequestCode.GET_ALL_CONSUMER_OFFSET, 1)
+    assert role.refuse(asked) is None
+    role.is_returning = True
+    refused = role.refuse(asked)
+    assert refused is not None
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+
+
 @pytest.mark.parametrize(
     ("lines", "role", "broker_id", "ha_port"),
     [
