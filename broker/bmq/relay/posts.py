@@ -212,8 +212,11 @@ class Posts:
         refused, self._refused = self._refused, set()
         if not refused or self._opens.state is not _OPEN:
             return  # all posts have been sent again, or will be
+        is_later = False
         for guid, put in self.unacknowledged.items():
-            if guid in refused:
+            # All that follow the first: the refusals of some may be on their way yet, and later posts come after them.
+            is_later = is_later or guid in refused
+            if is_later:
                 self._send(put.message)
 
     def expire_later(self) -> None:

@@ -417,6 +417,25 @@ def test_posts_follow_one_that_the_primary_was_not_ready_for(three: World) -> No
     assert [ack.guid for ack in producer.acks()] == [guid(number) for number in range(12)]
 
 
+def test_a_post_whose_refusal_is_still_on_its_way_is_sent_again_before_later_ones(three: World) -> None:
+    producer = three.client(1)
+    producer.open(0, QUEUE, WRITE | ACK)
+    at_primary = three.nodes[0].queues._downstreams[1].handles
+    ((queue_id, known),) = at_primary.items()
+    del at_primary[queue_id]
+    producer.put(0, guid(0), b"0")
+    producer.put(0, guid(1), b"1")
+    posts = three.nodes[1].rig.node.queues[QUEUE].posts  # type: ignore[attr-defined]
+    posts._refused.remove(guid(1))
+    at_primary[queue_id] = known
+    three.wait(300)
+    producer.put(0, guid(2), b"2")
+    posts.on_ack(guid(1), AckStatus.NOT_READY)
+    three.wait(300)
+    assert list(three.nodes[0].rig.node.queues[QUEUE].messages) == [guid(number) for number in range(3)]
+    assert [ack.guid for ack in producer.acks()] == [guid(number) for number in range(3)]
+
+
 def test_posts_expire_when_no_primary_comes(three: World) -> None:
     producer = three.client(1)
     producer.open(0, QUEUE, WRITE | ACK)
