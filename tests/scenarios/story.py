@@ -131,7 +131,7 @@ class Story:
         client.hosts = [self._host(host) for host in hosts]
         if isinstance(client, Consumer):
             client.keeps_part = 0
-            client.messages_max = 1000
+            client.tuning = client.tuning._replace(messages_max=1000)
         client.dial()
 
     def post(self, name: str, queue: str, count: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.simulator.hosts import Host
     from tests.simulator.world import World
 
-__all__ = ["PARTS", "Client", "Consumer", "Producer"]
+__all__ = ["PARTS", "Client", "Consumer", "Producer", "Tuning", "wants"]
 
 RETRY_US = 200_000
 CONNECT_TIMEOUT_US = 1_500_000
@@ -47,7 +47,22 @@ X_MAX = 4
 
 # What consumers may take of a queue's messages: an expression, and what it means.
 PARTS: dict[str, Callable[[int], bool]] = {f"x < {X_LOW}": lambda x: x < X_LOW, f"x >= {X_LOW}": lambda x: x >= X_LOW}
+# A sub-queue id under which no consumer has anything open.
+NO_SUB_ID = 9
 _WITH_PROPERTIES = int(PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
+
+
+def wants(part: str, x: int | None) -> bool:
+    """Return whether an expression, a key of `PARTS` or empty, matches messages with this property."""
+    return not part or (x is not None and PARTS[part](x))
+
+
+class Tuning(NamedTuple):
+    """The parameters of a consumer's streams; `part` is a key of `PARTS`, or empty for all messages."""
+
+    priority: int
+    messages_max: int
+    part: str
 
 
 @lru_cache(maxsize=4096)
@@ -159,6 +174,8 @@ class Client:
         if link is not self.link:
             return
         for item in items:
+            if link is not self.link:
+                return  # it has died of one of them
             if isinstance(item, ControlMessage):
                 self._answered(item)
             elif isinstance(item, NegotiationMessage):
@@ -217,6 +234,7 @@ class Producer(Client):
         self.size_max = 300
         self.with_properties: set[str] = set()  # the queues to which it posts such messages
         self.is_deaf = False  # acks are lost on their way to it
+        self.silent: set[str] = set()  # queues to which it posts nothing for a while
 
     def open_all(self) -> None:
         for queue_id, uri in enumerate(self.uris):
@@ -243,7 +261,7 @@ class Producer(Client):
         if not self.opened:
             return
         uri = self.random.choice([uri for uri in self.uris if uri in self.opened])
-        if len(self.unacked[uri]) < UNACKED_MAX:
+        if uri not in self.silent and len(self.unacked[uri]) < UNACKED_MAX:
             self.post(uri, self.random.choice((1, 1, 1, 2, 5)))
 
     def post(self, uri: str, count: int) -> None:
@@ -280,6 +298,7 @@ class Producer(Client):
     def repeat(self) -> None:
         """Get acks again, and connect anew."""
         self.is_deaf = False
+        self.silent.clear()
         if not self.is_away:
             self.leave(1)
 
@@ -297,46 +316,74 @@ class Producer(Client):
 class Consumer(Client):
     """Reads one app of each of its queues, and confirms after a while, or keeps what it got until it must hurry.
 
-    `part` is a key of `PARTS`: it wants no other messages.
+    A queue's place is its id; with `one_id` all places are apps of one queue under one id. A subscription's id is one
+    above its place.
     """
 
-    def __init__(self, world: World, name: str, reads: list[tuple[str, str]], part: str = "") -> None:
+    def __init__(
+        self, world: World, name: str, reads: list[tuple[str, str]], part: str = "", *, one_id: bool = False
+    ) -> None:
         super().__init__(world, name)
-        self.reads = reads  # (URI, app id; none for a queue of one app); the place is the queue id
-        self.part = part
+        self.reads = reads  # (URI, app id; none for a queue of one app)
         self.subscribed = 0  # to so many of them
-        self.messages_max = self.random.choice((1, 3, 1000))
+        self.tuning = Tuning(0, self.random.choice((1, 3, 1000)), part)  # what it wants
+        self._tunings: list[list[Tuning]] = [[] for _ in reads]  # what is in force, and what it has asked for since
+        self._ids = [(0, place + 1) if one_id else (place, int(bool(app))) for place, (_, app) in enumerate(reads)]
+        self._held: list[set[bytes]] = [set() for _ in reads]
         self.confirm_us = 15_000
         self.keeps_part = 0.02
         self._kept: list[tuple[int, bytes]] = []
         self.got = 0
 
     def open_all(self) -> None:
-        for queue_id, (uri, app) in enumerate(self.reads):
-            info = SubQueueIdInfo(sub_id=1, app_id=app) if app else None
+        for (queue_id, sub_id), (uri, app) in zip(self._ids, self.reads, strict=True):
+            info = SubQueueIdInfo(sub_id=sub_id, app_id=app) if app else None
             uri = f"{uri}?id={app}" if app else uri
             self.ask(OpenQueue(handle_parameters=handle(queue_id, uri, READ, sub_id_info=info)))
 
     def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
-        if isinstance(request, ConfigureStream):
-            self.subscribed += 1
+        if isinstance(request, OpenQueue):
+            parameters = request.handle_parameters
+            info = parameters.sub_id_info
+            self._configure(self._ids.index((parameters.q_id, info.sub_id if info else 0)))
             return
-        queue_id = request.handle_parameters.q_id
+        place = request.stream_parameters.subscriptions[0].s_id - 1
+        tunings = self._tunings[place]
+        if len(tunings) > 1:
+            tunings.pop(0)
+        else:
+            self.subscribed += 1
+        if tunings[-1] != self.tuning:
+            self._configure(place)
+
+    def _configure(self, place: int) -> None:
+        tuning = self.tuning
+        self._tunings[place].append(tuning)
         consumer = ConsumerInfo(
-            max_unconfirmed_messages=self.messages_max,
+            max_unconfirmed_messages=tuning.messages_max,
             max_unconfirmed_bytes=1 << 20,
-            consumer_priority=0,
+            consumer_priority=tuning.priority,
             consumer_priority_count=1,
         )
-        app = self.reads[queue_id][1]
-        version = ExpressionVersion.VERSION_1 if self.part else ExpressionVersion.UNDEFINED
-        expression = Expression(version=version, text=self.part)
-        one = Subscription(s_id=queue_id + 1, expression=expression, consumers=(consumer,))
+        app = self.reads[place][1]
+        version = ExpressionVersion.VERSION_1 if tuning.part else ExpressionVersion.UNDEFINED
+        expression = Expression(version=version, text=tuning.part)
+        one = Subscription(s_id=place + 1, expression=expression, consumers=(consumer,))
         parameters = StreamParameters(app_id=app or "__default", subscriptions=(one,))
-        self.ask(ConfigureStream(q_id=queue_id, stream_parameters=parameters))
+        self.ask(ConfigureStream(q_id=self._ids[place][0], stream_parameters=parameters))
+
+    def tune(self, tuning: Tuning) -> None:
+        """Want other parameters from now on."""
+        self.tuning = tuning
+        for place, tunings in enumerate(self._tunings):
+            if self.is_ready and len(tunings) == 1 and tunings[0] != tuning:
+                self._configure(place)
 
     def forget(self) -> None:
         self._kept.clear()
+        for place, tunings in enumerate(self._tunings):
+            tunings.clear()
+            self._held[place].clear()
         self.subscribed = 0
 
     @property
@@ -346,21 +393,29 @@ class Consumer(Client):
 
     def tap(self, item: Item, link: Link) -> None:
         if isinstance(item, Pushed):
-            uri, app = self.reads[item.queue_id]
+            place = item.subscription_id - 1
+            uri, app = self.reads[place]
             records = self.world.records
             is_heard = self.link is link
+            self.world.attempts.pushed(link, uri, app or "__default", item.guid)
             records.push(self, uri, app or "__default", item.guid, item.payload, is_heard=is_heard)
-            if self.part:
-                x = records.posts[item.guid].x
-                if x is None or not PARTS[self.part](x):
-                    raise Violation(f"{self.name} wants '{self.part}', and gets a message of which x is {x}")
+            x = records.posts[item.guid].x
+            if is_heard and not any(wants(each.part, x) for each in self._tunings[place]):
+                raise Violation(f"{self.name} wants '{self.tuning.part}', and gets a message of which x is {x}")
 
     def received(self, item: Item) -> None:
         assert isinstance(item, Pushed)
         self.got += 1
-        if self.world.records.promises[self.reads[item.queue_id][0]] is Promise.PASSED:
+        place = item.subscription_id - 1
+        uri, _ = self.reads[place]
+        if self.world.records.promises[uri] is Promise.PASSED:
             return
-        self._kept.append((item.queue_id, item.guid))
+        self._count(place, item.guid)
+        if self.world.attempts.kills(uri, item.guid):
+            self.world.say(f"{self.name} dies of a message")
+            self.leave(self.world.attempts.away_us())
+            return
+        self._kept.append((place, item.guid))
         if self.world.is_busy and self.random.random() < self.keeps_part:
             return
         if self.world.is_ending:
@@ -374,20 +429,52 @@ class Consumer(Client):
 
         self.world.clock.after(int(self.random.expovariate(1) * self.confirm_us), confirm)
 
+    def _count(self, place: int, guid: bytes) -> None:
+        """Check that it holds no more than it has asked for; what others were done with does not count."""
+        held, tuning = self._held[place], self._tunings[place][0]
+        if guid in held:
+            return
+        held.add(guid)
+        if len(held) <= tuning.messages_max:
+            return
+        uri, app = self.reads[place]
+        records = self.world.records
+        view = records.views[uri][app or "__default"]
+        held -= view.confirm_sent
+        held -= {each for each in held if records.posts[each].purged or records.posts[each].refused}
+        if len(held) > tuning.messages_max and view.owes and records.promises[uri] is Promise.KEPT:
+            raise Violation(f"{self.name} holds {len(held)} messages of {uri}, and has asked for {tuning.messages_max}")
+
     def confirm_kept(self) -> None:
         """Be done with all that is held."""
         kept, self._kept = self._kept, []
         self.confirm(kept)
 
-    def confirm(self, what: list[tuple[int, bytes]]) -> None:
-        """One event of confirms; once a node has handled it, it must hold."""
-        if not what:
+    def confirm_some(self, random: Random) -> None:
+        """Be done with some of what is held, of any app and in any order, in one event."""
+        kept, self._kept = self._kept, []
+        random.shuffle(kept)
+        count = random.randint(0, len(kept))
+        self._kept = kept[count:]
+        self.confirm(kept[:count], odd_at=random.randint(0, count) if random.random() < 0.2 else None)
+
+    def confirm(self, what: list[tuple[int, bytes]], *, odd_at: int | None = None) -> None:
+        """Send one event of confirms; once a node has handled it, it must hold.
+
+        At `odd_at` it has one for a sub-queue id that is not open: the others hold all the same.
+        """
+        if not what or self.link is None:
             return
         records = self.world.records
-        done = [(*self.reads[queue_id], guid) for queue_id, guid in what]
+        done = [(*self.reads[place], guid) for place, guid in what]
         for uri, app, guid in done:
             records.confirm_sent(uri, app or "__default", guid)
-        event = build_confirm_event((queue_id, guid, int(bool(self.reads[queue_id][1]))) for queue_id, guid in what)
+            self.world.attempts.confirmed(self.link, app or "__default", guid)
+        rows = [(self._ids[place][0], guid, self._ids[place][1]) for place, guid in what]
+        for place, guid in what:
+            self._held[place].discard(guid)
+        if odd_at is not None:
+            rows.insert(odd_at, (rows[0][0], rows[0][1], NO_SUB_ID))
         host = self.host
 
         def taken() -> None:
@@ -396,4 +483,4 @@ class Consumer(Client):
                 if host is not None:
                     self.world.passage.confirmed(host, app or "__default", guid, self.world.clock.us)
 
-        self.send(event, taken)
+        self.send(build_confirm_event(rows), taken)

@@ -18,6 +18,7 @@ from formats.bmq.wire.push import iter_pushes
 from tests.broker.bmq.rig import Pushed
 from tests.fuzz.session_events import shown
 from tests.simulator.network import Link, Taken
+from tests.simulator.not_ready import NotReady
 
 if TYPE_CHECKING:
     from tests.simulator.clients import Client
@@ -46,6 +47,7 @@ class NodeEnd:
         self._oddity = host.make_oddity()
         self._echo = host.make_echo()
         self._malformer = host.make_malformer()
+        self.not_ready: NotReady | None = None
 
     def arrived(self, data: bytes, taken: Taken | None) -> None:
         self.host.step(lambda: self._receive(data), taken and (lambda: self._note(taken)))
@@ -73,8 +75,12 @@ class NodeEnd:
         def disconnect() -> None:
             self._node.disconnect(self.session, reason)
             self.host.ends.pop(self.session, None)
+            self._lost()
 
         self.host.step(disconnect)
+
+    def _lost(self) -> None:
+        self.host.world.attempts.link_lost()
 
     def flush(self) -> None:
         """Send what the session has; a session that is finished closes its link."""
@@ -86,6 +92,7 @@ class NodeEnd:
             self.send(link, data)
         if session.finished:
             link.close(self, "the session has ended")
+            self.host.world.attempts.link_lost()
             self.host.ends.pop(session, None)
             self._node.disconnect(session, "the session has ended")
 
@@ -95,6 +102,8 @@ class NodeEnd:
             self.host.world.records.refused(guid)
         if self.host.member is not None:
             self._note_votes(link, data)
+        if self.not_ready is not None:
+            data = self._part(link, data, self.not_ready)
         link.send(self, data)
         if self._oddity is not None and (again := self._oddity.sent(data)) is not None:
             link.send(self, again)
@@ -103,6 +112,17 @@ class NodeEnd:
         if self._malformer is not None and (wrong := self._malformer.sent(data)) is not None:
             self.host.world.say(f"{self.machine} says what cannot be: {shown(wrong, 160)}")
             link.send(self, wrong)
+
+    def _part(self, link: Link, data: bytes, not_ready: NotReady) -> bytes:
+        """Return what the other end is ready for; it answers the rest when that has arrived."""
+        passes, answer, answered = not_ready.part(data)
+        if answer:
+            other = link.ends[1 - link.ends.index(self)]
+            self.host.world.say(f"{other.machine} is not ready for posts of {self.machine}")
+            link.send(self, b"", lambda: link.send(other, answer, lambda: not_ready.end(answered)))
+        if not_ready.is_over:
+            self.not_ready = None
+        return passes
 
     def _note_votes(self, link: Link, data: bytes) -> None:
         """Tell the world of the votes among these events."""
@@ -122,6 +142,10 @@ class ClientSideEnd(NodeEnd):
         super().__init__(host, node, session)
         self.client = client
         self._negotiated = False
+
+    def _lost(self) -> None:
+        if self.link is not None:
+            self.host.world.attempts.died(self.link, self.host)
 
     def send(self, link: Link, data: bytes) -> None:
         items = list(_decode(memoryview(data), self._negotiated))

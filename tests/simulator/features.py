@@ -42,6 +42,9 @@ class Feature(Enum):
     CONTESTS = "elections in which all nodes stand at once, and none waits at random"
     FULL_LEDGERS = "leaders whose disks are full while queues are assigned"
     LATE_ACKS = "producers whose acks are lost for long, and queues that recognise repetitions for some seconds only"
+    WHOLE_CLIENTS = "clients that read two apps under one id, confirm much at once, and change what they want"
+    ATTEMPTS = "queues whose messages are delivered a few times at most, and consumers that die of some"
+    NOT_READY = "primaries that are not ready for posts which are on their way"
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
@@ -57,6 +60,9 @@ _LATER = (
     Feature.CONTESTS,
     Feature.LATE_ACKS,
     Feature.FULL_LEDGERS,
+    Feature.WHOLE_CLIENTS,
+    Feature.ATTEMPTS,
+    Feature.NOT_READY,
 )
 _LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from broker.bmq.assembly.nodes import Store, make_member, make_node, open_store
 from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_partitions
 from broker.bmq.consensus.election import ElectionTimes
-from broker.bmq.core.config import NodeIdentity
+from broker.bmq.core.config import MessageThrottle, NodeIdentity
 from broker.bmq.core.messages import Full
 from broker.bmq.links.admission import Admission, KnownNode
 from broker.bmq.links.origins import Origins
@@ -24,7 +24,7 @@ from broker.bmq.member.member import Member
 from broker.bmq.member.peers import Peers
 from broker.bmq.node.durability import Durability
 from broker.bmq.node.node import Basis, Node
-from broker.bmq.node.services import ProcessServices
+from broker.bmq.node.services import ProcessServices, QueueSettings
 from broker.bmq.replication.positions import last_position
 from broker.bmq.session.session import Session
 from broker.bmq.store.names import next_timestamp
@@ -60,6 +60,10 @@ DIAL_TIMEOUT_US = 1_000_000
 # A tenth of the usual, as everything goes faster here.
 TIMES = ElectionTimes(800, 300, 400, 400, 200, 100, 5)
 START_S = 1_795_237_864
+
+
+# For the throttling of messages that have few attempts left.
+SHORT_THROTTLE = MessageThrottle(low_interval_ms=50, high_interval_ms=200)
 
 
 def _no_new_files(prefix: str) -> str:
@@ -191,11 +195,14 @@ class Host:
             durability = Durability(partitions, store.ledger)
             platter = Platter(self.name, directory, partitions, store.ledger)
             services = ProcessServices(before_sending=lambda: platter.sync(durability.unsynced()))
-        basis = Basis(self._identity(), now, self.domains.get, lambda: guids.make(now.ms), services)
+        basis = Basis(self._identity(), now, self.domains.get, lambda: guids.make(now.ms), services, self._settings())
         node = self._make_member(basis, store) if self.world.is_cluster else make_node(basis, store, None)
         node.work.amount = node.work.left = self.world.slice_units
         node.work.part, node.work.packed_after_ms = self.world.part, self.world.packed_after_ms
         return node
+
+    def _settings(self) -> QueueSettings:
+        return QueueSettings(throttle=SHORT_THROTTLE) if Feature.ATTEMPTS in self.world.features else QueueSettings()
 
     def _make_member(self, basis: Basis, store: Store) -> Node:
         others = [host.node_id for host in self.world.hosts if host is not self]
@@ -258,6 +265,7 @@ class Host:
         if node is None:
             return
         self.world.say(f"{self.name} dies: {how.value}")
+        self.world.attempts.link_lost()
         if how is Death.STOP:
             self.disk.ended = {}
             with suppress(Crash):
@@ -442,6 +450,10 @@ class Host:
                 del self.disk.ended[number]
             elif not partition.stored.active:
                 self.disk.ended[number] = partition.copy.kept
+
+    def broker_ends(self) -> list[NodeEnd]:
+        """Return the ends of its links to other brokers."""
+        return [end for end in self.ends.values() if not isinstance(end, ClientSideEnd)]
 
     def make_oddity(self) -> Oddity | None:
         """Return the oddity of a new link, if any."""

@@ -129,6 +129,7 @@ class Records:
         self.forgets = 0  # how often nodes had reason not to know what was removed before
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
+        self.by_consumer = False  # consumers of one app are at several brokers: each gets its messages in order
         self.clock = Clock()
         self.windows_us: dict[str, int] = {}  # how long a queue recognises repetitions, where it is a matter of seconds
         self._step: dict[tuple[str, str, str, str], int] = {}
@@ -224,13 +225,14 @@ class Records:
             view.pushed.add(guid)
             self.delivered += 1
             return
-        last = max(view.last.get(post.line, 0), self._step.get((uri, app, post.line, consumer.name), 0))
+        line = f"{post.line} at {consumer.name}" if self.by_consumer else post.line
+        last = max(view.last.get(line, 0), self._step.get((uri, app, line, consumer.name), 0))
         if post.unsure and post.number < last:
             self.forgiven += 1
             last = post.number
         if post.number < last:
             raise Violation(f"{name_of(post)} is delivered to '{app}' after number {last}")
-        self._step[uri, app, post.line, consumer.name] = post.number
+        self._step[uri, app, line, consumer.name] = post.number
         view.pushed.add(guid)
         self.delivered += 1
         self.judged += 1

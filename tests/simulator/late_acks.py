@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulator.clients import Producer
+from tests.simulator.clients import Consumer, Producer
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Death, Host
 from tests.simulator.moments import roll_over_all
@@ -25,6 +25,7 @@ SHORTENED = ("priority", "fanout", "eventual")
 INTERVAL_US = 700_000
 QUIET_US_MAX = 600_000  # before a disturbance
 OVER_US_MAX = 1_500_000  # from its beginning until the producer repeats
+LONG_US = 3_000_000  # a deduplication time for which no consumer stays away
 REVIVE_US = (10_000, 600_000)
 
 
@@ -44,7 +45,7 @@ class LateAcks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = own_random(Feature.LATE_ACKS, world.seed)
-        self._kinds: list[Callable[[str], None]] = [self.wait, self.roll_over, self.purge, self.kill]
+        self._kinds: list[Callable[[str], None]] = [self.wait, self.linger, self.roll_over, self.purge, self.kill]
         if Feature.FSYNC in world.features:
             self._kinds.append(self.lose_power)
         if world.is_cluster:
@@ -68,6 +69,10 @@ class LateAcks:
         world.chances.note(world.clock.us // 1000, f"{producer.name} gets no acks")
         kind, uri = random.choice(self._kinds), random.choice(producer.uris)
         quiet_us = random.randrange(QUIET_US_MAX)
+        over_us = random.randrange(OVER_US_MAX)
+        if kind == self.linger:
+            over_us += self._lingers_us(uri)
+            world.clock.after(quiet_us, lambda: producer.silent.add(uri))
 
         def disturb() -> None:
             if world.is_busy and not world.faults.must_wait:
@@ -75,7 +80,7 @@ class LateAcks:
                 kind(uri)
 
         world.clock.after(quiet_us, disturb)
-        world.clock.after(quiet_us + random.randrange(OVER_US_MAX), producer.repeat)
+        world.clock.after(quiet_us + over_us, producer.repeat)
 
     def _primary(self, uri: str) -> Host:
         """The primary of a queue, or another node if none runs."""
@@ -86,6 +91,17 @@ class LateAcks:
 
     def wait(self, uri: str) -> None:
         """Let the time alone pass."""
+
+    def _lingers_us(self, uri: str) -> int:
+        """Return more than two of a queue's deduplication times, if these are short."""
+        window_us = self._world.records.windows_us.get(uri, LONG_US)
+        return window_us * 9 // 4 if window_us < LONG_US else 0
+
+    def linger(self, uri: str) -> None:
+        """Messages wait for longer than their queue would remember them, as all consumers are away."""
+        for client in self._world.clients:
+            if isinstance(client, Consumer) and any(uri == read for read, _ in client.reads):
+                client.leave(self._lingers_us(uri) + 1)
 
     def roll_over(self, uri: str) -> None:
         roll_over_all(self._world)

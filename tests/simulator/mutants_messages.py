@@ -281,7 +281,191 @@ MESSAGES = (
         "A client is told that a hop's root was not ready.",
         "broker.bmq.relay.posts",
         (("        if status != AckStatus.NOT_READY:\n", "        if status >= 0:\n"),),
-        hidden="Only a post that crosses the news of another primary is answered so, and worlds seldom come to that.",
-        unit="tests/broker/bmq/relay/test_relay_primaries.py::test_a_post_that_the_primary_is_not_ready_for_is_sent_again",
+    ),
+    Mutant(
+        "confirms-end-at-unknown",
+        "delivery",
+        "The confirms of an event count up to one for a sub-queue id that is not open.",
+        "broker.bmq.session.session",
+        (
+            (
+                'which is not open")\n'
+                "                continue\n"
+                "            queue = handle.queue\n"
+                "            if queue.broadcast:",
+                'which is not open")\n'
+                "                return\n"
+                "            queue = handle.queue\n"
+                "            if queue.broadcast:",
+            ),
+        ),
+    ),
+    Mutant(
+        "sub-ids-confirmed-together",
+        "delivery",
+        "Confirms of one event count for the app of the first.",
+        "broker.bmq.session.stored_events",
+        (
+            (
+                "if each_id != queue_id or each_sub_id != sub_queue_id or guid not in newest:",
+                "if each_id != queue_id or guid not in newest:",
+            ),
+        ),
+    ),
+    Mutant(
+        "heirs-hold-nothing",
+        "delivery",
+        "What a consumer holds counts against no limit once it has other parameters.",
+        "broker.bmq.queue.routing",
+        (
+            (
+                "        self.messages_left = other.messages_left - self.holds\n",
+                "        self.messages_left = other.messages_left\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lower-priorities-in-turn",
+        "delivery",
+        "Consumers of all priorities receive by turns.",
+        "broker.bmq.queue.routing",
+        (
+            (
+                "            if subscription.priority == group.priority:\n"
+                "                group.subscriptions.append(subscription)\n",
+                "            group.subscriptions.append(subscription)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lower-when-full",
+        "delivery",
+        "A consumer of a lower priority receives what one of a higher priority has no room for.",
+        "broker.bmq.queue.delivery",
+        (
+            (
+                "                    matched.append(group)\n            if matched:\n                break\n",
+                "                    matched.append(group)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-attempt-more",
+        "delivery",
+        "A message is delivered once more than its domain allows after its consumers have died.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left > 0\n",
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left >= 0:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left >= 0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-attempt-less",
+        "delivery",
+        "A message is removed one death of a consumer too early.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left > 0\n",
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 1:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left > 1\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "attempts-begin-again",
+        "delivery",
+        "The death of a consumer counts as the first of a message, whichever it is.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n",
+                "            left = attempts_max - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-like-closed",
+        "delivery",
+        "The death of a consumer counts as no attempt.",
+        "broker.bmq.session.session",
+        (
+            (
+                "        self._requests.drop(lost=lost)\n",
+                "        self._requests.drop()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "posts-overtake-refused",
+        "relays",
+        "A post overtakes earlier ones that the root was not ready for.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "        if self._refused:\n"
+                "            # An earlier post of the same client may be among those.\n"
+                "            self._refused.add(guid)\n"
+                "        else:\n"
+                "            self._send(message)\n"
+                "        return PENDING",
+                "        self._send(message)\n        return PENDING",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-never-resent",
+        "relays",
+        "Posts that the root was not ready for are not sent again.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "            if not self._refused:\n"
+                "                self._resend_refused_later()\n"
+                "            self._refused.add(guid)\n",
+                "            self._refused.add(guid)\n"
+                "            if not self._refused:\n"
+                "                self._resend_refused_later()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-forgotten",
+        "relays",
+        "Posts that the root was not ready for are forgotten.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "                self._resend_refused_later()\n            self._refused.add(guid)\n",
+                "                self._resend_refused_later()\n"
+                "            self._refused.add(guid)\n"
+                "            self._forget(guid)\n",
+            ),
+        ),
     ),
 )

@@ -66,7 +66,7 @@ class Operator:
                 config = replace(config, strong=not config.strong)
             case "idle_time_max_ms":
                 config = replace(config, idle_time_max_ms=random.choice((0, 500, 60_000)))
-            case "delivery_attempts_max":
+            case "delivery_attempts_max" if Feature.ATTEMPTS not in world.features:
                 config = replace(config, delivery_attempts_max=random.choice((0, 1000)))
             case _:
                 config = replace(config, domain_messages_max=random.choice((0, 10_000)), queues_max=0)

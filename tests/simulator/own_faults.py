@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from broker.bmq.consensus.election_table import ElectionRole
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Host
+from tests.simulator.not_ready import NotReady
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -30,6 +31,7 @@ class OwnFaults:
         }
         if world.is_cluster:
             kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
+            kinds[Feature.NOT_READY] = (self.refuse_posts, SECOND_US // 3)
             kinds[Feature.FULL_LEDGERS] = (self.fill_leader, SECOND_US // 2)
             kinds[Feature.CONTESTS] = (self.contest_election, 6 * SECOND_US)
         self._kinds = [
@@ -91,6 +93,18 @@ class OwnFaults:
                 world.clock.after(random.randrange(1, SECOND_US // 4), host.free_disk)
                 for asked in random.sample(world.hosts, 2):
                     world.ask_place(asked, f"bmq://priority/l{random.randrange(40)}")
+
+    def refuse_posts(self, random: Random) -> None:
+        """A broker is not ready for the posts that another sends it."""
+        ends = [end for host in self._world.brokers for end in host.broker_ends() if end.not_ready is None]
+        if ends:
+            end = random.choice(ends)
+            not_ready = end.not_ready = NotReady()
+
+            def disarm() -> None:
+                not_ready.is_armed = False
+
+            self._world.clock.after(random.randrange(1, SECOND_US // 4), disarm)
 
     def contest_election(self, random: Random) -> None:
         """Cut off all nodes from each other for a while, after which each stands for election as soon as it may."""

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from broker.bmq.core.messages import Message
 from broker.bmq.node.node import Node
 from broker.bmq.queue.queue import Queue
-from broker.bmq.queue.routing import App, Stream, Subscription
+from broker.bmq.queue.routing import App, Group, Stream, Subscription
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.upstream import UpstreamState
 from broker.bmq.store.chunked import Chunked
+from tests.simulator.clients import wants
 from tests.simulator.invariants import Post, Records, Violation, name_of
 from tests.simulator.operator import EXTRA_APP
 
@@ -39,6 +40,7 @@ class Handing:
     def __init__(self) -> None:
         self.last: dict[str, int] = {}
         self.seen: dict[Stream, Entries] = {}
+        self.groups: dict[str, Group] = {}  # of its consumers at the last look
         # What consumers hold from before this broker had the queue, and get back later.
         self.inherited: dict[Stream, set[bytes]] = {}
 
@@ -154,6 +156,9 @@ class Passage:
                     break
                 if guid not in handing.inherited.get(stream, ()):
                     new.append(entry[0])
+                    # Merged subscriptions leave other entries for messages that were handed out before.
+                    if handing.groups is app.groups and entry[0].sent_ms == broker.node.now.ms:
+                        self._judge_priority(host, app, *entry)
             handing.seen[stream] = dict(entries)
             last = dict(handing.last)
             for message in reversed(new):
@@ -163,6 +168,15 @@ class Passage:
             else:
                 after = {line: max(last.get(line, 0), after.get(line, 0)) for line in last | after}
         handing.last = after
+        handing.groups = app.groups
+
+    def _judge_priority(self, host: Host, app: App, message: Message, subscription: Subscription) -> None:
+        """Check that no consumer of a higher priority wants a message, unless consumers have changed in the step."""
+        x = self._records.posts[message.guid].x
+        for group in app.groups.values():
+            if group.priority > subscription.priority and wants(group.text, x):
+                what = f"one of priority {subscription.priority}, and one of {group.priority} wants it"
+                raise Violation(f"{host.name} hands {message.guid.hex().upper()} for '{app.app_id}' to {what}")
 
     def _judge(
         self, host: Host, broker: Broker, queue: Queue, app: App, message: Message, last: dict[str, int], now_us: int

@@ -48,7 +48,7 @@ class ProxyHost(Host):
         self._set_clock()
         # A process makes GUIDs that no other does.
         guids = GuidGenerator(bytes(4) + bytes((self.node_id, self._starts & 255)), 0)
-        basis = Basis(self._identity(), now, _anywhere, lambda: guids.make(now.ms))
+        basis = Basis(self._identity(), now, _anywhere, lambda: guids.make(now.ms), settings=self._settings())
         nodes = tuple(UpstreamNode(number, host.name) for number, host in enumerate(self.above))
         clusters = [UpstreamCluster("local", nodes)]
         node, proxy = make_proxy(basis, clusters, "", BridgeLimits(), self.world.random.randrange)

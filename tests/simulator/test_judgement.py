@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from crc32c import crc32c
@@ -16,11 +17,14 @@ from formats.bmq.wire.event import EventType, build_event
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
 from tests.broker.bmq.rig import ACK, WRITE, guid, start
+from tests.simulator.attempts import Attempts
 from tests.simulator.disk import Disk
 from tests.simulator.ends import refused_in
+from tests.simulator.features import Feature
 from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
 from tests.simulator.journals import Journals, JournalView
 from tests.simulator.malformed import has_whole_message, is_malformed
+from tests.simulator.not_ready import NotReady
 from tests.simulator.rotting import just_written
 
 URI = "bmq://priority/p"
@@ -171,3 +175,66 @@ def test_a_repetition_is_another_message_after_its_queue_has_forgotten_the_first
     # It is done with once more, and may not have been removed yet.
     found.confirm_sent(URI, "__default", guid(2))
     hand_out(found, 2)
+
+
+def attempts_of(found: Records, limit: int) -> tuple[Attempts, Any]:
+    """Make the judge of a queue's attempts, and a host whose node has the queue."""
+    rig = start()
+    client = rig.connect()
+    client.open(1, URI, WRITE | ACK)
+    world: Any = SimpleNamespace(features=frozenset({Feature.ATTEMPTS}), seed=0, records=found, is_busy=True)
+    world.domains, world.promises = {"priority": rig.node.domains["priority"].config}, {}
+    world.domains["fanout"] = world.domains["priority"]
+    attempts = Attempts(world)
+    attempts._limits[URI] = limit
+    return attempts, SimpleNamespace(node=rig.node, name="n0")
+
+
+def test_a_message_is_delivered_as_often_as_its_queue_allows_and_may_be_removed_then() -> None:
+    found = records(1)
+    found.ack(guid(1), AckStatus.SUCCESS)
+    attempts, host = attempts_of(found, 2)
+    links: list[Any] = [object(), object(), object()]
+    for link in links[:2]:
+        assert guid(1) in found.views[URI]["__default"].owed
+        attempts.pushed(link, URI, "__default", guid(1))
+        attempts.died(link, host)
+    assert guid(1) not in found.views[URI]["__default"].owed
+    with pytest.raises(Violation, match="after 2 consumers have died of it, and 2 may"):
+        attempts.pushed(links[2], URI, "__default", guid(1))
+
+
+def test_a_death_counts_for_what_was_not_confirmed_and_until_a_broker_is_lost() -> None:
+    attempts, host = attempts_of(records(1), 2)
+    links: list[Any] = [object() for _ in range(5)]
+    for link in links[:2]:
+        attempts.pushed(link, URI, "__default", guid(1))
+        attempts.confirmed(link, "__default", guid(1))
+        attempts.died(link, host)
+    for link in links[2:]:
+        attempts.pushed(link, URI, "__default", guid(1))
+        attempts.died(link, host)
+        attempts.link_lost()
+
+
+def test_posts_are_refused_until_their_sender_knows_it() -> None:
+    not_ready = NotReady()
+    events = []
+    for number in range(4):
+        put = bytearray()
+        append_put(put, 1, guid(number), b"x", crc32c(b"x"))
+        events.append(build_event(EventType.PUT, put))
+    passes, first, answered = not_ready.part(events[0] + build_event(EventType.CONTROL, b"not looked at..."))
+    assert passes == build_event(EventType.CONTROL, b"not looked at...")
+    assert first == build_ack_event([(int(AckStatus.NOT_READY), 0, guid(0), 1)])
+    not_ready.is_armed = False
+    _, second, later = not_ready.part(events[1])
+    assert second
+    not_ready.end(answered)
+    assert not_ready.part(events[2])[:2] == (events[2], b"")
+    assert not_ready.is_over
+    not_ready.is_armed = True
+    _, _, answered = not_ready.part(events[3])
+    not_ready.end(later)
+    assert not not_ready.part(events[0])[0], "it is another refusal"
+    assert answered != later

@@ -14,6 +14,7 @@ from broker.bmq.core.work import SLICE
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
+from tests.simulator.attempts import Attempts
 from tests.simulator.chances import Chances
 from tests.simulator.clients import PARTS, Client, Consumer, Producer
 from tests.simulator.clock import Clock
@@ -30,6 +31,7 @@ from tests.simulator.operator import EXTRA_APP, Operator
 from tests.simulator.own_faults import OwnFaults
 from tests.simulator.passage import Passage
 from tests.simulator.strangers import Echo, Oddity, Stranger
+from tests.simulator.whole_clients import WholeClients
 
 __all__ = ["STEPS", "World"]
 
@@ -78,8 +80,10 @@ class World:
         self.promises = self._promises()
         self.records = self.make_records()
         self.records.clock = self.clock
+        self.records.by_consumer = self.is_cluster and Feature.WHOLE_CLIENTS in self.features
         if Feature.LATE_ACKS in self.features:
             shorten_windows(self)
+        self.attempts = Attempts(self)
         if Feature.LIMITS in self.features:
             self.records.refusals = (*self.records.refusals, AckStatus.LIMIT_MESSAGES)
         self.passage = Passage(self.records, self.leads)
@@ -103,6 +107,7 @@ class World:
         self.strangers: list[Stranger] = []
         self.clients = self.make_clients()
         self.clients += self._more_clients()
+        self.whole_clients = WholeClients(self)
         if Feature.STRANGERS in self.features:
             self.strangers = [Stranger(self, f"z{number}") for number in range(2)]
         self.faults = Faults(self)
@@ -164,6 +169,10 @@ class World:
             more += [Consumer(self, f"s{number}", [(PARTED, "")], part) for number, part in enumerate(PARTS)]
         if Feature.TTL in self.features:
             more.append(Consumer(self, "a0", [(AGING, "")]))
+        if Feature.WHOLE_CLIENTS in self.features:
+            whole = Consumer(self, "w0", [(FANOUT, app) for app in APPS], one_id=True)
+            whole.keeps_part = 1
+            more.append(whole)
         if Feature.APPS in self.features:
             # Nothing is owed to it before it is there to stay.
             self.records.views[FANOUT][EXTRA_APP].owes = False
@@ -197,6 +206,8 @@ class World:
             Moments(self, self.brokers).next()
         if Feature.LATE_ACKS in self.features:
             LateAcks(self).next()
+        if Feature.WHOLE_CLIENTS in self.features:
+            self.whole_clients.begin()
         if self.features:
             self.operator.next()
         self._write_back()
@@ -232,6 +243,7 @@ class World:
             self.revive(host)
         for stranger in self.strangers:
             stranger.leave(1)
+        self.whole_clients.rest()
         for client in self.clients:
             client.come_back()
             if isinstance(client, Consumer):
@@ -367,6 +379,7 @@ class World:
     def before_flush(self, host: Host) -> None:
         """A node has taken a step, and nothing of it has left yet."""
         self.passage.look(host, self.clock.us)
+        self.attempts.look(host)
 
     def slice_gap_us(self) -> int:
         """Draw the time until a host continues unfinished work, in microseconds."""
