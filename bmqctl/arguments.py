@@ -1,7 +1,7 @@
 """The check of the words on the command line, the same for every command.
 
-A word is refused where a script's variable has no value: an empty host would be all addresses of the machine, and an
-empty path the current folder.
+A word is refused where a script's variable has no value: an empty host would be all addresses of the machine, an empty
+path the current folder, and an empty authority or secret a connection without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parse_host(text: str) -> str:
 def check_arguments(command: Any) -> None:
     """Let a command, and those below it, refuse empty arguments and options before they run.
 
-    A parameter that has a type of its own decides by itself, and one whose default is empty may be empty.
+    A parameter that has a type of its own decides by itself.
     """
     for each in getattr(command, "commands", {}).values():
         check_arguments(each)
@@ -47,7 +47,7 @@ def check_arguments(command: Any) -> None:
 
 
 def _check(context: Any, parameter: Any, given: Any) -> None:
-    if parameter.default == "" or all(each != "" for each in _each(given)):
+    if all(each != "" for each in _each(given)):
         return
     value = context.params.get(parameter.name, given)
     if all(isinstance(each, str | Path) for each in _each(value)):

@@ -81,9 +81,9 @@ EXAMPLES: Mapping[str, Example] = {
     "queue explain": _words(*_AT, QUEUE, code=1),
     "queue purge": _words(*_AT, QUEUE, "--dry-run"),
     "replay": _words("--dry-run", "{bmq}"),
-    "spark-export": _words("{bmq}", "{folder}/export", slow=True),
+    "spark-export": _words("{bmq}", "--out", "{folder}/export", slow=True),
     "spark-report": _words("{bmq}", slow=True),
-    "spark-verify": _words("{folder}/nothing", "{bmq}", code=2, slow=True),
+    "spark-verify": _words("{folder}/nothing", "--store", "{bmq}", code=2, slow=True),
     "start cluster": _words("--dir", "{folder}/cluster", "--port", "{port}", listens=True, slow=True),
     "start node": _words("--data-dir", "{folder}/node", "--port", "{port}", "--host", "127.0.0.1", listens=True),
     "start proxy": _words(
