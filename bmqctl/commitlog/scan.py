@@ -174,8 +174,9 @@ class LogScan:
 
     def _file(self, descriptor: int, file: LogFile, at: int, is_last: bool) -> Iterator[LogChunk]:
         gap = _Gap(at, is_told=self._exact or at == file.begin)
-        wanted, may_read_again = 0, is_last
+        wanted, may_read_again, doubted = 0, is_last, -1
         while at < file.end:
+            before, end_before = gap, self.end
             if at > gap.begin:
                 written = next_data(descriptor, at - file.begin)
                 if written is None:
@@ -191,6 +192,11 @@ class LogScan:
             faults: list[LogFault] = []
             if len(records):
                 faults = _faults_in_front(records, gap, file.end)
+                if faults and is_last and faults[0].offset != doubted:
+                    # A broker may have written these bytes after they were read, and before later ones were.
+                    doubted, wanted = faults[0].offset, 0
+                    at, gap, self.end = before.begin, _Gap(before.begin, before.is_told), end_before
+                    continue
                 self.end = at + int(records.ends[-1])
                 gap = _Gap(self.end)
             rest = data[max(gap.begin - at, 0) :]

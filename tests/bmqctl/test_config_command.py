@@ -303,6 +303,15 @@ def test_a_folder_of_nodes_is_checked_node_by_node_and_they_must_agree(tmp_path:
     assert len([each for each in findings_of(*nodes, code=1) if each["kind"] == "fault"]) == 2
 
 
+def test_a_new_cluster_has_no_domain_that_it_cannot_use(tmp_path: Path) -> None:
+    nodes = write_local_cluster(tmp_path / "cluster", 3, "127.0.0.1", PORT)
+    found = findings_of(*nodes, code=0)
+    assert not [each for each in found if "no queue can be opened" in each["problem"]], found
+    assert (nodes[0] / "domains/bmq.test.mem.broadcast.json").exists()
+    (single,) = write_local_cluster(tmp_path / "single", 1, "127.0.0.1", PORT)
+    assert (single / "domains/bmq.test.mem.priority.json").exists()
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
 
 from bmqctl.journal.read.fault_report import Report
 from bmqctl.journal.read.files import FileKind, companions, find_files, identify, recovery_sets
+from bmqctl.journal.read.settling import settling
 from bmqctl.journal.read.source import FileSource
 from formats.bmq.disk.files import FileSet, FileType, StoreFileName
 from formats.bmq.stores.check_ledger import LedgerState, check_agreement, check_ledger
 from formats.bmq.stores.faults import fault
-from formats.bmq.stores.validate import Progress, SetChecker, Settle, check_file_set, validate_file
+from formats.bmq.stores.validate import Progress, SetChecker, check_file_set, validate_file
 
 __all__ = ["Report", "check_path"]
-
-# 2.5 seconds in all: on a busy machine, a broker may be interrupted in the middle of a write.
-_SETTLE_S: Final = tuple(0.01 * 2**step for step in range(8))
 
 
 def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
@@ -83,7 +79,7 @@ def _check_set(
         )
         assert journal is not None
         counting = _counting(report, on_progress)
-        checked = report.take(check_file_set(journal, data, qlist, on_progress=counting, settle=_settling()))
+        checked = report.take(check_file_set(journal, data, qlist, on_progress=counting, settle=settling()))
         for file in (journal, data, qlist):
             if file is not None:
                 _note_unreadable(report, file)
@@ -113,19 +109,6 @@ def _note_unreadable(report: Report, file: FileSource) -> None:
 def _open(report: Report, path: Path) -> FileSource:
     report.files.append(str(path))
     return FileSource(path)
-
-
-def _settling() -> Settle:
-    """Return a function that waits, longer with each call; it returns False when it has waited long enough."""
-    waits = iter(_SETTLE_S)
-
-    def settle() -> bool:
-        wait_s = next(waits, None)
-        if wait_s is not None:
-            time.sleep(wait_s)
-        return wait_s is not None
-
-    return settle
 
 
 def _counting(report: Report, on_progress: Progress) -> Progress:

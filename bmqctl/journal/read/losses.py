@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,27 +16,35 @@ from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet
 from formats.bmq.stores.recover import iter_qlist
 from formats.errors import FormatError
 
-__all__ = ["file_losses", "record_losses"]
+__all__ = ["file_losses", "lose_hidden", "record_losses"]
 
 
 def file_losses(path: Path) -> Account:
-    """Account for missing files among those from which a broker would recover the store in directory `path`.
+    """Account for the files from which a broker would recover the store `path`: missing ones, and hidden records.
 
-    A file is read by itself: nothing is missing. Raises `NotAStoreFile` and `OSError`.
+    A journal is read by itself: no file is missing. Raises `NotAStoreFile` and `OSError`.
     """
     account = Account()
-    if not path.is_dir():
-        return account
-    for name in missing_journals(path):
+    for name in missing_journals(path) if path.is_dir() else ():
         account.lose(f"{path / name}: is missing", 0, is_missing=True)
     for directory, files in _sets(path):
-        if files.data is None:
+        with suppress(FormatError), JournalScan(directory / str(files.journal)) as scan:
+            lose_hidden(account, scan)
+        if files.data is None and path.is_dir():
             account.lose(f"{directory / str(files.journal)}: has no DATA file", 0, is_missing=True)
     return account
 
 
+def lose_hidden(account: Account, scan: JournalScan) -> None:
+    """Account for the records after the end of a journal, which a broker would not recover."""
+    end, count = scan.extent.end, scan.record_end() - scan.extent.record_count
+    if count > 0:
+        where = f"{scan.path}: no record at offset {end}, in front of others"
+        account.lose(where, count * JOURNAL_RECORD_SIZE, count=count)
+
+
 def record_losses(path: Path) -> Account:
-    """Account for all records of the journals, for QLIST files, and for missing files, like `file_losses`.
+    """Account for all records of the journals, for QLIST files, and for the files, like `file_losses`.
 
     Of a file, with those beside it that are of its file set.
     """

@@ -16,7 +16,7 @@ from bmqctl.journal.read.names import QueueNames
 from bmqctl.journal.read.scan import JournalScan
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType
-from formats.bmq.disk.journal import QUEUE_OP_RECORD, Record, RecordType, decode_record
+from formats.bmq.disk.journal import QUEUE_OP_RECORD, Record, RecordType
 from formats.bmq.stores.queues import NamedByLedgers, read_ledgers
 from formats.bmq.stores.recover import iter_qlist
 from formats.errors import FormatError
@@ -25,7 +25,6 @@ from formats.schema import Buffer
 __all__ = ["JournalReader", "ledgers_beside", "load_names", "with_names"]
 
 BLOCK_RECORDS = 1 << 14
-PROBE_RECORDS = 1 << 7
 
 
 class JournalReader:
@@ -91,28 +90,11 @@ class JournalReader:
 
     def record_end(self) -> int:
         """The slot after the last record."""
-        return self.find(lambda record: False)
+        return self._scan.record_end()
 
     def find(self, is_beyond: Callable[[Record], bool]) -> int:
-        """Find the first slot whose record is beyond, by bisection: none before it may be, and all after it must be."""
-        low, high = 0, self.index_of(self.size)
-        while low < high:
-            middle = (low + high) // 2
-            place, record = self._first_record(middle, high)
-            if record is None or is_beyond(record):
-                high = middle
-            else:
-                low = place + 1
-        return low
-
-    def _first_record(self, start: int, end: int) -> tuple[int, Record | None]:
-        """Find the first sound record in the slots from `start` to before `end`; return its slot and the record."""
-        for found in self._scan.chunks(start, end, PROBE_RECORDS):
-            sound = np.flatnonzero(sound_kinds(found.records))
-            if len(sound):
-                at = int(sound[0])
-                return found.first + at, decode_record(found.records[at].tobytes())
-        return end, None
+        """Find the first slot whose record is beyond, like `JournalScan.find`."""
+        return self._scan.find(is_beyond)
 
 
 def _before_new_record(records: NDArray[Any], written: int) -> int | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.files import companions, missing_journals
+from bmqctl.journal.read.losses import lose_hidden
 from bmqctl.journal.read.regular import open_buffered
 from bmqctl.journal.read.scan import JournalScan
 from bmqctl.pipeline.source.options import FileSets
@@ -149,11 +150,14 @@ def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | t
 
 
 def find_lost_files(paths: Iterable[str], which: FileSets) -> Account:
-    """Account for journals that cannot be opened, and for partitions of which only other files are there."""
+    """Account for journals that cannot be opened, partitions with other files only, and hidden records."""
     account = Account()
     paths = list(paths)
     for found in find_journals(paths, which):
-        if not isinstance(found, Journal):
+        if isinstance(found, Journal):
+            with JournalScan(Path(found.path)) as scan:
+                lose_hidden(account, scan)
+        else:
             path, error = found
             account.lose(f"{path}: {error}", path.stat().st_size if path.exists() else 0)
     for path in find_stores(paths):

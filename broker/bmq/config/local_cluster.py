@@ -24,8 +24,8 @@ def write_local_cluster(directory: Path, count: int, host: str, port: int, *, st
     """The nodes' directories `node1` to `node<count>`; node K listens on `port` + K - 1.
 
     Those that are there already are left as they are, so a cluster that was stopped goes on. With `strong` all domains
-    that are stored are strongly consistent, otherwise those whose names end in `.sc`. Raises `ConfigError` if there is
-    another cluster, and OSError where files cannot be written.
+    that are stored are strongly consistent, otherwise those whose names end in `.sc`. Domains that several nodes
+    cannot use are left out. Raises `ConfigError` if there is another cluster, OSError where files cannot be written.
     """
     folders = [directory / f"node{number}" for number in range(1, count + 1)]
     nodes = [
@@ -75,8 +75,9 @@ def _write_node(folder: Path, nodes: list[dict[str, Any]], host: str, port: int,
     cluster = to_json(config.cluster)
     cluster["nodes"] = nodes
     cluster["partitionConfig"]["numPartitions"] = _PARTITIONS
-    domains = {name: _domain(config.domains.read(name), strong=strong) for name in config.domains.names()}
-    _write(folder / "domains", {f"{name}.json": domain for name, domain in domains.items()})
+    samples = {name: _domain(config.domains.read(name), strong=strong) for name in config.domains.names()}
+    domains = {f"{name}.json": each for name, each in samples.items() if len(nodes) == 1 or _fits_cluster(each)}
+    _write(folder / "domains", domains)
     # What makes the directory a node's comes last.
     broker = {"appConfig": to_json(config.broker.app_config), "taskConfig": to_json(config.broker.task_config)}
     _write(folder, {"bmqbrkrcfg.json": broker, _CLUSTERS_FILE: {"myClusters": [cluster]}})
@@ -90,6 +91,12 @@ def _domain(found: Any, *, strong: bool) -> dict[str, Any]:
     if strong and "fileBacked" in parameters["storage"]["config"]:
         parameters["consistency"] = {"strong": {}}
     return domain
+
+
+def _fits_cluster(domain: dict[str, Any]) -> bool:
+    """Return whether several nodes can have queues of a domain: of those in memory, only broadcast queues."""
+    parameters = domain["definition"]["parameters"]
+    return "fileBacked" in parameters["storage"]["config"] or "broadcast" in parameters["mode"]
 
 
 def _write(folder: Path, files: dict[str, dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from bmqctl.commitlog.files import log_files, open_store
 from bmqctl.commitlog.records import LogRecords, search
 from bmqctl.commitlog.scan import LogFault, LogScan, Loss
 from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.journal.read.positional import read_into
 from formats.errors import FormatError
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.record import Blank, Magic, Record, decode_record, encode_blank, encode_record
@@ -323,3 +324,25 @@ def test_flags_of_ipv6_in_a_record_too_short_for_it_are_a_fault() -> None:
     # Without its properties it has 91 bytes.
     data = (91).to_bytes(4, "big") + record[4:36] + flags + record[40:89] + b"\0\0"
     assert not len(search(memoryview(data), 0, len(data)).records)
+
+
+@pytest.mark.parametrize("hidden", [4096, 40_000])
+def test_bytes_written_while_later_ones_were_read_are_no_damage(
+    hidden: int, tmp_path: Path, small_chunks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read may return a part of the file as it was, and a later part as it is."""
+    written = write_log(tmp_path, [message(n) for n in range(300)])
+    (path,) = (tmp_path / "commitlog").iterdir()
+    content = path.read_bytes()
+    begin = written.offsets[50]
+    path.write_bytes(content[:begin] + bytes(hidden) + content[begin + hidden :])
+
+    def read_and_write(descriptor: int, buffer: Any, offset: int) -> int:
+        read = read_into(descriptor, buffer, offset)
+        if offset + read > begin + hidden:
+            path.write_bytes(content)
+        return read
+
+    monkeypatch.setattr(scan_module, "read_into", read_and_write)
+    found, faults, _ = read(tmp_path)
+    assert (found, faults) == (written.records, [])
