@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ settings.register_profile(
 IS_COMPILED = (Path(__file__).parents[1] / MARKER).exists()
 
 SPARK_TESTS = "tests/bmqctl/pipeline/"
-LONGEST = Path(__file__).with_name("docs") / "test_guides.py"
+# The files whose tests take longest, for the order in which workers take them.
+SECONDS = Path(__file__).with_name("seconds.toml")
+SECONDS_OF_A_TEST = 0.05
 KINDS = frozenset({"unit", "process", "spark"})
 # Folders and modules, most particular first; a test's own marker goes before these.
 KIND_OF = {
@@ -112,20 +115,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     """Order the files so that those with processes, which mostly wait, run beside those that compute, to the end.
 
-    Of either kind those with most tests come first, and before them the one that waits longest, which is not to be the
-    last to end. Every worker must find the same order.
+    Of either kind the longest come first, so that none of them is the last to end. Every worker must find the same
+    order.
     """
+    root = Path(__file__).parents[1]
+    known: dict[str, float] = tomllib.loads(SECONDS.read_text())["seconds"]
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    kinds: dict[bool, list[list[pytest.Item]]] = {True: [], False: []}
-    for tests in files.values():
-        kinds[any(item.get_closest_marker(kind) for item in tests for kind in ("process", "spark"))].append(tests)
-    spread = [
-        ((number + 0.5) / len(group), tests)
-        for group in kinds.values()
-        for number, tests in enumerate(sorted(group, key=lambda tests: (tests[0].path != LONGEST, -len(tests))))
-    ]
+    kinds: dict[bool, list[tuple[float, list[pytest.Item]]]] = {True: [], False: []}
+    for path, tests in files.items():
+        has_processes = any(item.get_closest_marker(kind) for item in tests for kind in ("process", "spark"))
+        seconds = known.get(path.relative_to(root).as_posix(), len(tests) * SECONDS_OF_A_TEST)
+        kinds[has_processes].append((seconds, tests))
+    spread = []
+    for group in kinds.values():
+        group.sort(key=lambda each: -each[0])
+        total, before = sum(seconds for seconds, _ in group), 0.0
+        for seconds, tests in group:
+            spread.append((before / total, tests))
+            before += seconds
     return [item for _, tests in sorted(spread, key=lambda place: place[0]) for item in tests]
 
 
