@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ from tests.simulator.rocketmq.process import DELAYS_MS
 from tests.simulator.rocketmq.promises import Promises, is_judged
 from tests.simulator.rocketmq.wire import name_of
 
-__all__ = ["Kept", "judge_store"]
+__all__ = ["Judged", "Kept", "judge_store"]
 
 LOOKED_UP = 60
 
@@ -34,17 +36,30 @@ class Kept(NamedTuple):
     offset: int = 0
 
 
-def judge_store(store: MessageStore, promises: Promises, random: Random, *, is_indexed: bool) -> list[Kept]:
+@dataclass(slots=True)
+class Judged:
+    """The part of a store that was judged: the log up to its `end`, and the first entries of each queue."""
+
+    end: int | None = None
+    entries: dict[tuple[str, int], list[ConsumeQueueEntry]] = field(default_factory=dict)
+    compared: Counter[tuple[str, int]] = field(default_factory=Counter)
+    keys: list[tuple[str, int]] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+
+
+def judge_store(
+    store: MessageStore, promises: Promises, random: Random, *, is_indexed: bool, judged: Judged | None = None
+) -> list[Kept]:
     """Go through a store; the messages that consumers can see. `Violation` if anything is not as promised.
 
-    `is_indexed`: there was room for the index all the time.
+    `is_indexed`: there was room for the index all the time. With `judged`, which grows, only go through what the same
+    process has added since.
     """
-    entries: dict[tuple[str, int], list[ConsumeQueueEntry]] = {}
-    kept: list[Kept] = []
-    keys: list[tuple[str, int]] = []
-    for record, size in _records(store):
+    judged = judged or Judged()
+    is_first = judged.end is None
+    for record, size in _records(store, store.log.begin if judged.end is None else judged.end):
         properties = decode_properties(record.properties)
-        queue = entries.setdefault((record.topic, record.queue_id), [])
+        queue = judged.entries.setdefault((record.topic, record.queue_id), [])
         if record.queue_offset != len(queue):
             raise Violation(
                 f"the log has offset {record.queue_offset} of queue {record.queue_id} of {record.topic} "
@@ -52,22 +67,23 @@ def judge_store(store: MessageStore, promises: Promises, random: Random, *, is_i
             )
         code = _tags_code(record, properties)
         queue.append(ConsumeQueueEntry(record.physical_offset, size, code))
-        keys += [(text, record.physical_offset) for text in message_index_keys(record.topic, properties)]
+        judged.keys += [(text, record.physical_offset) for text in message_index_keys(record.topic, properties)]
         if is_judged(record.topic):
             name = name_of(record.body)
             promises.see_in_store(record.topic, record.queue_id, record.queue_offset, name, record.stored_ms)
             place = record.queue_id, record.queue_offset
-            kept.append(Kept(record.topic, name, record.reconsume_times, record.stored_ms, *place))
-    promises.judge_returns((each.topic, each.name, each.times) for each in kept)
-    _judge_queues(store, entries)
-    _judge_places(promises, entries)
+            judged.kept.append(Kept(record.topic, name, record.reconsume_times, record.stored_ms, *place))
+    judged.end = store.log.end
+    promises.judge_returns((each.topic, each.name, each.times) for each in judged.kept)
+    _judge_queues(store, judged)
+    _judge_places(promises, judged.entries)
     if is_indexed:
-        _judge_index(store, keys, random)
-    return kept
+        some = random.sample(judged.keys, min(len(judged.keys), LOOKED_UP))
+        _judge_index(store, [*(some if is_first else ()), *judged.keys[-LOOKED_UP:]])
+    return judged.kept
 
 
-def _records(store: MessageStore) -> Iterator[tuple[Record, int]]:
-    offset = store.log.begin
+def _records(store: MessageStore, offset: int) -> Iterator[tuple[Record, int]]:
     while offset < store.log.end:
         file, place = store.log.files.place(offset)
         record = decode_record(file.buffer, place)
@@ -87,18 +103,22 @@ def _tags_code(record: Record, properties: dict[str, str]) -> int:
     return string_hash(properties["TAGS"]) if properties.get("TAGS") else 0
 
 
-def _judge_queues(store: MessageStore, entries: dict[tuple[str, int], list[ConsumeQueueEntry]]) -> None:
+def _judge_queues(store: MessageStore, judged: Judged) -> None:
+    entries = judged.entries
     for key, queue in store.queues.items():
-        wanted = entries.get(key, [])
-        found = [queue.get(number) for number in range(queue.begin, queue.end)]
+        first = judged.compared[key]
+        wanted = entries.get(key, [])[first:]
+        found = [queue.get(number) for number in range(max(queue.begin, first), queue.end)]
         if found != wanted:
-            first = next(
+            apart = next(
                 (at for at, (one, other) in enumerate(zip(found, wanted, strict=False)) if one != other),
                 min(len(found), len(wanted)),
             )
             raise Violation(
-                f"queue {key} has {len(found)} entries, the log {len(wanted)} messages of it; first apart: {first}"
+                f"queue {key} has {first + len(found)} entries, the log {first + len(wanted)} messages of it; "
+                f"first apart: {first + apart}"
             )
+        judged.compared[key] = first + len(found)
     if missing := [key for key in entries if key not in store.queues]:
         raise Violation(f"the log has messages of queues {missing}, which have no entries")
 
@@ -110,8 +130,8 @@ def _judge_places(promises: Promises, entries: dict[tuple[str, int], list[Consum
                 raise Violation(f"{name} was at offset {offset} of {key}, and is lost")
 
 
-def _judge_index(store: MessageStore, keys: list[tuple[str, int]], random: Random) -> None:
-    """Look up some messages, and the last ones."""
-    for text, offset in [*random.sample(keys, min(len(keys), LOOKED_UP)), *keys[-LOOKED_UP:]]:
+def _judge_index(store: MessageStore, keys: list[tuple[str, int]]) -> None:
+    """Look up some messages."""
+    for text, offset in keys:
         if offset not in store.index.find_text(text, 0, 1 << 60, 1 << 30):
             raise Violation(f"the index does not know the message at {offset} by {text}")

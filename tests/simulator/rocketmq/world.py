@@ -20,7 +20,7 @@ from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.process import Process, Tear
 from tests.simulator.rocketmq.producers import Producer
 from tests.simulator.rocketmq.promises import Promises
-from tests.simulator.rocketmq.stores import Kept, judge_store
+from tests.simulator.rocketmq.stores import Judged, Kept, judge_store
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, Disk
 from tests.simulator.rocketmq.wire import Connection
 
@@ -168,9 +168,10 @@ class RocketWorld(NotedWorld):
         for client in self._clients:
             client.connect()
 
-    def judge(self) -> list[Kept]:
-        """Judge the store as it is."""
-        return judge_store(self.process.store, self.promises, self.random, is_indexed=not self.was_full)
+    def judge(self, judged: Judged | None = None) -> list[Kept]:
+        """Judge the store as it is, but for what was judged already."""
+        store = self.process.store
+        return judge_store(store, self.promises, self.random, is_indexed=not self.was_full, judged=judged)
 
     def die(self, death: Death) -> None:
         """End the process, and start the next one."""
@@ -354,12 +355,14 @@ class RocketWorld(NotedWorld):
         for popper in self.poppers:
             popper.is_careful = True
         end_ms = self.wall_ms + CALM_MS
-        while owed := next(what_is_owed(self.judge(), self.promises, self.pullers, self.poppers), ""):
+        judged = Judged()
+        while owed := next(what_is_owed(self.judge(judged), self.promises, self.pullers, self.poppers), ""):
             if self.wall_ms > end_ms:
                 raise Violation(owed)
             for _ in range(CALM_STEPS):
                 self.step(CALM_ACTIONS)
                 self.wall_ms += CALM_STEP_MS
+        self.judge()
         self._digest_files()
 
     def _digest_files(self) -> None:
