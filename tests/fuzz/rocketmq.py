@@ -27,9 +27,10 @@ from typing import NamedTuple
 
 from formats.rocketmq.codes import RequestCode
 from tests.fuzz.judging import Find
+from tests.fuzz.produced import print_missing
 from tests.fuzz.rocketmq_ground import SHAPES, Ground, LongStep, Signature, ground
 from tests.fuzz.rocketmq_ports import STORIES
-from tests.fuzz.rocketmq_requests import CODES, Case, Requests, cases, name_of
+from tests.fuzz.rocketmq_requests import CODES, Case, Requests, all_names, cases, name_of
 from tests.fuzz.rocketmq_stories import Story
 from tests.fuzz.rocketmq_values import FAMILIES, Values
 from tests.fuzz.rocketmq_wire import Action, Sender, load, save
@@ -77,7 +78,9 @@ class Session:
         """Cases that are left, requests at random, or a story."""
         kind = self.random.random()
         if self._stories and (self._port not in CODES or kind < 0.3):
-            yield from self.random.choice(self._stories)(self.requests)
+            story = self.random.choice(self._stories)
+            self.requests.produced.add(f"{self._port}: {story.__name__}")
+            yield from story(self.requests)
         elif self._port not in CODES:
             return
         elif kind < 0.7 and self._left:
@@ -99,7 +102,10 @@ def mixed(every: Sequence[Case], random: Random) -> list[Case]:
 
 
 class Fuzzer:
-    """Plays rounds. `found` counts finds by their signatures, `sessions` those of each port, `told` all actions."""
+    """Plays rounds. `found` counts finds by their signatures, `sessions` those of each port, `told` all actions.
+
+    `produced` has the names of the codes, fields and stories of these.
+    """
 
     def __init__(
         self, ports: Sequence[str], shapes: Sequence[str], seed: int, replays: Path, without: Sequence[str] = ()
@@ -110,6 +116,7 @@ class Fuzzer:
         self.found: Counter[str] = Counter()
         self.sessions: Counter[str] = Counter()
         self.told = 0
+        self.produced: set[str] = set()
         self._order = [shape for shape in ORDER if shape in shapes] or list(shapes)
         self._replays = replays
         self._began_s = time.monotonic()
@@ -179,6 +186,8 @@ class Fuzzer:
                 action = told.send(answers)
         except StopIteration:
             return
+        finally:
+            self.produced |= session.requests.produced
 
     def _report(self, find: Find, shape: str, number: int, sent: deque[Sent]) -> None:
         last = [each.action for each in sent]
@@ -238,6 +247,7 @@ def main() -> int:
     parser.add_argument("--replays", type=Path, default=Path(tempfile.gettempdir()), help="folder of files to replay")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="send what a file has instead")
     parser.add_argument("--last", type=int, default=0, help="with --replay: only so many actions, the last ones")
+    parser.add_argument("--coverage", action="store_true", help="print which codes, fields and stories were never sent")
     options = parser.parse_args()
     if options.replay:
         return replay(options.replay, options.last)
@@ -249,6 +259,10 @@ def main() -> int:
     print(f"{fuzzer.told:,} actions, {'nothing found' if not fuzzer.found else f'{len(fuzzer.found)} causes found'}")
     for signature, count in fuzzer.found.most_common():
         print(f"{count:>6} x {signature}")
+    if options.coverage:
+        names = [name for port in ports for name in all_names(port)]
+        names += [f"{port}: {story.__name__}" for port in ports for story in STORIES[port]]
+        print_missing(names, fuzzer.produced)
     return int(bool(fuzzer.found))
 
 

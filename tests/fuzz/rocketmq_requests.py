@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from tests.fuzz.rocketmq_values import BROKER, FAMILIES, HOSTILE, OWN_TOPICS, PR
 from tests.fuzz.rocketmq_wire import Action
 from tests.fuzz.session_events import changed_words
 
-__all__ = ["BODIES", "CODES", "Case", "Requests", "cases", "frame_of", "name_of"]
+__all__ = ["BODIES", "CODES", "Case", "Requests", "all_names", "cases", "frame_of", "name_of"]
 
 ABSENT, DOUBLED = "<absent>", "<doubled>"
 # A field with one of these is not tried with all other values.
@@ -134,6 +134,13 @@ def name_of(code: int) -> str:
     return _NAMES.get(code, str(code))
 
 
+def all_names(port: str) -> Iterator[str]:
+    """Yield the names of all codes, with their fields, that are tried at a port."""
+    for code in CODES.get(port, ()):
+        yield f"{port}: {name_of(code)}"
+        yield from (f"{port}: {name_of(code)} {field.wire_name}" for field in _fields(code))
+
+
 @cache
 def cases(port: str) -> tuple[Case, ...]:
     """All that is tried once of a port, in a fixed order: properties that the broker reads again come first."""
@@ -169,6 +176,8 @@ class Requests:
         self._others = [code for codes in CODES.values() for code in codes if name_of(code) not in without]
         self.values = values
         self.port = port
+        # The names of the codes and fields of all requests.
+        self.produced: set[str] = set()
         self._opaque = 0
 
     # -- requests
@@ -209,6 +218,8 @@ class Requests:
         self._opaque += 1
         body = self.body(code, dict(fields)) if body is None else body
         flag = random.choice(_FLAGS) if random.random() < 0.1 else 0
+        self.produced.add(f"{self.port}: {name_of(code)}")
+        self.produced.update(f"{self.port}: {name_of(code)} {name}" for name, _ in fields)
         what = f"{name_of(code)} {_shown(fields)} {_short(body)}"
         data = self._binary(code, fields, body, flag) if random.random() < 0.2 else None
         if data is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from formats.bmq.codes import EncodingType, EventType
 from formats.bmq.control import ber, jsonc
-from formats.bmq.control.messages import ClusterMessage, ControlMessage, ElectorMessage
+from formats.bmq.control.messages import AuthenticationMessage, ClusterMessage, ControlMessage, ElectorMessage
 from formats.bmq.control.schema import (
     Boolean,
     Choice,
@@ -31,7 +31,7 @@ from formats.bmq.padding import WORD
 from formats.bmq.wire.event import EVENT_HEADER_SIZE, build_event, build_schema_event, iter_frames, schema_message
 from formats.errors import FormatError
 
-__all__ = ["LENGTH_MAX", "Maker", "changed_words", "events_of", "shown"]
+__all__ = ["LENGTH_MAX", "SCHEMAS", "Maker", "changed_words", "events_of", "shown"]
 
 LENGTH_MAX = 1 << 29
 KEPT_MAX = 40
@@ -105,7 +105,28 @@ def changed_words(random: Random, body: bytes, unit: int) -> bytes:
     return bytes(out)
 
 
-_SCHEMAS: dict[int, type[Any]] = {EventType.CONTROL: ControlMessage, EventType.ELECTOR: ElectorMessage}
+SCHEMAS: dict[int, type[Any]] = {
+    EventType.CONTROL: ControlMessage,
+    EventType.ELECTOR: ElectorMessage,
+    EventType.AUTHENTICATION: AuthenticationMessage,
+}
+
+
+_SIZES: dict[type[Any], int] = {}
+
+
+def _size(cls: type[Any]) -> int:
+    """The number of alternatives in a message."""
+    if cls in _SIZES:
+        return _SIZES[cls]
+    size = 1
+    for element in describe(cls).elements:
+        if isinstance(element.kind, Description):
+            size += _size(element.kind.cls) - 1
+        elif isinstance(element.kind, Choice):
+            size += sum(map(_size, element.kind.by_class))
+    _SIZES[cls] = size
+    return size
 
 
 class Maker:
@@ -123,8 +144,8 @@ class Maker:
         kind, body = _frame(event)
         self._keep(self._templates[kind], event)
         try:
-            if kind in _SCHEMAS:
-                self._learn(ber.decode(_SCHEMAS[kind], schema_message(body, 0, len(body))))
+            if kind in SCHEMAS:
+                self._learn(ber.decode(SCHEMAS[kind], schema_message(body, 0, len(body))))
             elif kind == EventType.CLUSTER_STATE:
                 self._learn(ber.decode(ClusterMessage, parse_ledger_record(body, 0).body))
         except FormatError:
@@ -173,7 +194,10 @@ class Maker:
         if isinstance(kind, Description):
             return self.message(kind.cls, depth)
         if isinstance(kind, Choice):
-            return self.message(random.choice(list(kind.by_class)), depth)
+            alternatives = tuple(kind.by_class)
+            # Those with many of their own in them are made more often, or the innermost would hardly ever be.
+            weights = [_size(cls) for cls in alternatives] if random.random() < 0.5 else None
+            return self.message(random.choices(alternatives, weights)[0], depth)
         seen = self._seen.get(_key(kind, name))
         if seen and random.random() < 0.6:
             return self._near(kind, random.choice(seen))
@@ -236,8 +260,8 @@ class Maker:
         """An event with something wrong in it."""
         kind, body = _frame(event)
         try:
-            if kind in _SCHEMAS and self.random.random() < 0.9:
-                message = ber.decode(_SCHEMAS[kind], schema_message(body, 0, len(body)))
+            if kind in SCHEMAS and self.random.random() < 0.9:
+                message = ber.decode(SCHEMAS[kind], schema_message(body, 0, len(body)))
                 return self.schema_event(self.changed(message), EventType(kind))
             if kind == EventType.CLUSTER_STATE and self.random.random() < 0.9:
                 return self._changed_record(body)
@@ -265,8 +289,8 @@ class Maker:
         templates = self._templates.get(kind)
         if templates and self.random.random() < 0.75:
             return self.changed_event(self.random.choice(templates))
-        if kind in _SCHEMAS:
-            cls = control if kind is EventType.CONTROL else _SCHEMAS[kind]
+        if kind in SCHEMAS:
+            cls = control if kind is EventType.CONTROL else SCHEMAS[kind]
             return self.schema_event(self.message(cls), kind)
         if kind is EventType.CLUSTER_STATE:
             message = self.message(ClusterMessage)
@@ -302,8 +326,8 @@ def shown(event: bytes, limit: int = 600) -> str:
         return f"bytes {event[:80].hex()} ({len(event)} bytes)"
     name = EventType(kind).name
     try:
-        if kind in _SCHEMAS:
-            return f"{name} {ber.decode(_SCHEMAS[kind], schema_message(body, 0, len(body)))}"[:limit]
+        if kind in SCHEMAS:
+            return f"{name} {ber.decode(SCHEMAS[kind], schema_message(body, 0, len(body)))}"[:limit]
         if kind == EventType.CLUSTER_STATE:
             record = parse_ledger_record(body, 0)
             return f"{name} {record.header} {ber.decode(ClusterMessage, record.body)}"[:limit]

@@ -64,12 +64,13 @@ TEXTS = ("", "", "x > 1", "x == 'a' || y", "z < 0")
 
 _CLIENT_KINDS = (
     *(EventType.CONTROL, EventType.CONTROL, EventType.PUT, EventType.PUT, EventType.CONFIRM, EventType.REJECT),
-    *(EventType.ACK, EventType.PUSH, EventType.AUTHENTICATION),
+    *(EventType.ACK, EventType.PUSH, EventType.AUTHENTICATION, EventType.HEARTBEAT_RSP),
 )
 _MEMBER_KINDS = (
     *(EventType.CONTROL, EventType.CONTROL, EventType.CONTROL, EventType.ELECTOR, EventType.CLUSTER_STATE),
     *(EventType.STORAGE, EventType.PARTITION_SYNC, EventType.REPLICATION_RECEIPT),
     *(EventType.PUT, EventType.ACK, EventType.PUSH, EventType.CONFIRM, EventType.REJECT),
+    *(EventType.AUTHENTICATION, EventType.RECOVERY, EventType.HEARTBEAT_RSP),
 )
 
 # What an operator may do is done; but what others need is not taken from them: queues of the domains above only.

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from bmqctl.node_process import LOG_NAME, NodeFailed, NodeProcess, ProxyProcess
 from tests.fuzz.judging import LOG_SHOWN, Find, Watch
+from tests.fuzz.produced import EVENT_NAMES, names_of, print_missing
 from tests.fuzz.session_events import shown
 from tests.fuzz.session_kinds import KINDS, Teller
 from tests.fuzz.session_peer import Honest, Lost
@@ -105,8 +106,18 @@ def ground(kind: str, shape: str, folder: Path) -> Iterator[Ground]:
                 client.stop()
 
 
-def fuzz(kind: str, seed: int, until: float, sessions: int, shapes: Sequence[str] = SHAPES) -> tuple[int, int, str]:
-    """Sessions of one kind until a time, or so many: how many there were, their events, and what was found."""
+def fuzz(
+    kind: str,
+    seed: int,
+    until: float,
+    sessions: int,
+    shapes: Sequence[str] = SHAPES,
+    produced: set[str] | None = None,
+) -> tuple[int, int, str]:
+    """Sessions of one kind until a time, or so many: how many there were, their events, and what was found.
+
+    The names of what they have sent are added to `produced`.
+    """
     told = number = 0
     for shape in itertools.cycle(shapes):
         with tempfile.TemporaryDirectory(prefix="bmq-fuzz-") as folder:
@@ -119,6 +130,8 @@ def fuzz(kind: str, seed: int, until: float, sessions: int, shapes: Sequence[str
                         number += 1
                         _tell(kind, teller, here)
                         told += len(teller.told)
+                        if produced is not None:
+                            produced.update(*map(names_of, teller.told))
                         here.judge()
                         if kind == "member" and number % QUIET_EVERY == 0:
                             _recover(here)
@@ -179,16 +192,20 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, action="append", help="one of them; all by default")
     parser.add_argument("--shape", choices=SHAPES, action="append", help="brokers to talk to; all in turn by default")
     parser.add_argument("--sessions", type=int, default=1 << 31, help="of each kind at most")
+    parser.add_argument("--coverage", action="store_true", help="print which events and elements were never produced")
     options = parser.parse_args()
     kinds = options.kind or KINDS
+    produced: set[str] | None = set() if options.coverage else None
     found = 0
     for kind in kinds:
         until = time.monotonic() + options.seconds / len(kinds)
-        number, told, what = fuzz(kind, options.seed, until, options.sessions, options.shape or SHAPES)
+        number, told, what = fuzz(kind, options.seed, until, options.sessions, options.shape or SHAPES, produced)
         print(f"{kind:8}{number:>7,} sessions, {told:>10,} events{'' if what else ', nothing found'}", flush=True)
         if what:
             found = 1
             print(what, flush=True)
+    if produced is not None:
+        print_missing(EVENT_NAMES, produced)
     return found
 
 

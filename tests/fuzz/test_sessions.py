@@ -12,15 +12,19 @@ import pytest
 from bmqctl.node_process import LOG_NAME, NodeProcess
 from formats.bmq.codes import EventType
 from formats.bmq.control.messages import ClusterMessage, ControlMessage, ElectorMessage, OpenQueue
-from formats.bmq.wire.event import iter_frames
+from formats.bmq.wire.event import build_event, iter_frames
 from tests.fuzz import sessions
 from tests.fuzz.judging import Find, Watch
+from tests.fuzz.produced import EVENT_NAMES, names_of, print_missing
 from tests.fuzz.session_events import LENGTH_MAX, Maker, events_of, shown
 from tests.fuzz.session_kinds import Teller
 from tests.fuzz.session_peer import Honest
 from tests.waiting import WAIT_S, eventually
 
-KINDS = (EventType.CONTROL, EventType.ELECTOR, EventType.CLUSTER_STATE, EventType.PUT, EventType.STORAGE)
+KINDS = (
+    *(EventType.CONTROL, EventType.ELECTOR, EventType.CLUSTER_STATE, EventType.PUT, EventType.STORAGE),
+    EventType.AUTHENTICATION,
+)
 
 
 def made(seed: int, count: int) -> list[bytes]:
@@ -54,6 +58,19 @@ def test_messages_are_changed_in_parts(cls: type[object]) -> None:
         message = maker.message(cls)
         assert isinstance(maker.changed(message), cls)
         assert maker.changed(message, rate=0.0) == message
+
+
+def test_nearly_all_that_the_schema_has_is_produced() -> None:
+    produced = {name for seed in range(30) for event in made(seed, 60) for name in names_of(event)}
+    missing = {name for name in EVENT_NAMES - produced if "." in name}
+    assert len(missing) < len(EVENT_NAMES) // 7, sorted(missing)
+
+
+def test_what_was_never_produced_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    event = build_event(EventType.PUT, b"")
+    assert set(names_of(event)) == {"PUT"}
+    assert print_missing({"PUT", "ACK"}, names_of(event)) == 1
+    assert capsys.readouterr().out == "never produced: ACK\ncoverage: 1 of 2 produced\n"
 
 
 def test_a_client_begins_properly() -> None:
