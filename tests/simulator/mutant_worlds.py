@@ -8,9 +8,9 @@ from contextlib import nullcontext
 
 # First: it plants the fault before anything of the core is imported.
 import tests.simulator.planting  # noqa: F401 isort: skip
-from tests.simulator.invariants import Violation
+from tests.simulator.chances import Chances
 from tests.simulator.mutations import mutated
-from tests.simulator.run import simulate_controllers, simulate_mixed, simulate_rocketmq
+from tests.simulator.recipes import KINDS, Recipe, record
 
 __all__ = ["main"]
 
@@ -21,21 +21,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--end", type=int, required=True)
     parser.add_argument("--mutation")
-    parser.add_argument("--rocketmq", action="store_true")
-    parser.add_argument("--controllers", action="store_true")
+    parser.add_argument("--system", choices=KINDS, default="bmq")
     options = parser.parse_args()
     for seed in range(options.first, options.end):
-        try:
-            # A patch counts how often it was called: it is made anew for each world.
-            with mutated(options.mutation) if options.mutation else nullcontext():
-                if options.controllers:
-                    simulate_controllers(seed)
-                elif options.rocketmq:
-                    simulate_rocketmq(seed)
-                else:
-                    simulate_mixed(seed)
-        except Violation as violation:
-            print(violation)
+        # A patch counts how often it was called: it is made anew for each world.
+        with mutated(options.mutation) if options.mutation else nullcontext():
+            failure = record(Recipe(options.system, seed, KINDS[options.system].steps), Chances())
+        if failure:
+            print(failure)
             return 1
     return 0
 

@@ -1,30 +1,44 @@
 """Plant faults in the core one by one, and see which worlds show them: `scripts/mutate`.
 
-Each fault is planted in processes of their own, which simulate worlds of all kinds until one of them notices. A world
-that fails without the fault as well says nothing of it, and the next ones are looked at. With `--unit` the unit test
-that the catalogue names runs under the fault as well, and must fail.
+Each fault is planted in processes of their own, which simulate worlds until one of them notices: first the one that
+`seen.toml` names, then those of the fault's systems. A world that fails without the fault as well says nothing of it,
+and the next ones are looked at. With `--unit` the unit test that the catalogue names runs under the fault as well, and
+must fail. `--record` keeps in `seen.toml` which world of which kind has shown a fault.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import subprocess
 import sys
+import time
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
+from tests.simulator import recipes
 from tests.simulator.catalogue import MUTANTS
+from tests.simulator.features import shape_of
 from tests.simulator.mutations import ALL_MUTATIONS
 from tests.simulator.planted import ROOT, stale
 from tests.simulator.planting import VARIABLE
 
-__all__ = ["Failure", "first_shown", "main"]
+__all__ = ["KINDS", "Failure", "first_shown", "kind_of", "main", "read_seen"]
 
 WORLDS = 300
 PROCESS_S_MAX = 3600
+SEEN = Path(__file__).with_name("seen.toml")
+KINDS = ("node", "cluster", "proxies", "rocketmq", "controllers", "mixed")
+_SEEN_HEAD = """\
+# The world of each kind that has shown a planted fault: written by `scripts/mutate --record`.
+"""
 
 
 class Failure(NamedTuple):
@@ -35,13 +49,19 @@ class Failure(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The result for one fault: the first world that shows it and its message, or None."""
+    """The result for one fault: the first world that shows it, its system and its message, or None."""
 
     name: str
     seed: int | None
     says: str
+    system: str = ""
     unit: str = ""  # what became of its unit test
     anyway: tuple[int, ...] = ()  # worlds that fail without the fault too
+
+    @property
+    def kind(self) -> str:
+        """The kind of the world that shows it; empty without one."""
+        return "" if self.seed is None else kind_of(self.system, self.seed)
 
 
 class _Broken(Exception):
@@ -63,27 +83,50 @@ def first_shown(
     return failure, tuple(anyway)
 
 
-def _kind(name: str) -> str | None:
-    """The option for the worlds that are to show a fault; None for those of all kinds of BlazingMQ's."""
-    if name not in MUTANTS or not MUTANTS[name].module.startswith("broker.rocketmq"):
-        return None
-    return "--controllers" if MUTANTS[name].area in ("controllers", "groups") else "--rocketmq"
+def kind_of(system: str, seed: int) -> str:
+    """The kind of a world."""
+    if system != "bmq":
+        return system
+    shape = shape_of(seed)
+    return "proxies" if shape.has_proxies else "node" if shape.nodes == 1 else "cluster"
 
 
-def _simulate(name: str, first: int, end: int, *, kind: str | None) -> Failure | None:
+def read_seen() -> dict[str, tuple[str, int]]:
+    """The system and the seed of the world that has shown each fault, by its name."""
+    table = tomllib.loads(SEEN.read_text()) if SEEN.exists() else {}
+    return {
+        name: (kind if kind in recipes.KINDS else "bmq", seed)
+        for kind, worlds in table.items()
+        for name, seed in worlds.items()
+    }
+
+
+def _write_seen(seen: dict[str, tuple[str, int]]) -> None:
+    """Write the file, by kinds and names; without the faults that are gone."""
+    lines = [_SEEN_HEAD]
+    for kind in KINDS:
+        worlds = {name: seed for name, (system, seed) in seen.items() if kind_of(system, seed) == kind}
+        known = sorted(name for name in worlds if name in MUTANTS or name in ALL_MUTATIONS)
+        lines += [f"[{kind}]\n", *(f'"{name}" = {worlds[name]}\n' for name in known), "\n"]
+    SEEN.write_text("".join(lines).rstrip("\n") + "\n")
+
+
+def _simulate(name: str, first: int, end: int, *, system: str) -> Failure | None:
     """The first of some worlds that fails under a fault; without any if there is no name."""
     command = [sys.executable, "-m", "tests.simulator.mutant_worlds", "--first", str(first), "--end", str(end)]
-    if kind is not None:
-        command.append(kind)
+    command += ["--system", system]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop(VARIABLE, None)
     if name in MUTANTS:
         environment[VARIABLE] = name
     elif name:
         command += ["--mutation", name]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise _Broken(f"worlds {first} to {end - 1} are not over after {PROCESS_S_MAX} s") from None
     if done.returncode == 0:
         return None
     found = re.match(r"seed (\d+), step \d+: (.*)", done.stdout)
@@ -92,18 +135,30 @@ def _simulate(name: str, first: int, end: int, *, kind: str | None) -> Failure |
     return Failure(int(found[1]), found[2])
 
 
-def _look_for(name: str, worlds: int) -> Verdict:
-    """The first of so many worlds that notices a fault."""
-    kind = _kind(name)
+@cache
+def _fails_anyway(system: str, seed: int) -> bool:
+    return _simulate("", seed, seed + 1, system=system) is not None
+
+
+def _look_for(name: str, worlds: int, seen: tuple[str, int] | None = None) -> Verdict:
+    """The world that is known to show a fault, or the first one of `worlds` in each of its systems."""
     try:
-        failure, anyway = first_shown(
-            lambda first: _simulate(name, first, worlds, kind=kind),
-            lambda seed: _simulate("", seed, seed + 1, kind=kind) is not None,
-        )
+        if seen is not None and seen[1] < worlds:
+            system, seed = seen
+            failure = _simulate(name, seed, seed + 1, system=system)
+            if failure is not None and not _fails_anyway(system, seed):
+                return Verdict(name, failure.seed, failure.says, system)
+        anyway: tuple[int, ...] = ()
+        for system in MUTANTS[name].systems if name in MUTANTS else ("bmq",):
+            failure, others = first_shown(
+                partial(_simulate, name, end=worlds, system=system), partial(_fails_anyway, system)
+            )
+            anyway += others
+            if failure is not None:
+                return Verdict(name, failure.seed, failure.says, system, anyway=anyway)
     except _Broken as broken:
         return Verdict(name, None, str(broken))
-    seed, says = failure or (None, "")
-    return Verdict(name, seed, says, anyway=anyway)
+    return Verdict(name, None, "", anyway=anyway)
 
 
 def _test(verdict: Verdict) -> Verdict:
@@ -126,7 +181,7 @@ def _told(verdict: Verdict) -> tuple[str, bool]:
     """A line of the table, and whether it is as it should be."""
     mutant = MUTANTS.get(verdict.name)
     if verdict.seed is not None:
-        line, is_well = f"world {verdict.seed}: {verdict.says}", True
+        line, is_well = f"{verdict.kind:12} world {verdict.seed}: {verdict.says}", True
     elif verdict.says:
         line, is_well = verdict.says, False
     elif mutant is not None and mutant.hidden and mutant.unit:
@@ -147,6 +202,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", metavar="NAME", help="this fault; more than once for more")
     parser.add_argument("--worlds", type=int, default=WORLDS, metavar="N", help=f"so many worlds at most ({WORLDS})")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many faults at a time (1)")
+    parser.add_argument("--seconds", type=int, metavar="N", help="begin with no fault after N seconds")
+    parser.add_argument("--unseen", action="store_true", help="only faults that no recorded world has shown")
+    parser.add_argument("--hidden", action="store_true", help="look also for those that no world is expected to show")
+    parser.add_argument("--record", action="store_true", help=f"keep what has shown each fault in {SEEN.name}")
     parser.add_argument("--unit", action="store_true", help="run the unit tests that the catalogue names as well")
     parser.add_argument("--list", action="store_true", help="say what there is, and what each is about")
     options = parser.parse_args(words)
@@ -163,19 +222,50 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(old))
         print("mutate: the catalogue is out of date: adapt what it changes to the source as it is now")
         return 1
-    names = [name for name in names if not options.only or name in options.only]
+    seen = read_seen()
+    names = [name for name in names if name in (options.only or names) and not (options.unseen and name in seen)]
     # Those of which no world is expected to show anything take longest.
-    names.sort(key=lambda name: name in MUTANTS and bool(MUTANTS[name].hidden))
-    caught = failed = 0
+    names.sort(key=_is_hidden)
+    until_s = time.monotonic() + (options.seconds or math.inf)
+
+    def look(name: str) -> Verdict | None:
+        if time.monotonic() > until_s:
+            return None
+        is_looked_for = not _is_hidden(name) or options.hidden or options.only
+        verdict = _look_for(name, options.worlds if is_looked_for else 0, seen.get(name))
+        return _test(verdict) if options.unit else verdict
+
+    failed = left_out = 0
+    kinds = Counter(dict.fromkeys(KINDS, 0))
     with ThreadPoolExecutor(options.jobs) as pool:
-        found = pool.map(lambda name: _look_for(name, options.worlds), names)
-        for verdict in map(_test, found) if options.unit else found:
+        for verdict in pool.map(look, names):
+            if verdict is None:
+                left_out += 1
+                continue
             line, is_well = _told(verdict)
-            caught += verdict.seed is not None
             failed += not is_well
             print(f"{verdict.name:32} {line}", flush=True)
-    print(f"mutate: {len(names)} faults: {caught} caught by worlds, {failed} not as they should be")
-    return 1 if failed else 0
+            if verdict.seed is None:
+                continue
+            kinds[verdict.kind] += 1
+            if options.record:
+                seen[verdict.name] = verdict.system, verdict.seed
+                _write_seen(seen)
+    by_kind = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+    print(f"mutate: caught by kinds of worlds: {by_kind}")
+    print(f"mutate: {len(names)} faults: {kinds.total()} caught by worlds, {failed} not as they should be")
+    if left_out:
+        print(f"mutate: {left_out} faults are left out, as the {options.seconds} s are over")
+    blind = [kind for kind, count in kinds.items() if not count]
+    is_whole = not (options.only or options.unseen or left_out)
+    if is_whole and blind:
+        print(f"mutate: no fault is seen by worlds of {', '.join(blind)}")
+    return 1 if failed or (is_whole and blind) else 0
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether no world is expected to show a fault."""
+    return name in MUTANTS and bool(MUTANTS[name].hidden)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,15 @@ class Mutant(NamedTuple):
     unit: str = ""
 
     @property
+    def systems(self) -> tuple[str, ...]:
+        """The systems whose worlds may show it, the likeliest first."""
+        if self.module.startswith("bmqctl"):
+            return ("mixed",)
+        if not self.module.startswith("broker.rocketmq"):
+            return ("bmq", "mixed")
+        return ("controllers", "rocketmq") if self.area in ("controllers", "groups") else ("rocketmq", "controllers")
+
+    @property
     def path(self) -> Path:
         return ROOT / (self.module.replace(".", "/") + ".py")
 
