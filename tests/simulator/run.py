@@ -10,6 +10,7 @@ import math
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -20,6 +21,7 @@ from zlib import crc32
 
 from tests.scenarios.story import STORIES, told
 from tests.simulator.chances import Recording
+from tests.simulator.coverage import cover, leaning
 from tests.simulator.features import Feature, shape_of
 from tests.simulator.invariants import Violation
 from tests.simulator.play import CPU_S_MAX, bounded, play
@@ -108,11 +110,12 @@ def _seen(recipe: Recipe, violation: Violation) -> str:
     return "\n".join([*shown, *lines[-EVENTS_SHOWN:]]) + "\n"
 
 
-def _run(seeds: range, options: argparse.Namespace) -> int:
+def _run(seeds: Sequence[int], options: argparse.Namespace) -> int:
     """Run worlds, print those that fail, and sum up; the number of those that failed."""
-    begun = steps = messages = digest = 0
+    steps = messages = digest = 0
+    begun, spent = Counter[str](), Counter[str]()
     failures: list[Outcome] = []
-    spent_s = worst_s = 0.0
+    worst_s = 0.0
     recipes = [_recipe(seed, options) for seed in seeds]
     # Processes of their own: what is patched or cached in this one is not in them.
     pool = get_context("spawn").Pool(options.jobs) if options.jobs > 1 else None
@@ -122,8 +125,8 @@ def _run(seeds: range, options: argparse.Namespace) -> int:
         for outcome in pool.imap(one, recipes, chunksize=4) if pool is not None else map(one, recipes):
             if outcome is None:
                 continue
-            begun += 1
-            spent_s += outcome.spent_s
+            begun[outcome.recipe.kind] += 1
+            spent[outcome.recipe.kind] += round(1000 * outcome.spent_s)
             if outcome.lines:
                 print("\n".join(outcome.lines))
             if outcome.failure:
@@ -134,12 +137,18 @@ def _run(seeds: range, options: argparse.Namespace) -> int:
             steps += outcome.steps
             messages += outcome.messages
             worst_s = max(worst_s, outcome.spent_s)
+    for kind, count in begun.items() if len(begun) > 1 else ():
+        failed = sum(outcome.recipe.kind == kind for outcome in failures)
+        print(
+            f"simulate: {kind}: {count - failed} of {count} passed, {spent[kind] / count / 1000:.2f} s of CPU per seed"
+        )
+    total = begun.total()
     print(
-        f"simulate: {begun - len(failures)} of {begun} passed: {steps} steps, {messages} messages acked; "
-        f"{spent_s / max(begun, 1):.2f} s of CPU per seed, at most {worst_s:.2f} s; digest {digest:08x}"
+        f"simulate: {total - len(failures)} of {total} passed: {steps} steps, {messages} messages acked; "
+        f"{spent.total() / max(total, 1) / 1000:.2f} s of CPU per seed, at most {worst_s:.2f} s; digest {digest:08x}"
     )
-    if begun < len(seeds):
-        print(f"simulate: {len(seeds) - begun} worlds are left out, as the {options.seconds} s are over")
+    if total < len(seeds):
+        print(f"simulate: {len(seeds) - total} worlds are left out, as the {options.seconds} s are over")
     if failures and options.shrink:
         _shrink(failures[0], options.shrink)
     return len(failures)
@@ -192,6 +201,13 @@ def main(words: Sequence[str] | None = None) -> int:
         metavar="S",
         help="shrink the first failed world for S s of CPU (60; 0: not)",
     )
+    parser.add_argument("--lean", type=int, metavar="N", help="of the seeds, play N: half of them reach what is rare")
+    parser.add_argument("--coverage", action="store_true", help="print what these worlds never reach")
+    parser.add_argument(
+        "--branches", action="store_true", help="with --coverage: branches of the deciding packages, too"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="with --coverage: write the result to a file, too")
+    parser.add_argument("--record", action="store_true", help="with --coverage: keep what is rare for --lean")
     parser.add_argument("--story", type=Path, metavar="FILE", help="play the world of a story, and print what happens")
     parser.add_argument("--stories", action="store_true", help="tell the stories of tests/scenarios, and compare")
     parser.add_argument("--rewrite", action="store_true", help="with --stories: let them be as they go now")
@@ -210,9 +226,13 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("--plain: say how many nodes; give --nodes 1")
     if options.jobs < 1:
         parser.error("--jobs: give 1 or more")
-    seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
+    seeds: Sequence[int] = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     if not seeds:
         parser.error("--seeds: give A..B, where B is not below A")
+    if options.lean is not None:
+        if options.kind != "bmq":
+            parser.error(f"--kind {options.kind}: leave out --lean, which is for BlazingMQ's worlds")
+        seeds = leaning(seeds, options.lean)
     what = "of all systems" if options.kind == "all" else KINDS[options.kind].says
     if options.nodes is not None:
         what = f"of {options.nodes} node(s)"
@@ -220,6 +240,9 @@ def main(words: Sequence[str] | None = None) -> int:
     print(f"simulate: seeds {seeds[0]}..{seeds[-1]}, {steps} steps each, {what}", flush=True)
     if options.seed is not None and options.nodes is None and options.kind == "bmq":
         print(f"simulate: {shape_of(options.seed)}")
+    if options.coverage:
+        recipes = [_recipe(seed, options) for seed in seeds]
+        return cover(recipes, options.jobs, options.json, has_branches=options.branches, is_recorded=options.record)
     return 1 if _run(seeds, options) else 0
 
 
