@@ -288,9 +288,140 @@ GROUPS = (
         ("appointment.epoch > self._roles.log_state.epoch:\n", "appointment.epoch > self._roles.log_state.written:\n"),
     ),
     _mutant(
+        "leads-alone-again",
+        "A broker that was alone in sync goes on in its epoch after a start, though a slave may have more of it.",
+        "replication.membership",
+        (
+            "        if appointment.epoch > self._roles.log_state.epoch:\n",
+            "        if appointment.epoch > self._roles.log_state.epoch or appointment.in_sync.members == {self.broker_id}:\n",
+        ),
+    ),
+    _mutant(
+        "goes-on-after-pause",
+        "A master that was started again goes on in its epoch once others had time to be elected.",
+        "replication.membership",
+        (
+            "                pause_ms // 1000,\n            )\n        return False\n",
+            "                pause_ms // 1000,\n            )\n        return self._now_ms() >= self._waiting_ms\n",
+        ),
+    ),
+    _mutant(
+        "beats-while-waiting",
+        "A master that may not lead its epoch again lets controllers hear from it meanwhile.",
+        "replication.membership",
+        ("        if self._waiting_ms is not None:\n            return False\n", ""),
+    ),
+    _mutant(
+        "epochs-uncut",
+        "A slave that cuts its log keeps the epochs of what it has cut.",
+        "replication.epoch_slave",
+        ("        self._replace(cut_epochs(self._epochs.entries, point))\n", ""),
+    ),
+    _mutant(
         "slave-takes",
         "A slave takes messages.",
         "replication.role",
         ("        if code in _STORING:\n", "        if code in _STORING and not self.options.is_controlled:\n"),
+    ),
+    # -- acting masters
+    _mutant(
+        "back-unasked",
+        "A master that comes back registers before its slaves have said which offsets they have.",
+        "replication.returning",
+        ("        if others is not None and not missing:\n", "        if others is not None:\n"),
+    ),
+    _mutant(
+        "back-at-once",
+        "A master that comes back registers at once, and asks for offsets afterwards.",
+        "assembly.group",
+        (
+            "            nameservers.is_silent = role.is_returning = True\n",
+            "            role.is_returning = True\n",
+        ),
+    ),
+    _mutant(
+        "tells-too-early",
+        "A master that comes back tells slaves its old offsets before it has asked for theirs.",
+        "replication.role",
+        (
+            "            if code == RequestCode.GET_ALL_CONSUMER_OFFSET and self.is_returning:\n",
+            "            if False:\n",
+        ),
+    ),
+    _mutant(
+        "equal-not-newer",
+        "A master that comes back takes offsets of an acting master only if their file was written again.",
+        "core.offsets",
+        (
+            "        if _order(file.data_version) < _order(self._version):\n",
+            "        if _order(file.data_version) <= _order(self._version):\n",
+        ),
+    ),
+    _mutant(
+        "offsets-not-followed",
+        "A slave takes the offsets of its master only where it has none.",
+        "core.offsets",
+        (
+            "            if self._table.get(key) != queues:\n                self._replace(key, queues)\n\n    def note",
+            "            if key not in self._table:\n                self._replace(key, queues)\n\n    def note",
+        ),
+    ),
+    _mutant(
+        "acting-gives-out",
+        "A slave gives out delayed messages.",
+        "core.broker",
+        (
+            "        if not self._role.is_slave:\n            self._tick_as_master",
+            "        if True:\n            self._tick_as_master",
+        ),
+    ),
+    _mutant(
+        "acting-takes",
+        "An acting master takes messages.",
+        "replication.role",
+        ("        if code in _STORING:\n", "        if code in _STORING and not self.options.has_acting_master:\n"),
+    ),
+    _mutant(
+        "plain-sent-counts",
+        "A master without a controller counts what it has sent to a slave.",
+        "replication.copies",
+        ("        self.acknowledged = offset\n", "        self.acknowledged = self.next_offset\n"),
+    ),
+    _mutant(
+        "plain-copy-less",
+        "A master without a controller acknowledges with one copy less than is configured.",
+        "replication.copies",
+        (
+            "        return found[replicas - 2] if len(found) >= replicas - 1 else -1\n",
+            "        return found[replicas - 2] if len(found) >= replicas - 1 else self._log.end\n",
+        ),
+    ),
+    _mutant(
+        "last-acts",
+        "The slave with the greatest id is taken for the acting master.",
+        "nameserver.routes",
+        ("        least = min(addresses)\n        others", "        least = max(addresses)\n        others"),
+    ),
+    _mutant(
+        "acting-written",
+        "The queues of an acting master that registers again may be written to.",
+        "nameserver.routes",
+        (
+            "                    self._enter(told.name, config, read_only=is_prime_slave and brokers.acting_master)\n",
+            "                    self._enter(told.name, config, read_only=False)\n",
+        ),
+    ),
+    _mutant(
+        "slave-unflushed",
+        "A slave without a controller reports what is not on its disk, though senders wait for that.",
+        "replication.slave",
+        (
+            "        end = self._reach()\n        if end < self._store.log.end and self.reported < 0:\n",
+            "        end = self._store.log.end\n        if end < self._store.log.end and self.reported < 0:\n",
+        ),
+        (
+            "self._store.log.end > self.reported and self._reach() > self.reported:\n",
+            "self._store.log.end > self.reported:\n",
+        ),
     ),
 )

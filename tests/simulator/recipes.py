@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tests.simulator.bridged import BridgedWorld
 from tests.simulator.chances import Chances
 from tests.simulator.cluster import ClusterWorld
+from tests.simulator.controllers.acting import ActingWorld
 from tests.simulator.controllers.world import CONTROLLER_STEPS, ControllerWorld
 from tests.simulator.features import Feature, features_of, shape_of
 from tests.simulator.invariants import Violation
@@ -43,6 +44,8 @@ KINDS = {
     "mixed": Kind("of a bridge between both systems", STEPS),
 }
 # Of ten worlds of all systems, the kinds.
+# One world of controllers of this number is one of acting masters.
+ACTING_EVERY = 6
 _MIX = ("bmq",) * 6 + ("rocketmq",) * 2 + ("controllers", "mixed")
 
 
@@ -76,7 +79,7 @@ class Recipe(NamedTuple):
         if self.kind == "rocketmq":
             return RocketWorld(self.seed)
         if self.kind == "controllers":
-            return ControllerWorld(self.seed)
+            return _controllers(self.seed)
         if self.kind == "mixed":
             return BridgedWorld(self.seed)
         assert recipe.nodes is not None
@@ -129,7 +132,12 @@ def simulate_rocketmq(seed: int, steps: int = ROCKETMQ_STEPS, lines: list[str] |
 
 def simulate_controllers(seed: int, steps: int = CONTROLLER_STEPS, lines: list[str] | None = None) -> ControllerWorld:
     """A world of RocketMQ's controllers, to its end."""
-    return play(seed, partial(ControllerWorld, seed), steps, lines)
+    return play(seed, partial(_controllers, seed), steps, lines)
+
+
+def _controllers(seed: int) -> ControllerWorld:
+    """Make a world of controllers, or, for one seed of `ACTING_EVERY`, of acting masters."""
+    return ActingWorld(seed) if seed % ACTING_EVERY == ACTING_EVERY - 1 else ControllerWorld(seed)
 
 
 def record(

@@ -156,7 +156,7 @@ class GroupClient:
             "f": 0,
             "g": self.world.now_ms,
             "h": 0,
-            "i": encode_properties({"UNIQ_KEY": f"U{name}"}).decode(),
+            "i": encode_properties(self._properties(name)).decode(),
             "j": 0,
             "k": "false",
             "m": "false",
@@ -164,6 +164,9 @@ class GroupClient:
         body = f"{name} ".encode().ljust(self.world.random.randrange(20, 300), b".")
         said, done = partial(self._said, machine, name), partial(self._sent, machine)
         link.ask(RequestCode.SEND_MESSAGE_V2, body, fields, said, done)
+
+    def _properties(self, name: str) -> dict[str, str]:
+        return {"UNIQ_KEY": f"U{name}"}
 
     def _said(self, machine: Machine, name: str, answer: Frame | None) -> None:
         assert answer is not None

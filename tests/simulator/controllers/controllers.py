@@ -49,6 +49,7 @@ class Controller:
         self.is_paused = False
         # A hasty controller waits no longer than it must before it stands for election.
         self.is_hasty = False
+        self._settings = dict(SETTINGS)
         self.service: ControllerService | None = None
         self._peers = peers
         self._dial = dial
@@ -84,7 +85,7 @@ class Controller:
         self.service = ControllerService(
             options,
             self.file,
-            Settings(SETTINGS, CONTROLLER_READERS, lambda changes: None),
+            Settings(self._settings, CONTROLLER_READERS, lambda changes: None),
             Guard(AccessOptions(), AccessTables(b"", b"", lambda data: None, lambda data: None), "cluster"),
             {
                 name: PeerLink(address, self._connect_to, self._open)
@@ -133,6 +134,12 @@ class Controller:
         """End, and have an empty disk instead of the one that it had."""
         self.service = None
         self.file.data, self.file.is_sound = b"", True
+
+    def permit_unclean(self) -> None:
+        """Permit the election of brokers that are not in sync, also after a start."""
+        self._settings["enableElectUncleanMaster"] = "true"
+        if self.service is not None:
+            self.service._permit_unclean(True)
 
     def state(self) -> tuple[int, int]:
         """Tell how many entries are applied, and what they have led to."""

@@ -29,6 +29,11 @@ CONTEST_MS = (1_000, 4_000)
 FLICKER_CHANCES = (0.0, 0.005, 0.01)
 HALF_OPEN_MS = (2_000, 4_000, 8_000, 30_000)
 EMPTY_CHANCE = 0.003
+# From a time on, brokers that are not in sync may be elected in these worlds, and power may fail at any time.
+UNCLEAN_CHANCE = 0.3
+UNCLEAN_MS = (10_000, 40_000)
+FORK_CHANCE = 0.01
+FORK_MS = (3_000, 10_000)
 
 
 class FaultyWorld(Protocol):
@@ -44,6 +49,7 @@ class FaultyWorld(Protocol):
     def lose_power(self, machine: Machine, late_ms: int | None = None) -> None: ...
     def kill(self, who: Controller | Machine) -> None: ...
     def administer(self, controller: str) -> Link: ...
+    def permit_unclean(self) -> None: ...
 
 
 class Faults:
@@ -53,7 +59,7 @@ class Faults:
     what it has lost: what a group keeps of that is on the others only.
     """
 
-    def __init__(self, world: FaultyWorld, random: Random, own_random: Random) -> None:
+    def __init__(self, world: FaultyWorld, random: Random, own_random: Random, unclean_random: Random) -> None:
         self._world = world
         self._random = random
         # A random of their own, so that worlds without these faults stay as they were.
@@ -66,11 +72,17 @@ class Faults:
         self._rejoining: tuple[Controller, int] | None = None
         # The time at which the controllers of a contested election hear each other again.
         self._contest_ms: int | None = None
+        self._unclean_random = unclean_random
+        has_unclean = unclean_random.random() < UNCLEAN_CHANCE
+        self._unclean_ms = unclean_random.randrange(*UNCLEAN_MS) if has_unclean else None
+        self._is_unclean = False
+        # The master that is cut off from the other brokers, and the time at which it ends.
+        self._forked: tuple[Machine, int] | None = None
 
     @property
-    def randoms(self) -> tuple[Random, Random]:
+    def randoms(self) -> tuple[Random, ...]:
         """The generators that decide on faults."""
-        return self._random, self._own_random
+        return self._random, self._own_random, self._unclean_random
 
     def act(self) -> None:
         """Let something break, or become well."""
@@ -78,8 +90,13 @@ class Faults:
             self._contest_ms = None
             self._world.note("all can reach each other")
             self._world.network.cut.clear()
+        if self._unclean_ms is not None and self._world.now_ms >= self._unclean_ms:
+            self._is_unclean, self._unclean_ms = True, None
+            self._world.permit_unclean()
         if self._is_mending() or self._is_rejoining():
             return
+        if self._is_unclean:
+            self._fork()
         if self._flicker_chance and self._own_random.random() < EMPTY_CHANCE:
             self._empty_controller()
         if self._flicker_chance and self._own_random.random() < self._flicker_chance:
@@ -120,6 +137,28 @@ class Faults:
         else:
             self._designate()
 
+    def _fork(self) -> None:
+        """Cut a master off from the other brokers, so that it takes messages alone, and end it after a while."""
+        world, random = self._world, self._unclean_random
+        if self._forked is not None:
+            machine, end_ms = self._forked
+            if world.now_ms >= end_ms:
+                self._forked = None
+                world.network.cut.clear()
+                if machine.is_up and random.random() < 0.5:
+                    world.lose_power(machine)
+                elif machine.is_up:
+                    world.note(f"{machine.key} is killed")
+                    world.kill(machine)
+        elif random.random() < FORK_CHANCE:
+            masters = [each for each in world.machines.values() if each.process is not None and each.process.is_master]
+            if masters:
+                machine = random.choice(masters)
+                names = [each.key for each in world.judge_of(machine).machines]
+                world.note(f"{machine.key} and other brokers are cut off from each other")
+                world.network.cut |= {pair for pair in permutations(names, 2) if machine.key in pair}
+                self._forked = machine, world.now_ms + random.randrange(*FORK_MS)
+
     # -- what becomes well
 
     def _all(self) -> list[Controller | Machine]:
@@ -149,7 +188,7 @@ class Faults:
         """Make everything well."""
         if self._flicker_chance:
             self._flicker(is_slave=True)
-        self._mending = self._contest_ms = self._rejoining = None
+        self._mending = self._contest_ms = self._rejoining = self._forked = None
         for controller in self._world.controllers.values():
             controller.is_hasty = False
         self._world.network.cut.clear()
@@ -297,6 +336,9 @@ class Faults:
 
     def _lose_power_alone(self, machine: Machine, late_ms: int | None = None) -> None:
         world, judge = self._world, self._world.judge_of(machine)
+        if self._is_unclean:
+            world.lose_power(machine, late_ms)
+            return
         master = next((each.process for each in judge.machines if each.process and each.process.is_master), None)
         if master is None or master.in_sync < len(judge.machines) or world.network.cut:
             return

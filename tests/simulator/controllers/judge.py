@@ -63,6 +63,8 @@ class Judge:
         self._world = world
         self.name = name
         self.setup = setup
+        # Whether what is confirmed lasts: not where a broker that is not in sync may be elected, or all lose power.
+        self.keeps_confirmed = True
         self.machines: list[Machine] = []
         # The offset at which each epoch begins, as its master has it.
         self._begins: dict[int, int] = {}
@@ -165,6 +167,8 @@ class Judge:
 
     def _cuts(self, machine: Machine, store: MessageStore, offset: int) -> None:
         """A log may be cut where it differs from what is confirmed, or behind that."""
+        if not self.keeps_confirmed:
+            return
         at = bisect_left(self._offsets, offset)
         if at == len(self._offsets):
             return
@@ -204,7 +208,8 @@ class Judge:
         if member.state is MemberState.LEADING and before != (member.state, member.epoch):
             self._world.note(f"{machine.key}, id {member.broker_id}, leads epoch {member.epoch}")
             self._mastered(machine, member.epoch, member.broker_id)
-            self._check_master(machine)
+            if self.keeps_confirmed:
+                self._check_master(machine)
 
     def _look_at_counted(self, machine: Machine) -> None:
         """Check that each slave has on its disk what its master counts.
@@ -221,6 +226,8 @@ class Judge:
                 continue
             counted, life = self._counted.get((machine.key, broker_id), (0, None))
             is_agreed = slave.process.agreed_with == f"{machine.address}:{machine.process.config.port}"
+            if is_agreed and life is not slave.life:
+                self._check_whole(machine, slave, end)
             if end > counted or (is_agreed and life is not slave.life):
                 self._check_counted(machine, slave, end)
                 self._counted[machine.key, broker_id] = end, slave.life
@@ -234,6 +241,14 @@ class Judge:
         data = bytes(log.data(end - size, size)) if end <= log.end else None
         if slave.written(end - size, size, is_flushed=self.setup.is_sync) != data:
             raise Violation(f"{machine.key} counts the log of {slave.key} up to {end}, which its disk does not have")
+
+    def _check_whole(self, machine: Machine, slave: Machine, end: int) -> None:
+        """Check that the log of a slave that has connected in another life is its master's up to an offset."""
+        assert machine.process is not None
+        assert slave.process is not None
+        begin = max(machine.process.store.log.begin, slave.process.store.log.begin)
+        if machine.written_all(begin, end) != slave.written_all(begin, end):
+            raise Violation(f"{machine.key} counts {slave.key} up to {end}, and their logs differ before that")
 
     def _mastered(self, machine: Machine, epoch: int, master: int) -> None:
         known = self._masters.setdefault(epoch, master)
@@ -264,7 +279,7 @@ class Judge:
     def _look_at_confirmed(self, machine: Machine, store: MessageStore, *, is_master: bool) -> None:
         begin, end = self._looked[machine.key], store.confirmed
         self._looked[machine.key] = end
-        if end <= begin:
+        if end <= begin or not self.keeps_confirmed:
             return
         for found in store.log.records(begin):
             if found.offset + found.size > end:
@@ -298,6 +313,8 @@ class Judge:
         crc = self._crc(log, offset)
         if crc is None:
             raise Violation(f"{machine.key} acknowledges {name} at {offset}, where nothing is")
+        if not self.keeps_confirmed:
+            return
         size = int.from_bytes(log.data(offset, 4), "big")
         data = bytes(log.data(offset, size))
         stored_ms = self._written_ms[offset, crc]
@@ -328,6 +345,12 @@ class Judge:
         if len(found) > 1:
             raise Violation(f"the logs of {' and '.join(found.values())} differ from {begin} on: {[*found]}")
 
+    def needs_operator(self) -> bool:
+        """Return whether a log has no epoch in common with the master's: it is refused until its store is emptied."""
+        masters = [each for each in self.machines if each.process is not None and each.process.is_master]
+        known = {entry for each in masters for entry in self.epochs(each)}
+        return bool(masters) and not all(known.intersection(self.epochs(each)) for each in self.machines)
+
     def check_disks(self) -> None:
         """Check that what was acknowledged is on a disk, where no broker that has it may be elected."""
         for offset, (name, crc, size) in self.acked.items():
@@ -336,6 +359,8 @@ class Judge:
 
     def read(self, machine: Machine, record: Record) -> None:
         """Judge a message that a reader is given, as it is given."""
+        if not self.keeps_confirmed:
+            return
         known, name = self.truth.get(record.physical_offset), name_of(record.body)
         if known is None or known[2:] != (name, record.queue_id, record.queue_offset):
             raise Violation(

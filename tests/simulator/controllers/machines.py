@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.names import offset_name
+from formats.rocketmq.route_bodies import MASTER_ID
 from tests.simulator.controllers.process import BrokerProcess
 from tests.simulator.rocketmq.process import CLUSTER, DELAYS_MS, STORE
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, LOG_FOLDER, Disk
@@ -40,6 +41,8 @@ class Setup:
     replication: ReplicationOptions
     slave_read: bool
     topics: Mapping[str, int]
+    # Without controllers, the first broker is the master, and the others are its slaves.
+    nameservers: tuple[str, ...] = ()
 
     @property
     def copies(self) -> int:
@@ -150,14 +153,19 @@ class Machine:
             delay_levels_ms=DELAYS_MS,
             revive_queues=1,
             slave_read=self.setup.slave_read,
+            broker_id=self.number - 1 if self.setup.nameservers else MASTER_ID,
         )
+        replication = replace(self.setup.replication)
+        if self.setup.nameservers:
+            replication.role = Role.SLAVE if options.broker_id else Role.SYNC_MASTER
         config = RocketConfig(
             store=Path("/simulated"),
             bind_address=self.address,
             port=BROKER_PORT,
             flush_sync=self.setup.is_sync,
             sync_flush_timeout_ms=1_500,
-            replication=replace(self.setup.replication),
+            replication=replication,
+            nameservers=self.setup.nameservers,
             options=options,
             store_options=STORE,
         )
@@ -166,7 +174,7 @@ class Machine:
         def dial(address: str, connected: Callable[[str], Any], failed: Callable[[str], None]) -> None:
             self.world.dial(self.key, life, address, connected, failed)
 
-        self.life = life
+        self.life, self.started_ms = life, self.world.now_ms
         try:
             self.process = BrokerProcess(
                 config, self.disk, Random(self.random.random()), self, dial, self._takes_ms, self.setup.topics

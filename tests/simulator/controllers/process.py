@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -14,11 +15,11 @@ from broker.common.clock import Now
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.assembly.config import RocketConfig
-from broker.rocketmq.assembly.group import Connect, Group, replication_ports
+from broker.rocketmq.assembly.group import Connect, Group, place_of, replication_ports
 from broker.rocketmq.assembly.identity import epoch_begins
 from broker.rocketmq.core.broker import Broker
 from broker.rocketmq.core.delays import make_due_time
-from broker.rocketmq.core.registration import Nameservers
+from broker.rocketmq.core.registration import NameserverLink, Nameservers
 from broker.rocketmq.flush_gate import Flushed, FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.replication.membership import Membership
@@ -26,6 +27,7 @@ from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.opening import open_store
 from broker.shell.dialing import Endpoint
+from formats.rocketmq.frame import Frame
 from formats.rocketmq.route_bodies import TopicConfig
 from tests.simulator.rocketmq.process import STORE, Life, make_state, make_world, read_given
 from tests.simulator.rocketmq.tree import Disk
@@ -171,7 +173,8 @@ class BrokerProcess(Life):
             if state.topics.get(name) is None:
                 state.topics.put(TopicConfig(name, queues, queues), clock.wall_ms())
         world = make_world(clock.wall_ms, self._random.randrange, self._make_id, self._flush_log, files.keeper)
-        nameservers = Nameservers(options, state.topics, ())
+        self.offsets = state.offsets
+        self.nameservers = nameservers = Nameservers(options, state.topics, self._make_links())
         broker = Broker(state, world, self.node.faults, nameservers, self.group.make_role(options))
         self.node.add(broker)
         kept = Kept(
@@ -187,6 +190,22 @@ class BrokerProcess(Life):
         if self._gate is not None:
             self.node.add(self._gate)
         return broker
+
+    def _make_links(self) -> list[NameserverLink]:
+        def hello() -> Frame | None:
+            return self.nameservers.hello()
+
+        group = self.group
+        return [
+            NameserverLink(
+                name,
+                partial(group.dial, place_of(name, "nameserver")),
+                self.node.open,
+                hello,
+                registered=group.registered,
+            )
+            for name in self.config.nameservers
+        ]
 
     @property
     def membership(self) -> Membership:

@@ -47,13 +47,9 @@ class ControllerWorld(NotedWorld):
     """A world. With `lines`, its events are added to them."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__()
         self._seed = seed
         self.random = Random(f"controllers {seed}")
-        self.now_ms = 0
-        self.network = Network(
-            Random(self.random.random()), self._is_awake, self._has_power, self._receive, self._close
-        )
+        self._begin(Network(Random(self.random.random()), self._is_awake, self._has_power, self._receive, self._close))
         peers = {f"n{number}": f"10.0.0.{number + 1}:9878" for number in range(self.random.choice((1, 3, 3, 5)))}
         self._addresses = {address: name for name, address in peers.items()}
         self._peer_hosts = {name: address.rpartition(":")[0] for name, address in peers.items()}
@@ -76,10 +72,17 @@ class ControllerWorld(NotedWorld):
         for name in names:
             self._make_group(name, tuple(peers.values()), SIZES if len(names) == 1 else (2, 3))
         self._hosts = {machine.address: machine for machine in self.machines.values()}
-        self._later: list[tuple[int, Callable[[], None]]] = []
         self._states: dict[int, int] = {}
+        self.faults = Faults(
+            self, Random(self.random.random()), Random(f"own faults {seed}"), Random(f"unclean {seed}")
+        )
+
+    def _begin(self, network: Network) -> None:
+        super().__init__()
+        self.now_ms = 0
+        self.network = network
+        self._later: list[tuple[int, Callable[[], None]]] = []
         self._ports = 40_000
-        self.faults = Faults(self, Random(self.random.random()), Random(f"own faults {seed}"))
 
     def _make_group(self, name: str, controllers: tuple[str, ...], sizes: tuple[int, ...]) -> None:
         # A random of its own, so that everything else in a world stays as it was without this.
@@ -99,6 +102,14 @@ class ControllerWorld(NotedWorld):
     @property
     def client_names(self) -> list[str]:
         return [client.judge.name for client in self.clients]
+
+    def permit_unclean(self) -> None:
+        """Permit the election of brokers that are not in sync: what was confirmed may be lost from here on."""
+        self.note("brokers that are not in sync may be elected")
+        for controller in self.controllers.values():
+            controller.permit_unclean()
+        for client in self.clients:
+            client.judge.keeps_confirmed = False
 
     def judge_of(self, machine: Machine) -> Judge:
         """Find the judge of a machine's group."""
@@ -403,6 +414,8 @@ class ControllerWorld(NotedWorld):
             raise Violation(f"{down} cannot start")
         processes = [machine.process for machine in judge.machines if machine.process is not None]
         masters = [process for process in processes if process.is_master]
+        if not judge.keeps_confirmed and judge.needs_operator():
+            return None
         if not masters and self._is_lost(judge):
             judge.check_disks()
             return None
@@ -411,8 +424,11 @@ class ControllerWorld(NotedWorld):
         if masters[0].in_sync != len(processes):
             return f"of {judge.name}, only {masters[0].in_sync} are in sync"
         ends = {process.store.log.end for process in processes} | {process.store.confirmed for process in processes}
-        if len(ends) != 1 or min(ends) < judge.end:
+        if len(ends) != 1 or (min(ends) < judge.end and judge.keeps_confirmed):
             return f"the logs of {judge.name} end and are confirmed at {sorted(ends)}"
+        if not judge.keeps_confirmed:
+            judge.check_same()
+            return None
         lost = [known.name for offset, known in judge.acked.items() if offset not in judge.truth]
         if lost:
             raise Violation(f"{lost[:3]} of {judge.name} were acknowledged, and are lost")

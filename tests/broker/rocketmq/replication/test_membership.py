@@ -262,7 +262,7 @@ def test_old_master_lets_another_one_be_elected(log_state: LogState) -> None:
 def test_old_master_leads_again_in_another_epoch_only(members: set[int], pause_ms: int) -> None:
     cell = Cell(log_state=LogState(4, 4, 100, 100))
     cell.settle(3, 4, members)
-    still = {"masterBrokerId": 3, "masterAddress": OTHER, "masterEpoch": 4}
+    still: dict[str, Any] = {"masterBrokerId": 3, "masterAddress": OTHER, "masterEpoch": 4}
     while cell.now_ms < pause_ms - 1_000:
         cell.pass_time(1_000)
         cell.answer(REPLICAS, 0, members, **still)
