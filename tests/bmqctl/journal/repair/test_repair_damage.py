@@ -20,7 +20,7 @@ from formats.bmq.disk.data import parse_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ConfirmRecord, DeletionRecord, MessageRecord, QueueOpRecord, QueueOpType
 from formats.bmq.disk.qlist import parse_queue_record
-from formats.bmq.stores.recover import iter_journal
+from formats.bmq.stores.recover import iter_data, iter_journal, iter_ledger, iter_qlist
 from tests.bmqctl.journal.small_store import EXTENSIONS, START_S, build_small_store, message_guid, read_files
 from tests.broker.fakes import Content, MemoryDirectory
 from tests.golden.archives import only
@@ -192,6 +192,38 @@ def _payload(out: Path, story: Story, guid: bytes) -> bytes:
 def _payload_of(files: Files, story: Story, guid: bytes) -> bytes:
     (_, at, _) = story.messages[guid][1]
     return bytes(parse_data_record(files[DATA], at).app_data(files[DATA]))
+
+
+def _ends(files: Files, extension: str) -> list[tuple[int, int]]:
+    """Return where the first and the last record of a file begin and end."""
+    content = files[extension]
+    if extension == JOURNAL:
+        found = [(offset, offset + JOURNAL_RECORD_SIZE) for offset, _ in iter_journal(content)]
+    elif extension == DATA:
+        found = [(record.offset, record.end) for record in iter_data(content)]
+    elif extension == QLIST:
+        found = [(record.offset, record.end) for record in iter_qlist(content)]
+    else:
+        found = [(record.offset, record.end) for record in iter_ledger(content)]
+    return [found[0], found[-1]]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
+def test_a_record_that_was_never_finished(sound: Path, tmp_path: Path, place: int, extension: str, mode: Mode) -> None:
+    """The first record of a file, or the last, of which some bytes were written, and zeros follow to its end."""
+    start, end = _ends(read_files(sound), extension)[place]
+    for written in sorted({0, 1, 4, (end - start) // 2, end - start - 4, end - start - 1}):
+        size = end - start - written
+        repaired = _repair(
+            sound, tmp_path / str(written), [Damage(extension, "zeros", start + written, size - 1, 0)], mode
+        )
+        if mode is Mode.REPLICA:
+            _check_replica(repaired)
+        else:
+            _check(repaired)
+            _check_node(repaired)
 
 
 @pytest.mark.slow
