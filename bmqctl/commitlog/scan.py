@@ -192,7 +192,7 @@ class LogScan:
             faults: list[LogFault] = []
             if len(records):
                 faults = _faults_in_front(records, gap, file.end)
-                if faults and is_last and faults[0].offset != doubted:
+                if is_last and _first_of(faults, doubted) != doubted:
                     # A broker may have written these bytes after they were read, and before later ones were.
                     doubted, wanted = faults[0].offset, 0
                     at, gap, self.end = before.begin, _Gap(before.begin, before.is_told), end_before
@@ -217,11 +217,14 @@ class LogScan:
             if at == file.end and gap.written and may_read_again:
                 # A broker may have been writing this record.
                 at, gap, may_read_again = gap.begin, _Gap(gap.begin, gap.is_told), False
-        if not is_last:
-            yield from map(fault_chunk, gap.fault(file.end))
-        elif gap.written and self._tail:
-            loss = Loss.UNFINISHED if gap.is_begun else Loss.DAMAGED
-            yield from (fault_chunk(fault._replace(loss=loss)) for fault in gap.fault(gap.written))
+        yield from map(fault_chunk, self._rest(gap, None if is_last else file.end))
+
+    def _rest(self, gap: _Gap, file_end: int | None) -> list[LogFault]:
+        """Return the faults after the last record of a file; `file_end` is None for the last file."""
+        if file_end is not None:
+            return gap.fault(file_end)
+        loss = Loss.UNFINISHED if gap.is_begun else Loss.DAMAGED
+        return [fault._replace(loss=loss) for fault in gap.fault(gap.written)] if gap.written and self._tail else []
 
     def _read(self, descriptor: int, at: int, size: int) -> memoryview:
         view = self._buffer[:size] if size <= len(self._buffer) else memoryview(bytearray(size))
@@ -237,6 +240,10 @@ def end_of_log(files: Sequence[LogFile]) -> int:
         if scan.end > file.begin:
             return scan.end
     return files[0].begin if files else 0
+
+
+def _first_of(faults: list[LogFault], default: int) -> int:
+    return faults[0].offset if faults else default
 
 
 def _faults_in_front(records: LogRecords, gap: _Gap, file_end: int) -> list[LogFault]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.common.faults import Inconsistent
 from broker.shell.os_errors import os_error_line
@@ -16,6 +17,9 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 EXIT_INCONSISTENT = 3
+
+# The disk is to be changed, and nothing that the process was given.
+_OF_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class Ends(NamedTuple):
@@ -45,7 +49,7 @@ def run_to_end(run: Callable[[], None], ends: Ends) -> int:
         return EXIT_FAILED
     except OSError as error:
         print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)
-        return EXIT_CONFIG
+        return EXIT_FAILED if error.errno in _OF_DISK else EXIT_CONFIG
     except Inconsistent as failure:
         ends.terminates(failure)
         print(f"bmqctl: the {ends.name} terminated deliberately: {failure}; start it again", file=sys.stderr)

@@ -13,8 +13,7 @@ from typing import Final
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog
 from broker.rocketmq.store.consume_queue import ConsumeQueue
-from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.flush_mark import FLUSH_MARK, read_mark, write_mark
+from broker.rocketmq.store.flush_mark import FLUSH_MARK, need_small, read_mark, write_mark
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
 
@@ -26,11 +25,7 @@ CUT_NAME: Final = "bmqctl.cut"
 
 def note_cut(root: Folder, stored_ms: int, offset: int) -> None:
     """Put on the disk that the log is to end at an offset. Raises `DiskFull`."""
-    file = root.open(CUT_NAME, FLUSH_MARK.size)
-    if not file.reserve(FLUSH_MARK.size):
-        file.close()
-        root.remove(CUT_NAME)
-        raise DiskFull(f"{root.path}/{CUT_NAME}: no disk space for {FLUSH_MARK.size} bytes")
+    file = need_small(root, CUT_NAME, FLUSH_MARK.size)
     write_mark(file, stored_ms, offset)
     file.flush()
     file.close()

@@ -3,9 +3,43 @@
 from __future__ import annotations
 
 from broker.common.files import StoreFile
+from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.ports import Folder
 from formats.rocketmq.flush_mark import FLUSH_MARK, MARK_NAME, FlushMark, decode_mark, encode_mark
 
-__all__ = ["FLUSH_MARK", "MARK_NAME", "FlushMark", "read_mark", "write_mark"]
+__all__ = ["FLUSH_MARK", "MARK_NAME", "FlushMark", "find_mark", "make_mark", "need_small", "read_mark", "write_mark"]
+
+
+def _open_small(root: Folder, name: str, size: int) -> StoreFile | None:
+    """Open a small file; a new one only if there is disk for it, and else return None.
+
+    A file without disk cannot be read everywhere: a memory file system ends the process (SIGBUS) if it is full.
+    """
+    is_new = name not in root.names()
+    file = root.open(name, size)
+    if is_new and not file.reserve(size):
+        file.close()
+        root.remove(name)
+        return None
+    return file
+
+
+def need_small(root: Folder, name: str, size: int) -> StoreFile:
+    """Open a small file; a new one needs disk at once. Raises `DiskFull`."""
+    file = _open_small(root, name, size)
+    if file is None:
+        raise DiskFull(f"{root.path_of(name)}: no disk space for {size} bytes")
+    return file
+
+
+def find_mark(root: Folder) -> StoreFile | None:
+    """Open the file of the mark if there is one."""
+    return root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
+
+
+def make_mark(root: Folder) -> StoreFile | None:
+    """Open the file of the mark; None without disk for a new one."""
+    return _open_small(root, MARK_NAME, FLUSH_MARK.size)
 
 
 def read_mark(file: StoreFile) -> FlushMark | None:

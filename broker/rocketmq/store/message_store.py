@@ -18,7 +18,7 @@ from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.extent import is_current
 from broker.rocketmq.store.files import FileRow
-from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME, FlushMark, read_mark, write_mark
+from broker.rocketmq.store.flush_mark import FlushMark, find_mark, make_mark, need_small, read_mark, write_mark
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
@@ -60,8 +60,8 @@ class MessageStore:
         queue_options = (options.consume_queue_file_bytes, options.queue_files_max)
         self.queue_table = QueueTable(root.folder(CONSUME_QUEUE), *queue_options)
         self.queues = self.queue_table.queues
-        self._checkpoint: StoreFile = root.open(CHECKPOINT, CHECKPOINT_BYTES)
-        self._mark: StoreFile | None = root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
+        self._checkpoint: StoreFile = need_small(root, CHECKPOINT, CHECKPOINT_BYTES)
+        self._mark: StoreFile | None = find_mark(root)
         self._unflushed_root: tuple[Folder, ...] = (root,)  # until once: these two files may be new in it
         self._unflushed_queues: dict[ConsumeQueue, None] = {}
         self.flushed = self._stored_ms = self._cuts = 0
@@ -352,8 +352,8 @@ class MessageStore:
         flush.files.extend(self.queue_table.unflushed())
         flush.files.extend(self.index.unflushed())
         if self._mark is None:
-            self._mark = self._root.open(MARK_NAME, FLUSH_MARK.size)
-        flush.files.extend((self._checkpoint, self._mark, *self._unflushed_root))
+            self._mark = make_mark(self._root)
+        flush.files.extend((self._checkpoint, *filter(None, (self._mark,)), *self._unflushed_root))
         self._unflushed_root = ()
         return flush
 
@@ -429,9 +429,10 @@ class MessageStore:
     def begin_mark(self) -> None:
         """Mark, on the disk, that no message was ever there. Without disk for it, there is no mark."""
         if self._mark is None:
-            self._mark = self._root.open(MARK_NAME, FLUSH_MARK.size)
-            write_mark(self._mark, 0, 0)
-            self._mark.flush()
+            self._mark = make_mark(self._root)
+            if self._mark is not None:
+                write_mark(self._mark, 0, 0)
+                self._mark.flush()
 
     @property
     def queue_end(self) -> tuple[int, str]:

@@ -607,6 +607,13 @@ def test_message_for_which_there_is_no_disk_is_not_stored() -> None:
     assert bodies(store) == bodies(again) == [0]
 
 
+def test_new_store_without_disk_for_its_first_file_is_refused() -> None:
+    root = MemoryFolder(free=0)
+    with pytest.raises(DiskFull, match="/checkpoint: no disk space for 4096 bytes"):
+        open_small(root)
+    assert "checkpoint" not in root.names()
+
+
 def test_message_larger_than_a_file_is_refused() -> None:
     store = open_small(MemoryFolder())
     with pytest.raises(TooLarge, match="does not fit into a file of 1024"):

@@ -33,7 +33,8 @@ def fail_with(error: BaseException) -> Callable[[], None]:
     [
         (ConfigError("etc/a.json", "/a", "is no number", "set one"), 2, "etc/a.json"),
         (ListenError("the port is taken"), 2, "the port is taken"),
-        (OSError(28, "No space left on device", "/there/file"), 2, "/there/file: No space left on device"),
+        (OSError(28, "No space left on device", "/there/file"), 1, "/there/file: No space left on device"),
+        (PermissionError(13, "Permission denied", "/there/file"), 2, "/there/file: Permission denied"),
         (INCONSISTENT, 3, DELIBERATE.format("broker")),
     ],
 )
@@ -49,7 +50,7 @@ def test_a_blazingmq_process_ends_with_one_line(
         (PropertyError("no such property"), 2, "no such property"),
         (ListenError("the port is taken"), 2, "the port is taken"),
         (DiskFull("the disk is full"), 1, "the disk is full"),
-        (OSError(28, "No space left on device", "/there/file"), 2, "/there/file: No space left on device"),
+        (OSError(28, "No space left on device", "/there/file"), 1, "/there/file: No space left on device"),
         (INCONSISTENT, 3, DELIBERATE.format("node")),
     ],
 )
