@@ -66,11 +66,15 @@ _ALLOCATING = ThreadPoolExecutor(1, "allocate")
 
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents, for this account only. An existing folder stays as it is."""
-    try:
-        path.mkdir(PRIVATE_FOLDER, exist_ok=True)
-    except FileNotFoundError:
-        make_folder(path.parent)
-        path.mkdir(PRIVATE_FOLDER, exist_ok=True)
+    missing = [path]
+    while missing:
+        try:
+            missing[-1].mkdir(PRIVATE_FOLDER, exist_ok=True)
+            missing.pop()
+        except FileNotFoundError:
+            if missing[-1] == missing[-1].parent:
+                raise
+            missing.append(missing[-1].parent)
 
 
 def open_private(path: str | Path, flags: int) -> int:

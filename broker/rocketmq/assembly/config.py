@@ -17,6 +17,7 @@ from broker.rocketmq.assembly.places import PLACES, StorePlaces
 from broker.rocketmq.assembly.property_readers import (
     MISREAD,
     PropertyError,
+    index_faults,
     is_misread,
     number,
     properties_of,
@@ -342,7 +343,7 @@ _CONTROLLER: Final[_Table] = {
 _TIMES: Final[_Table] = {
     "transactionCheckInterval": (number(100, 1 << 31), "check_interval_ms"),
     "transactionTimeOut": (number(1, 1 << 31), "timeout_ms"),
-    "transactionCheckMax": (number(1, 1 << 31), "checks_max"),
+    "transactionCheckMax": (_COUNT, "checks_max"),
 }
 _STORE: Final[_Table] = {
     "mappedFileSizeCommitLog": (_FILE_BYTES, "commit_log_file_bytes"),
@@ -418,7 +419,7 @@ NAMESERVER_READERS: Final[dict[str, _Read]] = {
 NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
 
 
-_TABLES: Final = {
+_TABLES: Final[dict[str, _Table]] = {
     "node": _NODE,
     "broker": _BROKER,
     "store": _STORE,
@@ -427,8 +428,8 @@ _TABLES: Final = {
     "controller": _CONTROLLER,
     "nameserver": _NAMESERVER,
     "places": PLACES,
+    "trace": {"traceTopicEnable": (read_bool, "is_on"), "msgTraceTopicName": (read_text, "topic")},
 }
-_TRACE: Final = ("traceTopicEnable", "msgTraceTopicName")
 
 
 class _Sorted:
@@ -444,7 +445,7 @@ class _Sorted:
             part = next((part for part, table in _TABLES.items() if name in table), None)
             if part is not None:
                 self._read(name, value, *_TABLES[part][name], self.fields[part])
-            elif name not in ACCESS_READERS and name not in KIND_PROPERTIES and name not in _TRACE:
+            elif name not in ACCESS_READERS and name not in KIND_PROPERTIES:
                 self.unused.append(name)
 
     def _read(self, name: str, value: str, read: _Read, attribute: str, fields: dict[str, Any]) -> None:
@@ -465,13 +466,15 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     properties = properties_of(path)
     given = _Sorted(path, properties)
     fields, faults = given.fields, given.faults
-    if properties.get("traceTopicEnable", "").lower() == "true":
-        fields["broker"]["trace_topic"] = properties.get("msgTraceTopicName", TRACE_TOPIC)
+    if fields["trace"].get("is_on"):
+        fields["broker"]["trace_topic"] = fields["trace"].get("topic", TRACE_TOPIC)
     access: dict[str, Any] = {}
     try:
         access = read_access(path, properties)
     except PropertyError as fault:
         faults += [fault, *fault.others]
+    store_options = StoreOptions(**fields["store"])
+    faults += index_faults(path, store_options.index_slots, store_options.index_entries)
     raise_first(faults)
     default = RocketConfig()
     reserved_hours = fields["node"].get("reserved_hours", default.reserved_hours)
@@ -479,7 +482,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         default,
         **fields["node"],
         options=replace(default.options, **fields["broker"]),
-        store_options=StoreOptions(**fields["store"]),
+        store_options=store_options,
         times=TransactionTimes(**fields["times"], reserved_ms=reserved_hours * 3_600_000),
         places=StorePlaces(**fields["places"], root=fields["node"].get("store")),
         unused=tuple(sorted(given.unused)),

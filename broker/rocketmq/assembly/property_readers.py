@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.rocketmq.replication.options import Role
 from formats.errors import FormatError
+from formats.rocketmq.index import IndexFile
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties
 
@@ -18,6 +19,7 @@ __all__ = [
     "MISREAD",
     "PropertyError",
     "data_of",
+    "index_faults",
     "is_misread",
     "number",
     "properties_of",
@@ -37,6 +39,8 @@ __all__ = [
 ]
 
 
+# The original counts the bytes of a file in 32 bits.
+_FILE_BYTES_MAX: Final = (1 << 31) - 1
 MISREAD: Final = "has characters in UTF-8, and Java's properties are in ISO-8859-1"
 
 
@@ -89,6 +93,15 @@ def is_misread(value: str) -> bool:
         return not value.isascii() and value.encode(PROPERTIES_ENCODING).decode() != value
     except UnicodeError:
         return False
+
+
+def index_faults(path: Path, slots: int, entries: int) -> list[PropertyError]:
+    """Return the fault of a configuration whose index files are larger than the original can map, if they are."""
+    size = IndexFile.size_of(slots, entries)
+    if size <= _FILE_BYTES_MAX:
+        return []
+    problem = f"{path}: maxHashSlotNum={slots} and maxIndexNum={entries} make index files of {size} bytes"
+    return [PropertyError(problem, f"lower them: {_FILE_BYTES_MAX} bytes are possible")]
 
 
 def read_bool(text: str) -> bool:
@@ -156,7 +169,7 @@ def read_master_role(text: str) -> Role:
 def read_consume_queue_bytes(text: str) -> int:
     """Read the size of the files of a consume queue."""
     # The original rounds up to whole entries.
-    return -(-number(20, 1 << 31)(text) // 20) * 20
+    return -(-number(20, _FILE_BYTES_MAX // 20 * 20)(text) // 20) * 20
 
 
 def read_hours(text: str) -> frozenset[int]:

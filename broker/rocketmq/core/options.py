@@ -90,4 +90,6 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         if unit is None or number is None:
             raise ValueError(f"{word!r} is no delay; write a number and s, m, h or d, as in {DELAY_LEVELS!r}")
         delays.append(number * unit)
+    if not delays:
+        raise ValueError(f"has no delay; write them as in {DELAY_LEVELS!r}")
     return tuple(delays)

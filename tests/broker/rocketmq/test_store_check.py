@@ -349,3 +349,23 @@ def test_cut_to_nothing_is_no_damage() -> None:
     store.truncate(0)
     store.close()
     assert open_store(root.after_crash(), SIZES, lambda ms: f"{ms:017d}").log.end == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mappedFileSizeConsumeQueue=2147483647",
+        "transactionCheckMax=2147483648",
+        "maxIndexNum=107374182",
+        "maxHashSlotNum=536870912",
+        "messageDelayLevel=",
+        "traceTopicEnable=yes",
+        "traceTopicEnable=true\nmsgTraceTopicName=",
+    ],
+)
+def test_value_beyond_what_the_original_counts_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(text)
+    name = text.splitlines()[-1].partition("=")[0]
+    with pytest.raises(PropertyError, match=rf"broker\.conf: .*{name}"):
+        load_rocketmq_config(file)

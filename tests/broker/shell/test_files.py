@@ -14,7 +14,15 @@ import pytest
 
 from broker.shell.appended_file import AppendedFile
 from broker.shell.config_files import ConfigFile
-from broker.shell.files import AHEAD_BYTES, CHUNK_BYTES, UNMAPPED_BYTES, DataDirectory, DirectoryInUse, MappedFile
+from broker.shell.files import (
+    AHEAD_BYTES,
+    CHUNK_BYTES,
+    UNMAPPED_BYTES,
+    DataDirectory,
+    DirectoryInUse,
+    MappedFile,
+    make_folder,
+)
 from broker.shell.folders import FileFolder
 from broker.shell.host import HOST
 from broker.shell.store_lock import StoreLock
@@ -340,3 +348,15 @@ def test_what_is_about_to_be_written_is_mapped_at_once(tmp_path: Path) -> None:
     assert of_mapping(path, "Rss") == CHUNK_BYTES_MIN + AHEAD_BYTES
     assert file.granted == 2 * CHUNK_BYTES
     file.close()
+
+
+def test_folder_below_more_missing_ones_than_calls_can_be_nested(tmp_path: Path) -> None:
+    folder = tmp_path / "/".join("a" * 1200)
+    try:
+        make_folder(folder)
+        assert folder.is_dir()
+    finally:
+        # What removes the test's folder is nested, too.
+        while folder != tmp_path:
+            folder.rmdir()
+            folder = folder.parent
