@@ -14,6 +14,7 @@ from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_fram
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.record import Magic, Record, body_crc, encode_record
 from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.promises import Promises, Sent
@@ -66,6 +67,9 @@ class _World:
     def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
         self.broker = _Broker()
         return Connection(cast("Session", self.broker), HeaderEncoding.JSON, asked)
+
+    def connect_grpc(self, name: str) -> Calls:
+        raise NotImplementedError
 
     def pop(self) -> None:
         """Have the group pop the message."""

@@ -14,7 +14,7 @@ from formats.rocketmq.record import Record
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.process import DELAYS_MS
-from tests.simulator.rocketmq.producers import Surroundings, beat
+from tests.simulator.rocketmq.producers import Link, Surroundings, beat
 from tests.simulator.rocketmq.promises import Back, Promises, Returned
 from tests.simulator.rocketmq.wire import Connection, name_of
 
@@ -109,6 +109,11 @@ class PullGroup:
         self.is_patient = is_patient
         self.back_luck = 0.4 if is_patient else 0.08
         self.connection: Connection
+
+    @property
+    def link(self) -> Link:
+        """The connection of this client."""
+        return self.connection
 
     def connect(self) -> None:
         """Connect, after a start of the broker."""

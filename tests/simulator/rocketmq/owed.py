@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tests.simulator.rocketmq.consumers import PullGroup
+from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.promises import Promises
 from tests.simulator.rocketmq.stores import Kept
@@ -27,7 +28,12 @@ def what_is_owed(
             if group.is_owed(each, promises) and each.name not in group.consumed:
                 yield f"{group.name} has never got {each.name} of {each.topic}"
     for popper in poppers:
-        for name in sorted(by_topic.get(popper.topic, set()) - popper.acknowledged - popper.perhaps_acknowledged):
+        dead: set[str] = set()
+        if isinstance(popper, GrpcPopGroup):
+            dead = by_topic.get(popper.dead, dead)
+            yield from filter(None, map(popper.check_dead, sorted(dead)))
+        done = popper.acknowledged | popper.perhaps_acknowledged | dead
+        for name in sorted(by_topic.get(popper.topic, set()) - done):
             yield f"{popper.name} could never acknowledge {name} of {popper.topic}"
     come = {(each.topic, each.name, each.times): each.stored_ms for each in kept}
     for back in promises.backs:

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from broker.rocketmq.core import names
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, HeaderEncoding
-from formats.rocketmq.receipts import parse_receipt, retry_topic
-from formats.rocketmq.record import Record
+from formats.rocketmq.receipts import Receipt, parse_receipt
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
-from tests.simulator.rocketmq.process import BROKER
-from tests.simulator.rocketmq.producers import Surroundings, beat
+from tests.simulator.rocketmq.pops import Outcome, Popped, Pops, RemotingPops
+from tests.simulator.rocketmq.producers import Link, Surroundings, beat
 from tests.simulator.rocketmq.promises import Sent
-from tests.simulator.rocketmq.wire import Connection, name_of, popped_of
+from tests.simulator.rocketmq.wire import Connection
 
 __all__ = ["PopGroup"]
 
 POPS_MAX = 3
-NO_ROOM = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_MESSAGE)
 
 
 @dataclass(slots=True)
@@ -40,6 +37,9 @@ class _Hidden:
 class PopGroup:
     """A group that pops a topic. With a `limit` it is patient: what was retried so often goes to the dead letters."""
 
+    # The time for which the broker may answer requests of a client that is gone.
+    late_ms = 0
+
     def __init__(
         self, world: Surroundings, name: str, topic: str, limit: int | None = None, init_mode: int = 0
     ) -> None:
@@ -48,8 +48,8 @@ class PopGroup:
         self.topic = topic
         self.limit = limit
         self.init_mode = init_mode
-        self._dead = names.DEAD_LETTER_PREFIX + name
-        world.promises.counted.add(self._dead)
+        self.dead = names.DEAD_LETTER_PREFIX + name
+        world.promises.counted.add(self.dead)
         # The number of times that a message was popped.
         self._attempts: Counter[str] = Counter()
         # Messages that were hidden for longer when they may have been on their way back: they may come twice.
@@ -66,9 +66,15 @@ class PopGroup:
         self.is_careful = False
         self.connection: Connection
 
+    @property
+    def link(self) -> Link:
+        """The connection of this client."""
+        return self.connection
+
     def connect(self) -> None:
         """Connect, after a start of the broker or of this client."""
         self.connection = self.world.connect(self.name, lambda frame: None, HeaderEncoding.JSON)
+        self.pops: Pops = RemotingPops(self.connection, self.name, self.topic, lambda: self.world.wall_ms)
         self._pops = 0
         if self.limit is None:
             self._unacked.clear()
@@ -111,35 +117,23 @@ class PopGroup:
 
     def _pop(self) -> None:
         random = self.world.random
-        fields = {
-            "consumerGroup": self.name,
-            "topic": self.topic,
-            "queueId": -1,
-            "maxMsgNums": random.choice((1, 8, 32)),
-            "invisibleTime": random.randrange(2_000, 10_000),
-            "pollTime": random.choice((0, 1_000, 3_000)),
-            "bornTime": self.world.wall_ms,
-            "initMode": self.init_mode,
-        }
+        terms = random.choice((1, 8, 32)), random.randrange(2_000, 10_000), random.choice((0, 1_000, 3_000))
         self._pops += 1
-        self.connection.ask(RequestCode.POP_MESSAGE, fields, self._popped)
+        self.pops.pop(*terms, self._popped, init_mode=self.init_mode)
 
-    def _popped(self, answer: Frame | None) -> None:
+    def _popped(self, found: list[Popped] | None) -> None:
         self._pops -= 1
-        if answer is None:
-            self._lost_ms = self.world.wall_ms
-        if answer is None or answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL):
+        if found is None:
+            self._lost_ms = self.world.wall_ms + self.late_ms
             return
-        if answer.code != ResponseCode.SUCCESS:
-            raise Violation(f"{self.name} pops, and is told {answer.code}: {answer.remark}")
         now_ms = self.world.wall_ms
-        for record, handle in popped_of(answer, BROKER):
-            name, receipt = name_of(record.body), parse_receipt(handle)
+        for popped in found:
+            name, handle, attempts, receipt = popped.name, popped.handle, popped.attempts, parse_receipt(popped.handle)
             sent = self.world.promises.messages.get(name)
             if sent is None:
                 raise Violation(f"{self.name} pops {name}, which nobody has sent")
             if receipt.kind == "0":
-                self.world.promises.found(self.topic, record.queue_id, record.queue_offset, name, record.stored_ms)
+                self.world.promises.found(self.topic, popped.queue_id, popped.offset, name, popped.stored_ms)
             # What was sent before the broker died may come twice, and so may what was revived on a full disk.
             hidden = self._hidden.get(name)
             has_outlived = sent.sent_ms <= self._since_ms and (hidden is None or not hidden.is_kept)
@@ -147,35 +141,40 @@ class PopGroup:
             self._check_hidden(name, hidden, now_ms, may_be_twice)
             attempt, self._attempts[name] = self._attempts[name], self._attempts[name] + 1
             # An answer that was lost has counted.
-            is_less = record.reconsume_times < attempt
-            is_more = record.reconsume_times > attempt and sent.sent_ms > self._lost_ms
+            is_less = attempts < attempt
+            is_more = attempts > attempt and sent.sent_ms > self._lost_ms
             if (is_less or is_more) and not may_be_twice:
-                raise Violation(
-                    f"{self.name} popped {name} {attempt} times, and the broker counts {record.reconsume_times}"
-                )
-            self._hidden[name] = _Hidden(receipt.visible_ms, handle, now_ms)
+                raise Violation(f"{self.name} popped {name} {attempt} times, and the broker counts {attempts}")
+            self._hidden[name] = _Hidden(self._visible_ms(receipt), handle, now_ms)
             self.perhaps_acknowledged.discard(name)
-            if self.limit is not None and record.reconsume_times >= self.limit:
-                self._bury(name, handle, record)
-            else:
-                self._unacked.append((name, handle))
+            self._keep(popped)
 
-    def _bury(self, name: str, handle: str, record: Record) -> None:
+    def _visible_ms(self, receipt: Receipt) -> int:
+        return receipt.visible_ms
+
+    def _keep(self, popped: Popped) -> None:
+        """Keep a message that is to be acknowledged, or bury it if it was popped too often."""
+        if self.limit is not None and popped.attempts >= self.limit:
+            self._bury(popped)
+        else:
+            self._unacked.append((popped.name, popped.handle))
+
+    def _bury(self, popped: Popped) -> None:
         """Give a message to the dead letters, and acknowledge it once it is there."""
         fields = {
-            "offset": record.physical_offset,
+            "offset": popped.place,
             "group": self.name,
             "delayLevel": -1,
             "originMsgId": "",
             "originTopic": self.topic,
             "unitMode": "false",
         }
-        returned = self.world.promises.returning((self._dead, name, record.reconsume_times + 1))
+        returned = self.world.promises.returning((self.dead, popped.name, popped.attempts + 1))
 
         def buried(answer: Frame | None) -> None:
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 returned.taken += 1
-                self._unacked.append((name, handle))
+                self._unacked.append((popped.name, popped.handle))
 
         self.connection.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields, buried)
 
@@ -187,62 +186,47 @@ class PopGroup:
         if now_ms < hidden.until_ms:
             raise Violation(f"{self.name} pops {name}, which is hidden for {hidden.until_ms - now_ms} ms more")
 
-    def _fields(self, handle: str) -> dict[str, Any]:
-        receipt = parse_receipt(handle)
-        return {
-            "consumerGroup": self.name,
-            "topic": self.topic if receipt.kind == "0" else retry_topic(self.topic, self.name),
-            "queueId": receipt.queue_id,
-            "offset": receipt.queue_offset,
-            "extraInfo": handle,
-        }
-
     def _acknowledge(self, name: str, handle: str) -> None:
-        answered = partial(self._acked, name, handle)
-        self.connection.ask(RequestCode.ACK_MESSAGE, self._fields(handle), answered)
+        self.pops.acknowledge(handle, partial(self._acked, name, handle))
 
-    def _acked(self, name: str, handle: str, answer: Frame | None) -> None:
+    def _acked(self, name: str, handle: str, outcome: Outcome | None) -> None:
         hidden = self._hidden.get(name)
-        if answer is None:
+        if outcome is None:
             if hidden is None or hidden.handle == handle:
                 self.perhaps_acknowledged.add(name)
             return
-        if answer.code in NO_ROOM:
+        if not outcome.is_done:
+            self._check_late(name, handle, outcome)
             return
-        if answer.code != ResponseCode.SUCCESS:
-            raise Violation(f"{self.name} acknowledges {name}, and is told {answer.code}: {answer.remark}")
         self.acknowledged.add(name)
         # Later it may be on its way back already.
         if hidden is not None and hidden.handle == handle and self.world.wall_ms < hidden.until_ms:
             hidden.is_done = True
 
+    def _check_late(self, name: str, handle: str, outcome: Outcome) -> None:
+        """Check that a handle that is said to be too old is that."""
+        hidden = self._hidden.get(name)
+        if not outcome.is_late or hidden is None or hidden.handle != handle:
+            return
+        if self.world.wall_ms < hidden.until_ms and not hidden.is_done and not self.world.was_full:
+            raise Violation(f"the handle of {name} is said to be over, {hidden.until_ms - self.world.wall_ms} ms early")
+
     def _hide(self, name: str, handle: str) -> None:
         ms = self.world.random.randrange(1_000, 8_000)
-        fields = {**self._fields(handle), "invisibleTime": ms}
         hidden = self._hidden.get(name)
         if hidden is not None and hidden.handle == handle and self.world.wall_ms < hidden.until_ms:
             # Until it is answered nobody knows which time counts.
             del self._hidden[name]
         else:
             self._twice.add(name)
-        self.connection.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, partial(self._changed, name, handle))
+        self.pops.hide(handle, ms, partial(self._changed, name, handle))
 
-    def _changed(self, name: str, handle: str, answer: Frame | None) -> None:
-        if answer is None or answer.code in NO_ROOM:
+    def _changed(self, name: str, handle: str, outcome: Outcome | None) -> None:
+        if outcome is None or not outcome.is_done:
             return
-        if answer.code != ResponseCode.SUCCESS:
-            raise Violation(f"{self.name} hides {name}, and is told {answer.code}: {answer.remark}")
-        fields = answer.ext_fields or {}
-        old = parse_receipt(handle)
-        popped_ms, invisible_ms = int(fields["popTime"]), int(fields["invisibleTime"])
-        changed = old._replace(
-            start_offset=old.queue_offset,
-            popped_ms=popped_ms,
-            invisible_ms=invisible_ms,
-            revive_queue=int(fields["reviveQid"]),
-        )
-        if popped_ms >= old.visible_ms:
+        old, changed = parse_receipt(handle), parse_receipt(outcome.handle)
+        if changed.popped_ms >= old.visible_ms:
             self._twice.add(name)
         elif name not in self._hidden:
-            self._hidden[name] = _Hidden(changed.visible_ms, str(changed), popped_ms)
-        self._unacked.append((name, str(changed)))
+            self._hidden[name] = _Hidden(changed.visible_ms, outcome.handle, changed.popped_ms)
+        self._unacked.append((name, outcome.handle))

@@ -13,6 +13,7 @@ from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
+from broker.rocketmq.assembly.grpc import grpc_connect
 from broker.rocketmq.core.broker import Broker, Given, State, World
 from broker.rocketmq.core.delays import make_due_time
 from broker.rocketmq.core.groups import Groups
@@ -23,6 +24,7 @@ from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.flush_gate import Flushed, FlushGate
+from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
@@ -114,9 +116,15 @@ def read_given(files: Mapping[str, bytes]) -> Given:
     return Given(delays, timers, files.get("modes", b""))
 
 
-def make_state(options: BrokerOptions, store: MessageStore, files: Mapping[str, bytes], keeper: Keeper) -> State:
+def make_state(
+    options: BrokerOptions,
+    store: MessageStore,
+    files: Mapping[str, bytes],
+    keeper: Keeper,
+    checks: AccessOptions | None = None,
+) -> State:
     """Make the tables of a broker from its small files, each of which `keeper` finds the writer of."""
-    access = AccessTables(b"", b"", lambda data: None, lambda data: None)
+    access = AccessTables(files.get("users", b""), files.get("acls", b""), keeper("users"), keeper("acls"))
     return State(
         options,
         store,
@@ -126,7 +134,7 @@ def make_state(options: BrokerOptions, store: MessageStore, files: Mapping[str, 
         Orders(files.get("orders", b"")),
         Settings({"brokerName": options.name}, BROKER_READERS, lambda changes: None, LOCKED),
         access,
-        Guard(AccessOptions(), access, CLUSTER),
+        Guard(checks or AccessOptions(), access, CLUSTER),
         read_given(files),
         TIMES,
     )
@@ -222,10 +230,19 @@ class Life:
 class Process(Life):
     """A process with its sessions. `is_sync`: nothing is said before the log is on the disk, `is_slow`: in a while.
 
-    Raises `StoreDamaged` and `DiskFull` as the node does.
+    With `is_guarded` it checks each request. Raises `StoreDamaged` and `DiskFull` as the node does.
     """
 
-    def __init__(self, disk: Disk, random: Random, wall_ms: Callable[[], int], *, is_sync: bool, is_slow: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        random: Random,
+        wall_ms: Callable[[], int],
+        *,
+        is_sync: bool,
+        is_slow: bool,
+        is_guarded: bool = False,
+    ) -> None:
         super().__init__(wall_ms)
         self._disk = disk
         self._random = random
@@ -240,13 +257,15 @@ class Process(Life):
         self.node = Node(self.now, Faults(self.now), Timers())
         self.flusher = _Flusher(wall_ms, is_slow=is_slow)
         self._gate = FlushGate(self.store, self.flusher, self.now, SYNC_FLUSH_MS) if is_sync else None
-        state = make_state(self.options, self.store, disk.files, self._keeper)
-        self.topics, self._groups = state.topics, state.groups
+        checks = AccessOptions(authentication=is_guarded, authorization=is_guarded)
+        state = make_state(self.options, self.store, disk.files, self._keeper, checks)
+        self.topics, self._groups, self.access = state.topics, state.groups, state.access
         world = make_world(wall_ms, random.randrange, self._make_id, self._flush_log, self._keeper)
         self.broker = Broker(state, world, self.node.faults, Nameservers(self.options, state.topics, ()))
         self.node.add(self.broker)
         if self._gate is not None:
             self.node.add(self._gate)
+        self._connect_grpc = grpc_connect(state, self.node, self.broker, self._gate, wall_ms)
         self._flush_again()
 
     def _keeper(self, name: str) -> Callable[[bytes], None]:
@@ -256,18 +275,25 @@ class Process(Life):
         return keep
 
     def make_topic(self, name: str, queues: int) -> None:
-        """Make a topic, unless it is there."""
+        """Make a topic for messages of all kinds, unless it is there."""
         if self.topics.get(name) is None:
-            self.topics.put(TopicConfig(name, queues, queues), self._wall_ms())
+            self.topics.put(TopicConfig(name, queues, queues, attributes={"message.type": "MIXED"}), self._wall_ms())
 
-    def make_group(self, name: str, limit: int) -> None:
+    def make_group(self, name: str, limit: int, *, is_ordered: bool = False) -> None:
         """Make a group whose messages are retried up to a limit, unless it is there."""
         if name not in self._groups.table:
-            self._groups.put(GroupConfig(name, retry_max_times=limit), self._wall_ms())
+            config = GroupConfig(name, retry_max_times=limit, consume_message_orderly=is_ordered)
+            self._groups.put(config, self._wall_ms())
 
     def connect(self, port: int) -> Session:
         """Open the session of a client that connects."""
         return self.node.open(f"127.0.0.1:{port}", self.broker, self._gate)
+
+    def connect_grpc(self, port: int) -> GrpcSession:
+        """Open the session of a client of the gRPC service that connects."""
+        session = self._connect_grpc(f"127.0.0.1:{port}", frozenset)
+        assert isinstance(session, GrpcSession)
+        return session
 
     # -- steps
 

@@ -15,17 +15,21 @@ from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.process import DELAYS_MS
 from tests.simulator.rocketmq.promises import Fate, Promises, Sent
 from tests.simulator.rocketmq.wire import Connection, name_of
 
-__all__ = ["Producer", "Surroundings", "beat"]
+__all__ = ["RECALL_MS_MIN", "Link", "Producer", "Surroundings", "beat"]
 
 LEVELS = (1, 1, 2)
 WAITING_MAX = 8
 REFUSALS = (ResponseCode.SERVICE_NOT_AVAILABLE,)
 # A message can be recalled in time only if it is not given out meanwhile.
 RECALL_MS_MIN = 2_000
+
+
+Link = Connection | Calls
 
 
 class Surroundings(Protocol):
@@ -45,6 +49,10 @@ class Surroundings(Protocol):
 
     def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
         """Connect a client; unless it says how, it writes headers in either way."""
+        ...
+
+    def connect_grpc(self, name: str) -> Calls:
+        """Connect a client to the gRPC service."""
         ...
 
 
@@ -68,6 +76,11 @@ class Producer:
         self._recallable: list[tuple[Sent, str]] = []
         self.connection: Connection
 
+    @property
+    def link(self) -> Link:
+        """The connection of this client."""
+        return self.connection
+
     def connect(self) -> None:
         """Connect, and say who this is."""
         self._last.clear()
@@ -80,7 +93,7 @@ class Producer:
 
     def act(self) -> None:
         """Do something."""
-        if self.connection.waiting >= WAITING_MAX:
+        if self.link.waiting >= WAITING_MAX:
             return
         random = self.world.random
         if self._again and random.random() < 0.7:

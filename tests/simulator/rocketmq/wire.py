@@ -11,6 +11,7 @@ from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_fram
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.receipts import Receipt
 from formats.rocketmq.record import Record
+from formats.rocketmq.signature import signed
 from tests.broker.rocketmq.answers import records_of
 
 __all__ = ["Answered", "Connection", "name_of", "popped_of"]
@@ -29,6 +30,8 @@ class Connection:
         self.outgoing = bytearray()
         # The broker reads nothing of it before this time.
         self.held_until_ms = 0
+        # The user, with its password, that signs requests.
+        self.user: tuple[str, str] | None = None
         self._encoding = encoding
         self._asked = asked
         self._waiting: dict[int, Answered] = {}
@@ -47,7 +50,7 @@ class Connection:
         frame = Frame(
             code, self._opaque, flag, ext_fields=named, body=body, version=CLIENT_VERSION, encoding=self._encoding
         )
-        self.outgoing += encode_frame(frame)
+        self.outgoing += encode_frame(frame if self.user is None else signed(frame, *self.user))
         if answered is not None:
             self._waiting[self._opaque] = answered
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from itertools import chain
 from random import Random
 from typing import Protocol
 from zlib import crc32
@@ -14,11 +15,15 @@ from formats.rocketmq.frame import Frame, HeaderEncoding
 from tests.broker.fakes import Crash
 from tests.simulator.invariants import Violation
 from tests.simulator.play import NotedWorld
+from tests.simulator.rocketmq.calls import Calls, credential
+from tests.simulator.rocketmq.changes import CHANGING, ROOT, Changing
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
+from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup, GrpcProducer
+from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.process import Process, Tear
-from tests.simulator.rocketmq.producers import Producer
+from tests.simulator.rocketmq.producers import Link, Producer
 from tests.simulator.rocketmq.promises import Promises
 from tests.simulator.rocketmq.stores import Judged, Kept, judge_store
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, Disk
@@ -35,6 +40,15 @@ GAPS_MS = (0, 0, 1, 5, 20, 100, 300)
 PATIENT_GAPS_MS = (0, 1, 100, 500, 1_000, 1_000)
 PATIENT_LUCK = 0.2
 CONSUMER_LUCK = 0.03
+# Worlds in which rights change, and of the others those in which a topic does. Their clients act this often.
+GUARDED_LUCK = 0.25
+CHANGING_LUCK = 0.4
+CHANGING_SHARE = 3
+# Worlds with clients that speak gRPC, and with a group that pops in order.
+GRPC_LUCK = 0.35
+ORDERED_LUCK = 0.3
+# A group in order retries for ever.
+RETRIES_MAX = 10_000
 # A slow flush of the log takes at most this time and a step.
 FLUSHING_MS_MAX = 1_000
 # In the end, everything has come by then.
@@ -105,15 +119,32 @@ class RocketWorld(NotedWorld):
             ]
             self.is_slow = own.random() < 0.5
             self.poppers = [PopGroup(self, "g2", "t0", own.choice((2, 3, 4)), own.choice((0, 1)))]
-        self.consumers: tuple[PullGroup | PopGroup, ...] = (*self.pullers, *self.poppers)
-        self.connections: list[Connection] = []
+        own = Random(f"rocketmq {seed} grpc")
+        has_grpc, limit = own.random() < GRPC_LUCK, own.choice((2, 3, 4)) if self.is_patient else None
+        if has_grpc:
+            self.producers.append(GrpcProducer(self, "r0"))
+            self.poppers.append(GrpcPopGroup(self, "g3", "t0", limit))
+        has_order = own.random() < ORDERED_LUCK
+        self.ordered = [OrderedGroup(self, "g4", "t1", is_grpc=has_grpc)] if has_order else []
+        self.limits = {"g3": limit} if has_grpc and limit is not None else {}
+        self.consumers: tuple[PullGroup | PopGroup | OrderedGroup, ...] = (
+            *self.pullers,
+            *self.poppers,
+            *self.ordered,
+        )
+        own = Random(f"rocketmq {seed} changes")
+        self.is_guarded = own.random() < GUARDED_LUCK
+        has_changes = self.is_guarded or own.random() < CHANGING_LUCK
+        self.changing = [Changing(self, own, is_guarded=self.is_guarded)] if has_changes else []
+        self.connections: list[Link] = []
         self._ports = 40_000
         self._ticked_ms = self.wall_ms
         self.was_full = False
         self._planned: Death | None = None
+        self._is_begun = False
         # Producers answer questions then, and send nothing.
         self._is_calm = False
-        self._clients: tuple[_Client, ...] = (*self.producers, *self.consumers)
+        self._clients: tuple[_Client, ...] = (*self.producers, *self.consumers, *self.changing * CHANGING_SHARE)
         self.process: Process
         self.open()
 
@@ -125,7 +156,7 @@ class RocketWorld(NotedWorld):
 
     @property
     def client_names(self) -> list[str]:
-        return [client.name for client in self._clients]
+        return [client.name for client in dict.fromkeys(self._clients)]
 
     def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
         """Connect a client; unless it says how, it writes headers in either way."""
@@ -134,8 +165,18 @@ class RocketWorld(NotedWorld):
         if encoding is None:
             encoding = self.random.choice(list(HeaderEncoding))
         connection = Connection(session, encoding, asked)
+        if self.is_guarded:
+            connection.user = ROOT
         self.connections.append(connection)
         return connection
+
+    def connect_grpc(self, name: str) -> Calls:
+        """Connect a client to the gRPC service."""
+        self._ports += 1
+        headers = credential(*ROOT) if self.is_guarded else {}
+        calls = Calls(self.process.connect_grpc(self._ports), name, headers)
+        self.connections.append(calls)
+        return calls
 
     # -- lives of the process
 
@@ -149,6 +190,7 @@ class RocketWorld(NotedWorld):
                     lambda: self.wall_ms,
                     is_sync=self.is_sync,
                     is_slow=self.is_slow,
+                    is_guarded=self.is_guarded,
                 )
                 break
             except DiskFull:
@@ -159,13 +201,21 @@ class RocketWorld(NotedWorld):
                 self.disk.process_died()
         for topic, queues in self.topics.items():
             self.process.make_topic(topic, queues)
+        if not self._is_begun:
+            self._is_begun = True
+            for changing in self.changing:
+                changing.prepare(self.process)
         if self.is_patient:
             for group in self.pullers:
                 self.process.make_group(group.name, group.limit)
+        for name, limit in self.limits.items():
+            self.process.make_group(name, limit)
+        for ordered in self.ordered:
+            self.process.make_group(ordered.name, RETRIES_MAX, is_ordered=True)
         self.judge()
         self.connections = []
         self._beaten_ms = self.wall_ms
-        for client in self._clients:
+        for client in dict.fromkeys(self._clients):
             client.connect()
 
     def judge(self, judged: Judged | None = None) -> list[Kept]:
@@ -180,7 +230,7 @@ class RocketWorld(NotedWorld):
         if death is Death.STOP:
             self.process.stop()
         else:
-            for consumer in self.consumers:
+            for consumer in (*self.consumers, *self.changing):
                 consumer.broker_died()
         for connection in self.connections:
             connection.lost()
@@ -192,10 +242,10 @@ class RocketWorld(NotedWorld):
             self.disk.process_died()
         self.open()
 
-    def _lose_consumer(self, group: PullGroup | PopGroup) -> None:
+    def _lose_consumer(self, group: PullGroup | PopGroup | OrderedGroup) -> None:
         """End the process of a consumer, and start it again."""
         self.note(f"the consumer of {group.name} dies")
-        old = group.connection
+        old = group.link
         self.process.node.disconnect(old.session, "the consumer is gone")
         self.connections.remove(old)
         old.lost()
@@ -216,7 +266,7 @@ class RocketWorld(NotedWorld):
         self.clock.steps += 1
         if self.wall_ms - self._beaten_ms >= HEARTBEAT_MS:
             self._beaten_ms = self.wall_ms
-            for client in self._clients:
+            for client in dict.fromkeys(self._clients):
                 client.heartbeat()
         clients = self._clients[len(self.producers) :] if self._is_calm else self._clients
         for _ in range(acting):
@@ -238,7 +288,7 @@ class RocketWorld(NotedWorld):
     def _check_answers(self) -> None:
         """Check that producers have the answers to all that the broker has read, now that the disk has everything."""
         for producer in self.producers:
-            connection = producer.connection
+            connection = producer.link
             if connection.waiting and not connection.outgoing:
                 raise Violation(f"{producer.name} waits for {connection.waiting} answers, and no flush is under way")
 
@@ -303,7 +353,7 @@ class RocketWorld(NotedWorld):
         elif luck > 0.97:
             producer = self.random.choice(self.producers)
             self._inject(f"the requests of {producer.name} are held back")
-            producer.connection.held_until_ms = self.wall_ms + self.random.randrange(HELD_MS_MAX)
+            producer.link.held_until_ms = self.wall_ms + self.random.randrange(HELD_MS_MAX)
 
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it was promised."""
@@ -338,7 +388,7 @@ class RocketWorld(NotedWorld):
         self.note(f"{len(kept)} messages, {sum(certain.values())} in all certain")
         self.die(Death.POWER)
         for key, least in certain.items():
-            if self.process.store.span(*key)[1] < least:
+            if key[0] != CHANGING and self.process.store.span(*key)[1] < least:
                 raise Violation(f"queue {key} had {least} messages on the disk, and has fewer")
 
     def _calm(self) -> None:
@@ -354,9 +404,13 @@ class RocketWorld(NotedWorld):
             group.back_luck = 0.0
         for popper in self.poppers:
             popper.is_careful = True
+        for ordered in self.ordered:
+            ordered.is_careful = True
+        for changing in self.changing:
+            changing.settle()
         end_ms = self.wall_ms + CALM_MS
         judged = Judged()
-        while owed := next(what_is_owed(self.judge(judged), self.promises, self.pullers, self.poppers), ""):
+        while owed := self._find_owed(judged):
             if self.wall_ms > end_ms:
                 raise Violation(owed)
             for _ in range(CALM_STEPS):
@@ -364,6 +418,13 @@ class RocketWorld(NotedWorld):
                 self.wall_ms += CALM_STEP_MS
         self.judge()
         self._digest_files()
+
+    def _find_owed(self, judged: Judged) -> str:
+        """Say one promise that is still open; empty if there is none."""
+        owed = what_is_owed(self.judge(judged), self.promises, self.pullers, self.poppers)
+        changing = (each.what_is_owed() for each in self.changing)
+        ordered = (each.what_is_owed(self.process.store.span(each.topic, 0)[1]) for each in self.ordered)
+        return next(chain(owed, *changing, *ordered), "")
 
     def _digest_files(self) -> None:
         """Add all bytes of the node's files to the digest: worlds of one digest have written the same."""

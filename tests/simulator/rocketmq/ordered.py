@@ -1,0 +1,130 @@
+"""A group that pops a queue in order: while some of what it got is under way, it gets nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from formats.rocketmq.frame import HeaderEncoding
+from formats.rocketmq.receipts import parse_receipt
+from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
+from tests.simulator.rocketmq.pops import GrpcPops, Outcome, Popped, Pops, RemotingPops
+from tests.simulator.rocketmq.producers import Link, Surroundings
+
+__all__ = ["OrderedGroup"]
+
+
+class OrderedGroup:
+    """A group of one consumer of a topic with one queue, over remoting or over gRPC."""
+
+    def __init__(self, world: Surroundings, name: str, topic: str, *, is_grpc: bool) -> None:
+        self.world = world
+        self.name = name
+        self.topic = topic
+        self.is_grpc = is_grpc
+        # All messages before this offset were acknowledged, and those at these offsets; maybe also those at others.
+        self.low = 0
+        self._acked: set[int] = set()
+        self._maybe: set[int] = set()
+        # The times at which `low` was known.
+        self._lows: list[tuple[int, int]] = []
+        # The messages under way, by offset: when each is to be seen again; None if nobody knows.
+        self._under_way: dict[int, int | None] = {}
+        self._handles: list[tuple[int, str]] = []
+        self._is_popping = False
+        self.is_careful = False
+        self.pops: Pops
+        self.link: Link
+
+    def connect(self) -> None:
+        """Connect, after a start of the broker or of this client."""
+        self._handles.clear()
+        self._is_popping = False
+        if self.is_grpc:
+            calls = self.link = self.world.connect_grpc(self.name)
+            self.pops = GrpcPops(calls, self.name, self.topic)
+        else:
+            self.link = self.world.connect(self.name, lambda frame: None, HeaderEncoding.JSON)
+            self.pops = RemotingPops(self.link, self.name, self.topic, lambda: self.world.wall_ms, is_ordered=True)
+
+    def heartbeat(self) -> None:
+        """Do nothing: it is known by its requests."""
+
+    def broker_died(self) -> None:
+        """Note that what was done in the last seconds may be forgotten."""
+        before_ms = self.world.wall_ms - KEPT_AFTER_MS
+        self._maybe |= self._acked | set(range(self.low))
+        self.low = max((low for ms, low in self._lows if ms <= before_ms), default=0)
+        self._acked.clear()
+        self._under_way.clear()
+        self._lows = [(0, self.low)]
+
+    def act(self) -> None:
+        """Pop, acknowledge, or hide a message for longer or shorter."""
+        random = self.world.random
+        luck = 0.0 if self.is_careful else random.random()
+        if self._handles and luck < 0.6:
+            # Not always in order.
+            at = 0 if self.is_careful or luck < 0.3 else random.randrange(len(self._handles))
+            offset, handle = self._handles.pop(at)
+            self._maybe.add(offset)
+            self.pops.acknowledge(handle, partial(self._done, offset))
+        elif self._handles and luck < 0.75:
+            offset, handle = random.choice(self._handles)
+            self._under_way[offset] = None
+            self.pops.hide(handle, random.randrange(1_000, 8_000), partial(self._hidden, offset))
+        elif not self._is_popping:
+            self._is_popping = True
+            terms = random.choice((1, 4, 8)), random.randrange(2_000, 10_000), random.choice((0, 1_000, 3_000))
+            self.pops.pop(*terms, self._popped)
+
+    def _popped(self, found: list[Popped] | None) -> None:
+        self._is_popping = False
+        if not found:
+            return
+        now_ms, offsets = self.world.wall_ms, [each.offset for each in found]
+        first = offsets[0]
+        upper = _first_without(self.low, self._acked | self._maybe)
+        if offsets != list(range(first, first + len(offsets))) or not self.low <= first <= upper:
+            raise Violation(f"{self.name} pops {offsets}, and all before {self.low} is consumed, at most {upper}")
+        left = [ms for offset, ms in self._under_way.items() if offset not in self._maybe and ms is not None]
+        if left and now_ms < max(left):
+            raise Violation(f"{self.name} pops {offsets}, and is working for {max(left) - now_ms} ms more")
+        for each in found:
+            self.world.promises.found(self.topic, each.queue_id, each.offset, each.name, each.stored_ms)
+        # From the first message on, all have to be acknowledged once more.
+        self._maybe.difference_update([each for each in self._maybe if each >= first])
+        self._acked.difference_update([each for each in self._acked if each >= first])
+        self._move(first)
+        self._under_way = {each.offset: parse_receipt(each.handle).visible_ms for each in found}
+        self._handles = [(each.offset, each.handle) for each in found]
+
+    def _move(self, low: int) -> None:
+        self.low = _first_without(max(self.low, low), self._acked)
+        self._lows.append((self.world.wall_ms, self.low))
+
+    def _done(self, offset: int, outcome: Outcome | None) -> None:
+        if outcome is None or not outcome.is_done:
+            return
+        until_ms = self._under_way.get(offset)
+        # Later the broker may have given it out once more.
+        if until_ms is not None and self.world.wall_ms < until_ms:
+            self._acked.add(offset)
+            self._move(self.low)
+
+    def _hidden(self, offset: int, outcome: Outcome | None) -> None:
+        if outcome is not None and outcome.is_done and offset in self._under_way:
+            self._under_way[offset] = parse_receipt(outcome.handle).visible_ms
+            self._handles = [(each, outcome.handle if each == offset else handle) for each, handle in self._handles]
+
+    def what_is_owed(self, end: int) -> Iterator[str]:
+        """Say whether the group has not consumed its queue up to its end."""
+        if self.low < end and _first_without(self.low, self._acked | self._maybe) < end:
+            yield f"{self.name} has consumed {self.topic} up to {self.low}, not {end}"
+
+
+def _first_without(number: int, numbers: set[int]) -> int:
+    while number in numbers:
+        number += 1
+    return number

@@ -1,0 +1,236 @@
+"""The requests of those who pop, over remoting and over gRPC: both say the same in the end."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of
+from formats.rocketmq.pop_bodies import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
+from formats.rocketmq.receipts import Receipt, parse_receipt, retry_topic
+from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.calls import Calls
+from tests.simulator.rocketmq.process import BROKER
+from tests.simulator.rocketmq.wire import Connection, name_of, popped_of
+
+__all__ = ["Done", "GrpcPops", "Outcome", "Popped", "Pops", "RemotingPops"]
+
+POLL_MS_MIN, HIDDEN_MS_MIN = 5_000, 10_000
+
+
+class Outcome(NamedTuple):
+    """What became of a request: whether it was carried out, whether its handle was too old, and the new handle."""
+
+    is_done: bool
+    is_late: bool = False
+    handle: str = ""
+
+
+class Popped(NamedTuple):
+    """A message that was popped. `attempts` is the number of times that it was popped before."""
+
+    name: str
+    handle: str
+    queue_id: int
+    offset: int
+    stored_ms: int
+    attempts: int
+    place: int = 0
+
+
+# Takes what became of a request; None if there is no answer.
+Done = Callable[[Outcome | None], None]
+# Takes what was popped; None if there is no answer.
+Taken = Callable[[list[Popped] | None], None]
+
+
+class Pops(Protocol):
+    """The requests of a group that pops a topic."""
+
+    def pop(self, most: int, hidden_ms: int, poll_ms: int, taken: Taken, *, init_mode: int = 0) -> None:
+        """Pop messages."""
+        ...
+
+    def acknowledge(self, handle: str, done: Done) -> None:
+        """Acknowledge a message."""
+        ...
+
+    def hide(self, handle: str, ms: int, done: Done) -> None:
+        """Hide a message for another time."""
+        ...
+
+
+class RemotingPops:
+    """Requests over remoting. `topic` and `group` are those of the consumer."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        topic: str,
+        wall_ms: Callable[[], int],
+        *,
+        is_ordered: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._wall_ms = wall_ms
+        self._group = group
+        self._topic = topic
+        self._is_ordered = is_ordered
+
+    def pop(self, most: int, hidden_ms: int, poll_ms: int, taken: Taken, *, init_mode: int = 0) -> None:
+        fields = {
+            "consumerGroup": self._group,
+            "topic": self._topic,
+            "queueId": -1,
+            "maxMsgNums": most,
+            "invisibleTime": hidden_ms,
+            "pollTime": poll_ms,
+            "bornTime": self._wall_ms(),
+            "initMode": init_mode,
+            "order": str(self._is_ordered).lower(),
+        }
+        self._connection.ask(RequestCode.POP_MESSAGE, fields, lambda answer: taken(self._read(answer)))
+
+    def _read(self, answer: Frame | None) -> list[Popped] | None:
+        if answer is None:
+            return None
+        if answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL):
+            return []
+        if answer.code != ResponseCode.SUCCESS:
+            raise Violation(f"{self._group} pops, and is told {answer.code}: {answer.remark}")
+        found = []
+        for record, handle in popped_of(answer, BROKER):
+            where = record.queue_id, record.queue_offset, record.stored_ms, record.reconsume_times
+            found.append(Popped(name_of(record.body), handle, *where, record.physical_offset))
+        return found
+
+    def _fields(self, receipt: Receipt, handle: str) -> dict[str, Any]:
+        return {
+            "consumerGroup": self._group,
+            "topic": self._topic if receipt.kind == "0" else retry_topic(self._topic, self._group),
+            "queueId": receipt.queue_id,
+            "offset": receipt.queue_offset,
+            "extraInfo": handle,
+        }
+
+    def acknowledge(self, handle: str, done: Done) -> None:
+        fields = self._fields(parse_receipt(handle), handle)
+        self._connection.ask(RequestCode.ACK_MESSAGE, fields, lambda answer: done(self._outcome(answer)))
+
+    def acknowledge_all(self, handles: list[str], done: Done) -> None:
+        """Acknowledge messages of one checkpoint together."""
+        receipts = [parse_receipt(handle) for handle in handles]
+        first = receipts[0]
+        bits = sum(1 << each.queue_offset - first.start_offset for each in receipts)
+        batch = BatchAck(
+            self._group,
+            self._topic,
+            first.kind,
+            first.start_offset,
+            first.queue_id,
+            first.revive_queue,
+            first.popped_ms,
+            first.invisible_ms,
+            _in_base64(bits),
+        )
+        body = BATCH_ACK_REQUEST.write(BatchAckRequest(BROKER, [batch]))
+        self._connection.ask(RequestCode.BATCH_ACK_MESSAGE, {}, lambda answer: done(self._outcome(answer)), body)
+
+    def hide(self, handle: str, ms: int, done: Done) -> None:
+        receipt = parse_receipt(handle)
+        fields = {**self._fields(receipt, handle), "invisibleTime": ms}
+
+        def changed(answer: Frame | None) -> None:
+            outcome = self._outcome(answer)
+            if outcome is not None and outcome.is_done and answer is not None:
+                told = answer.ext_fields or {}
+                new = receipt._replace(
+                    start_offset=receipt.queue_offset,
+                    popped_ms=int(told["popTime"]),
+                    invisible_ms=int(told["invisibleTime"]),
+                    revive_queue=int(told["reviveQid"]),
+                )
+                outcome = Outcome(is_done=True, handle=str(new))
+            done(outcome)
+
+        self._connection.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, changed)
+
+    def _outcome(self, answer: Frame | None) -> Outcome | None:
+        if answer is None:
+            return None
+        if answer.code in (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_MESSAGE):
+            return Outcome(is_done=False)
+        if answer.code != ResponseCode.SUCCESS:
+            raise Violation(f"{self._group} is told {answer.code}: {answer.remark}")
+        return Outcome(is_done=True)
+
+
+class GrpcPops:
+    """Calls over gRPC. With `renews` the broker hides messages as long as the client is there."""
+
+    def __init__(self, calls: Calls, group: str, topic: str) -> None:
+        self._calls = calls
+        self._group = group
+        self._topic = topic
+        self.renews = False
+
+    def _request(self, name: str, **fields: Any) -> Message:
+        request = make(name, **fields)
+        request.group.name = self._group
+        (request.message_queue.topic if name == "ReceiveMessageRequest" else request.topic).name = self._topic
+        return request
+
+    def pop(self, most: int, hidden_ms: int, poll_ms: int, taken: Taken, *, init_mode: int = 0) -> None:
+        request = self._request("ReceiveMessageRequest", batch_size=most, auto_renew=self.renews)
+        request.filter_expression.type = 1
+        request.filter_expression.expression = "*"
+        request.invisible_duration.CopyFrom(duration_of_ms(max(hidden_ms, HIDDEN_MS_MIN)))
+        request.long_polling_timeout.CopyFrom(duration_of_ms(max(poll_ms, POLL_MS_MIN)))
+        self._calls.call("ReceiveMessage", request, lambda answers: taken(self._read(answers)))
+
+    def _read(self, answers: list[Message] | None) -> list[Popped] | None:
+        if answers is None:
+            return None
+        first = answers[0]
+        if first.status.code not in (Code.OK, Code.MESSAGE_NOT_FOUND, Code.TOO_MANY_REQUESTS):
+            raise Violation(f"{self._group} receives, and is told {first.status.code}: {first.status.message}")
+        found = []
+        for message in (each.message for each in answers if each.WhichOneof("content") == "message"):
+            system = message.system_properties
+            where = system.queue_id, system.queue_offset, ms_of(system.store_timestamp), system.delivery_attempt - 1
+            found.append(Popped(name_of(message.body), system.receipt_handle, *where))
+        return found
+
+    def acknowledge(self, handle: str, done: Done) -> None:
+        request = self._request("AckMessageRequest")
+        request.entries.add(message_id="id", receipt_handle=handle)
+        self._calls.call("AckMessage", request, lambda answers: done(self._outcome(answers)))
+
+    def hide(self, handle: str, ms: int, done: Done) -> None:
+        request = self._request("ChangeInvisibleDurationRequest", receipt_handle=handle)
+        request.invisible_duration.CopyFrom(duration_of_ms(ms))
+        self._calls.call("ChangeInvisibleDuration", request, lambda answers: done(self._outcome(answers)))
+
+    def forward(self, handle: str, done: Done) -> None:
+        """Forward a message to the dead letters of the group."""
+        request = self._request("ForwardMessageToDeadLetterQueueRequest", receipt_handle=handle, message_id="id")
+        self._calls.call("ForwardMessageToDeadLetterQueue", request, lambda answers: done(self._outcome(answers)))
+
+    def _outcome(self, answers: list[Message] | None) -> Outcome | None:
+        if answers is None:
+            return None
+        (answer,) = answers
+        code = answer.status.code
+        if code not in (Code.OK, Code.INVALID_RECEIPT_HANDLE, Code.INTERNAL_SERVER_ERROR):
+            raise Violation(f"{self._group} is told {code}: {answer.status.message}")
+        handle = getattr(answer, "receipt_handle", "")
+        return Outcome(code == Code.OK, code == Code.INVALID_RECEIPT_HANDLE, handle)
+
+
+def _in_base64(bits: int) -> str:
+    return b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
