@@ -46,7 +46,7 @@ def surroundings() -> Surroundings:
 
 def changing(*, is_guarded: bool) -> tuple[Changing, Link, Link, Link]:
     """A client that changes things, and its connections, over which nothing is asked yet."""
-    made = Changing(surroundings(), Random(1), is_guarded=is_guarded)
+    made = Changing(surroundings(), Random(1), is_guarded=is_guarded, has_grpc=False)
     made.connect()
     links = tuple(cast(Link, each) for each in (made.admin, made.producer, made.consumer))
     links[2].asked.clear()

@@ -53,4 +53,10 @@ def test_planted_fault_is_caught(name: str, capsys: pytest.CaptureFixture[str]) 
 
 def test_there_are_faults_of_every_part() -> None:
     assert len(ROCKETMQ) >= 20
-    assert {mutant.module.split(".")[2] for mutant in ROCKETMQ} == {"core", "flush_gate", "store"}
+    assert {mutant.module.split(".")[2] for mutant in ROCKETMQ} == {
+        "access",
+        "core",
+        "flush_gate",
+        "grpc",
+        "store",
+    }

@@ -86,6 +86,10 @@ class Calls:
         """The number of calls without an answer."""
         return len(self._waiting)
 
+    def sign(self, name: str, password: str) -> None:
+        """Make all calls from here on as a user."""
+        self._headers |= credential(name, password)
+
     def call(self, method: str, request: Message, replied: Replied) -> None:
         """Make a call with the next step."""
         self.outgoing.append(method)

@@ -32,11 +32,14 @@ from formats.rocketmq.client_bodies import (
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.frame import Frame, HeaderEncoding
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.messages import Message, make
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.record import Record
 from formats.rocketmq.route_bodies import Permission
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
+from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
 from tests.simulator.rocketmq.process import Process
 from tests.simulator.rocketmq.producers import REFUSALS, Surroundings
@@ -96,6 +99,14 @@ class Form(NamedTuple):
             return ResponseCode.NO_PERMISSION
         return ResponseCode.SUCCESS if queue_id < self.queues else ResponseCode.INVALID_PARAMETER
 
+    def called(self, password: str) -> Code:
+        """Return the code of gRPC that answers a message."""
+        if not self.may("Pub", password):
+            return Code.UNAUTHORIZED
+        if not self.exists:
+            return Code.TOPIC_NOT_FOUND
+        return Code.OK if self.perm & Permission.WRITE else Code.FORBIDDEN
+
     def pulled(self, queue_id: int, password: str) -> tuple[ResponseCode, ...]:
         """Return the codes of which one answers a pull from a queue."""
         if not self.may("Sub", password) or not self.consumes:
@@ -150,8 +161,10 @@ class Changing:
 
     name = "changing"
 
-    def __init__(self, world: Surroundings, random: Random, *, is_guarded: bool) -> None:
+    def __init__(self, world: Surroundings, random: Random, *, is_guarded: bool, has_grpc: bool) -> None:
         self.world = world
+        self.has_grpc = has_grpc
+        self.calls: Calls | None = None
         self.random = random
         self.is_guarded = is_guarded
         self.history = History(Form())
@@ -195,6 +208,7 @@ class Changing:
         self.admin = self.world.connect("admin", _nothing)
         self.producer = self.world.connect("producer", _nothing, HeaderEncoding.JSON)
         self.consumer = self.world.connect("consumer", _nothing)
+        self.calls = self.world.connect_grpc("changing") if self.has_grpc else None
         self._sign()
         self._next, self._busy = dict.fromkeys(range(QUEUES_MAX), None if self._got is None else 0), set()
         self.heartbeat()
@@ -207,7 +221,10 @@ class Changing:
 
     def _sign(self) -> None:
         if self.is_guarded:
-            self.producer.user = self.consumer.user = (USER, self.history.last.password)
+            user = USER, self.history.last.password
+            self.producer.user = self.consumer.user = user
+            if self.calls is not None:
+                self.calls.sign(*user)
 
     def broker_died(self) -> None:
         """Note that offsets of the last seconds may be lost, and that some that were forgotten may be back.
@@ -377,10 +394,17 @@ class Changing:
     def _send(self, tag: str) -> None:
         self._count += 1
         name, queue_id = f"c.{self._count}", self.random.randrange(QUEUES_MAX if self.random.random() < 0.5 else 1)
-        properties = encode_properties({"UNIQ_KEY": f"{name:0>8}", "TAGS": tag}).decode()
+        properties = encode_properties({"UNIQ_KEY": f"c{self._count:07}", "TAGS": tag}).decode()
         values = ("p", CHANGING, "", 4, queue_id, 0, self.world.wall_ms, 0, properties, 0, "false", "false")
         self._sent[name] = tag, self.history.sure, None
         answered = partial(self._answered, name, queue_id, self.history.last.password)
+        if self.calls is not None and self.random.random() < 0.5:
+            request = make("SendMessageRequest")
+            message = request.messages.add(body=f"{name} ".encode())
+            message.topic.name, system = CHANGING, message.system_properties
+            system.message_id, system.tag, system.message_type, system.body_encoding = name, tag, 1, 1
+            self.calls.call("SendMessage", request, partial(self._called, name, self.history.last.password))
+            return
         fields = dict(zip("abcdefghijkm", values, strict=True))
         self.producer.ask(RequestCode.SEND_MESSAGE_V2, fields, answered, f"{name} ".encode())
 
@@ -390,22 +414,40 @@ class Changing:
         return self.history.since(first, end)
 
     def _answered(self, name: str, queue_id: int, password: str, answer: Frame | None) -> None:
-        tag, first, _ = self._sent[name]
-        self._sent[name] = tag, first, self.history.number
+        forms = self._ended(name)
         if answer is None:
             return
-        forms = self._forms(name)
-        may_be = {form.sent(queue_id, password) for form in forms}
-        if answer.code in REFUSALS and self.world.was_full:
-            self._refused.add(name)
-        elif answer.code not in may_be:
-            raise Violation(f"{name} to queue {queue_id} is answered with {answer.code}, not {may_be}: {forms}")
-        elif answer.code != ResponseCode.SUCCESS:
-            self._refused.add(name)
-        elif len(lives := _lives(forms)) == 1:
-            (life,) = lives
-            self._acked.setdefault(life, set()).add(name)
+        may_be = {int(form.sent(queue_id, password)) for form in forms}
+        life = self._outcome(name, answer.code, may_be, answer.code in REFUSALS, answer.code == ResponseCode.SUCCESS)
+        if life is not None:
             self._place(life, queue_id, int((answer.ext_fields or {})["queueOffset"]), name)
+
+    def _called(self, name: str, password: str, answers: list[Message] | None) -> None:
+        forms = self._ended(name)
+        if answers is not None:
+            code = answers[0].status.code
+            may_be = {int(form.called(password)) for form in forms}
+            self._outcome(name, code, may_be, code == Code.INTERNAL_SERVER_ERROR, code == Code.OK)
+
+    def _ended(self, name: str) -> list[Form]:
+        """Note that a message meets no later forms than the present one; the forms that it may have met."""
+        tag, first, _ = self._sent[name]
+        self._sent[name] = tag, first, self.history.number
+        return self._forms(name)
+
+    def _outcome(self, name: str, code: int, may_be: set[int], is_full: bool, is_done: bool) -> int | None:
+        """Take the code that answers a message; return the life of the topic that has it, if that is certain."""
+        if code not in may_be and not (is_full and self.world.was_full):
+            raise Violation(f"{name} is answered with {code}, not {may_be}: {self._forms(name)}")
+        if not is_done:
+            self._refused.add(name)
+            return None
+        lives = _lives(self._forms(name))
+        if len(lives) > 1:
+            return None
+        (life,) = lives
+        self._acked.setdefault(life, set()).add(name)
+        return life
 
     def _place(self, life: int, queue_id: int, offset: int, name: str) -> None:
         known = self._places.setdefault((life, queue_id, offset), name)

@@ -64,6 +64,7 @@ class PopGroup:
         # The last death of the broker, and the last time that an answer to a pop was lost.
         self._since_ms = self._lost_ms = 0
         self.is_careful = False
+        self.acks_together = False
         self.connection: Connection
 
     @property
@@ -105,7 +106,9 @@ class PopGroup:
         """Pop, acknowledge, or hide a message for longer or shorter."""
         random = self.world.random
         luck = random.random()
-        if self._unacked and (self.is_careful or luck < 0.5):
+        if self.acks_together and len(self._unacked) > 1 and luck < 0.25:
+            self._acknowledge_some()
+        elif self._unacked and (self.is_careful or luck < 0.5):
             self._acknowledge(*self._unacked.pop(0 if self.is_careful else random.randrange(len(self._unacked))))
         elif self._unacked and luck < 0.6:
             self._hide(*self._unacked.pop(random.randrange(len(self._unacked))))
@@ -185,6 +188,19 @@ class PopGroup:
             raise Violation(f"{self.name} has acknowledged {name}, and pops it again")
         if now_ms < hidden.until_ms:
             raise Violation(f"{self.name} pops {name}, which is hidden for {hidden.until_ms - now_ms} ms more")
+
+    def _acknowledge_some(self) -> None:
+        """Acknowledge all that was popped together with the last message, in one request."""
+        terms = parse_receipt(self._unacked[-1][1])[:-1]
+        some = [each for each in self._unacked if parse_receipt(each[1])[:-1] == terms]
+        self._unacked = [each for each in self._unacked if each not in some]
+
+        def acked(outcome: Outcome | None) -> None:
+            for name, handle in some:
+                self._acked(name, handle, outcome)
+
+        assert isinstance(self.pops, RemotingPops)
+        self.pops.acknowledge_all([handle for _, handle in some], acked)
 
     def _acknowledge(self, name: str, handle: str) -> None:
         self.pops.acknowledge(handle, partial(self._acked, name, handle))

@@ -124,6 +124,8 @@ class RocketWorld(NotedWorld):
         if has_grpc:
             self.producers.append(GrpcProducer(self, "r0"))
             self.poppers.append(GrpcPopGroup(self, "g3", "t0", limit))
+        # A popper that acknowledges several messages in one request.
+        self.poppers[0].acks_together = own.random() < 0.3
         has_order = own.random() < ORDERED_LUCK
         self.ordered = [OrderedGroup(self, "g4", "t1", is_grpc=has_grpc)] if has_order else []
         self.limits = {"g3": limit} if has_grpc and limit is not None else {}
@@ -135,7 +137,7 @@ class RocketWorld(NotedWorld):
         own = Random(f"rocketmq {seed} changes")
         self.is_guarded = own.random() < GUARDED_LUCK
         has_changes = self.is_guarded or own.random() < CHANGING_LUCK
-        self.changing = [Changing(self, own, is_guarded=self.is_guarded)] if has_changes else []
+        self.changing = [Changing(self, own, is_guarded=self.is_guarded, has_grpc=has_grpc)] if has_changes else []
         self.connections: list[Link] = []
         self._ports = 40_000
         self._ticked_ms = self.wall_ms
