@@ -64,7 +64,7 @@ class Attempts:
             return
         owed = guid, app
         deaths = self._deaths.get(uri, {}).get(owed, 0)
-        if deaths >= limit:
+        if deaths >= limit and self._has_one_root(uri):
             name = name_of(self._world.records.posts[guid])
             raise Violation(f"{name} is delivered to '{app}' after {deaths} consumers have died of it, and {limit} may")
         self._held.setdefault(link, set()).add(owed)
@@ -88,9 +88,16 @@ class Attempts:
             if len(self._links[owed]) >= self._limits[uri]:
                 self._may_be_removed(uri, owed)
             queue = host.node.queues.get(uri) if host.node is not None else None
-            if queue is not None and not queue.delivery.inherited and self._way(queue) is not None:
+            if not self._has_one_root(uri):
+                self._deaths.pop(uri, None)
+            elif queue is not None and not queue.delivery.inherited and self._way(queue) is not None:
                 deaths = self._deaths.setdefault(uri, {})
                 deaths[owed] = deaths.get(owed, 0) + 1
+
+    def _has_one_root(self, uri: str) -> bool:
+        """Return whether one node alone takes itself for the primary of a queue: each counts for itself."""
+        queues = [host.node.queues.get(uri) for host in self._world.hosts if host.node is not None]
+        return sum(queue is not None and queue.is_root for queue in queues) == 1
 
     def look(self, host: Host) -> None:
         """Look after a broker's step whether its queues have the roots and the upstreams that they had."""

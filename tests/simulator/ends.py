@@ -119,7 +119,12 @@ class NodeEnd:
         if answer:
             other = link.ends[1 - link.ends.index(self)]
             self.host.world.say(f"{other.machine} is not ready for posts of {self.machine}")
-            link.send(self, b"", lambda: link.send(other, answer, lambda: not_ready.end(answered)))
+            clock = self.host.world.clock
+
+            def answer_late() -> None:
+                clock.after(not_ready.late_us, lambda: link.send(other, answer, lambda: not_ready.end(answered)))
+
+            link.send(self, b"", answer_late)
         if not_ready.is_over:
             self.not_ready = None
         return passes

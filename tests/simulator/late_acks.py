@@ -45,7 +45,14 @@ class LateAcks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = own_random(Feature.LATE_ACKS, world.seed)
-        self._kinds: list[Callable[[str], None]] = [self.wait, self.linger, self.roll_over, self.purge, self.kill]
+        self._kinds: list[Callable[[str], None]] = [
+            self.wait,
+            self.linger,
+            self.linger,
+            self.roll_over,
+            self.purge,
+            self.kill,
+        ]
         if Feature.FSYNC in world.features:
             self._kinds.append(self.lose_power)
         if world.is_cluster:
@@ -70,7 +77,9 @@ class LateAcks:
         kind, uri = random.choice(self._kinds), random.choice(producer.uris)
         quiet_us = random.randrange(QUIET_US_MAX)
         over_us = random.randrange(OVER_US_MAX)
-        if kind == self.linger:
+        short = [each for each in producer.uris if self._lingers_us(each)]
+        if kind == self.linger and short:
+            uri = random.choice(short)
             over_us += self._lingers_us(uri)
             world.clock.after(quiet_us, lambda: producer.silent.add(uri))
 

@@ -14,9 +14,13 @@ EVENT_BYTES_MAX = 1 << 30
 
 
 class NotReady:
-    """What becomes of the posts that go one way over one link. While `is_armed`, another refusal may begin."""
+    """The posts that go one way over one link, and the refusals of some. While `is_armed`, another refusal may begin.
 
-    def __init__(self) -> None:
+    The answers are `late_us` microseconds late.
+    """
+
+    def __init__(self, late_us: int = 0) -> None:
+        self.late_us = late_us
         self.is_armed = True
         self._begun = 0
         self._refusals: dict[int, int] = {}  # by queue id, each with a number of its own

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from broker.bmq.consensus.election_table import ElectionRole
+from tests.simulator.clients import Producer
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Host
 from tests.simulator.not_ready import NotReady
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["OwnFaults"]
 
 SECOND_US = 1_000_000
+LATE_US = (0, 0, 100_000, 700_000)  # of answers to posts that a broker is not ready for
 
 
 class OwnFaults:
@@ -95,16 +97,20 @@ class OwnFaults:
                     world.ask_place(asked, f"bmq://priority/l{random.randrange(40)}")
 
     def refuse_posts(self, random: Random) -> None:
-        """A broker is not ready for the posts that another sends it."""
-        ends = [end for host in self._world.brokers for end in host.broker_ends() if end.not_ready is None]
-        if ends:
-            end = random.choice(ends)
-            not_ready = end.not_ready = NotReady()
+        """The brokers that a producer's broker is linked to are not ready for posts for a while."""
+        brokers = [client.host for client in self._world.clients if isinstance(client, Producer) and client.link]
+        broker = random.choice(brokers or [None])
+        refusals = []
+        for end in broker.broker_ends() if broker is not None else ():
+            if end.not_ready is None:
+                end.not_ready = NotReady(random.choice(LATE_US))
+                refusals.append(end.not_ready)
 
-            def disarm() -> None:
-                not_ready.is_armed = False
+        def disarm() -> None:
+            for each in refusals:
+                each.is_armed = False
 
-            self._world.clock.after(random.randrange(1, SECOND_US // 4), disarm)
+        self._world.clock.after(random.randrange(1, SECOND_US // 2), disarm)
 
     def contest_election(self, random: Random) -> None:
         """Cut off all nodes from each other for a while, after which each stands for election as soon as it may."""

@@ -185,9 +185,10 @@ def attempts_of(found: Records, limit: int) -> tuple[Attempts, Any]:
     world: Any = SimpleNamespace(features=frozenset({Feature.ATTEMPTS}), seed=0, records=found, is_busy=True)
     world.domains, world.promises = {"priority": rig.node.domains["priority"].config}, {}
     world.domains["fanout"] = world.domains["priority"]
-    attempts = Attempts(world)
+    attempts, host = Attempts(world), SimpleNamespace(node=rig.node, name="n0")
     attempts._limits[URI] = limit
-    return attempts, SimpleNamespace(node=rig.node, name="n0")
+    world.hosts = [host]
+    return attempts, host
 
 
 def test_a_message_is_delivered_as_often_as_its_queue_allows_and_may_be_removed_then() -> None:

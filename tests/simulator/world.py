@@ -80,7 +80,8 @@ class World:
         self.promises = self._promises()
         self.records = self.make_records()
         self.records.clock = self.clock
-        self.records.by_consumer = self.is_cluster and Feature.WHOLE_CLIENTS in self.features
+        several = {Feature.WHOLE_CLIENTS, Feature.ATTEMPTS}
+        self.records.by_consumer = self.is_cluster and not several.isdisjoint(self.features)
         if Feature.LATE_ACKS in self.features:
             shorten_windows(self)
         self.attempts = Attempts(self)
@@ -169,6 +170,8 @@ class World:
             more += [Consumer(self, f"s{number}", [(PARTED, "")], part) for number, part in enumerate(PARTS)]
         if Feature.TTL in self.features:
             more.append(Consumer(self, "a0", [(AGING, "")]))
+        if Feature.ATTEMPTS in self.features:
+            more.append(Consumer(self, "c9", [(PRIORITY, "")]))
         if Feature.WHOLE_CLIENTS in self.features:
             whole = Consumer(self, "w0", [(FANOUT, app) for app in APPS], one_id=True)
             whole.keeps_part = 1
