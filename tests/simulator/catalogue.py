@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulator.mutants_agreement import AGREEMENT
+from tests.simulator.mutants_bridge import BRIDGE
 from tests.simulator.mutants_controllers import CONTROLLERS
 from tests.simulator.mutants_copies import COPIES
 from tests.simulator.mutants_groups import GROUPS
@@ -11,4 +12,5 @@ from tests.simulator.mutants_rocketmq import ROCKETMQ
 
 __all__ = ["MUTANTS"]
 
-MUTANTS = {mutant.name: mutant for mutant in (*AGREEMENT, *COPIES, *MESSAGES, *ROCKETMQ, *CONTROLLERS, *GROUPS)}
+_ALL = (*AGREEMENT, *COPIES, *MESSAGES, *ROCKETMQ, *CONTROLLERS, *GROUPS, *BRIDGE)
+MUTANTS = {mutant.name: mutant for mutant in _ALL}

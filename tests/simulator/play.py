@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from zlib import crc32
 
 from broker.common.faults import Inconsistent
+from tests.broker.fakes import Crash
 from tests.simulator.chances import Chances
 from tests.simulator.invariants import Violation
 
@@ -159,7 +160,7 @@ def play(seed: int, make: Callable[[], W], steps: int, lines: list[str] | None) 
             world.run(steps)
     except Violation as violation:
         raise Violation(f"seed {seed}, step {_step_of(world)}: {violation}") from None
-    except (Exception, Inconsistent, _TooLongError) as error:
+    except (Exception, Inconsistent, Crash, _TooLongError) as error:
         raise Violation(f"seed {seed}, step {_step_of(world)}: {type(error).__name__}: {error}") from error
     return world
 
