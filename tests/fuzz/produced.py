@@ -1,4 +1,4 @@
-"""What fuzzers have produced, of all that their declarations allow: `--coverage` prints the rest.
+"""The events and requests that fuzzers have produced, and the declared ones that they never did (`--coverage`).
 
 A name is an event's type, an alternative of a choice, an optional element that is there or left out, an array with or
 without elements, or a value of an enumeration; for RocketMQ a code with a field, at a port.

@@ -1,4 +1,4 @@
-"""What worlds reach is noted and weighed, what they cannot reach has a reason that is still true of something."""
+"""Coverage by worlds: it is noted and weighed, and each reason for what they cannot reach still fits something."""
 
 from __future__ import annotations
 

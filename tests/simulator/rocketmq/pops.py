@@ -23,7 +23,7 @@ POLL_MS_MIN, HIDDEN_MS_MIN = 5_000, 10_000
 
 
 class Outcome(NamedTuple):
-    """What became of a request: whether it was carried out, whether its handle was too old, and the new handle."""
+    """The outcome of a request: whether it was carried out, whether its handle was too old, and the new handle."""
 
     is_done: bool
     is_late: bool = False
