@@ -41,7 +41,7 @@ from tests.simulator.invariants import Violation
 from tests.simulator.planted import ROOT
 from tests.simulator.play import play
 from tests.simulator.proxies import ProxyHost
-from tests.simulator.recipes import Recipe
+from tests.simulator.recipes import KINDS, Recipe
 
 __all__ = [
     "DECIDING",
@@ -334,7 +334,7 @@ def cover(recipes: Sequence[Recipe], jobs: int, to_json: Path | None, *, has_bra
             reached.add(part)
     _print(reached, has_branches=has_branches, to_json=to_json)
     if is_recorded:
-        weights = "".join(f"{name} = {weight}\n" for name, weight in reached.weights().items())
+        weights = "".join(f"{name} = {weight}\n" for name, weight in reached.weights().items() if name not in KINDS)
         head = "# The weights of traits, of which the mean is 1: written by `scripts/simulate --coverage --record`.\n"
         RARE.write_text(f"{head}[bmq]\n{weights}")
     return 1 if reached.failed else 0

@@ -30,7 +30,7 @@ from tests.simulator.mutations import ALL_MUTATIONS
 from tests.simulator.planted import ROOT, stale
 from tests.simulator.planting import VARIABLE
 
-__all__ = ["KINDS", "Failure", "first_shown", "kind_of", "main", "read_seen"]
+__all__ = ["KINDS", "Failure", "first_shown", "kind_of", "main", "read_seen", "write_seen"]
 
 WORLDS = 300
 PROCESS_S_MAX = 3600
@@ -101,7 +101,7 @@ def read_seen() -> dict[str, tuple[str, int]]:
     }
 
 
-def _write_seen(seen: dict[str, tuple[str, int]]) -> None:
+def write_seen(seen: dict[str, tuple[str, int]]) -> None:
     """Write the file, by kinds and names; without the faults that are gone."""
     lines = [_SEEN_HEAD]
     for kind in KINDS:
@@ -149,7 +149,8 @@ def _look_for(name: str, worlds: int, seen: tuple[str, int] | None = None) -> Ve
             if failure is not None and not _fails_anyway(system, seed):
                 return Verdict(name, failure.seed, failure.says, system)
         anyway: tuple[int, ...] = ()
-        for system in MUTANTS[name].systems if name in MUTANTS else ("bmq",):
+        systems = MUTANTS[name].systems if name in MUTANTS else ("bmq",)
+        for system in systems if worlds else ():
             failure, others = first_shown(
                 partial(_simulate, name, end=worlds, system=system), partial(_fails_anyway, system)
             )
@@ -250,7 +251,7 @@ def main(words: Sequence[str] | None = None) -> int:
             kinds[verdict.kind] += 1
             if options.record:
                 seen[verdict.name] = verdict.system, verdict.seed
-                _write_seen(seen)
+                write_seen(seen)
     by_kind = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
     print(f"mutate: caught by kinds of worlds: {by_kind}")
     print(f"mutate: {len(names)} faults: {kinds.total()} caught by worlds, {failed} not as they should be")

@@ -40,7 +40,7 @@ class Mutant(NamedTuple):
         if self.module.startswith("bmqctl"):
             return ("mixed",)
         if not self.module.startswith("broker.rocketmq"):
-            return ("bmq", "mixed")
+            return ("bmq",)
         return ("controllers", "rocketmq") if self.area in ("controllers", "groups") else ("rocketmq", "controllers")
 
     @property

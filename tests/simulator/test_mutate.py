@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.simulator import mutate
 from tests.simulator.catalogue import MUTANTS
+from tests.simulator.mutate import kind_of, read_seen, write_seen
 from tests.simulator.mutations import ALL_MUTATIONS
 from tests.simulator.planted import ROOT, stale
 
@@ -20,6 +23,18 @@ def test_a_fault_that_no_world_shows_names_a_test() -> None:
     for mutant in MUTANTS.values():
         assert mutant.unit or not mutant.hidden, mutant.name
         assert not mutant.unit or (ROOT / mutant.unit.partition("::")[0]).exists(), mutant.name
+
+
+def test_what_was_shown_is_a_fault_that_there_is() -> None:
+    assert read_seen().keys() <= {*MUTANTS, *ALL_MUTATIONS}
+
+
+def test_what_was_shown_is_kept_by_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutate, "SEEN", tmp_path / "seen.toml")
+    seen = {"one-copy-too-few": ("bmq", 0), "payload-unchecked": ("controllers", 7)}
+    write_seen(seen | {"a fault that is gone": ("bmq", 1)})
+    assert read_seen() == seen
+    assert f'[{kind_of("bmq", 0)}]\n"one-copy-too-few" = 0\n' in mutate.SEEN.read_text()
 
 
 def test_a_planted_fault_is_caught(capsys: pytest.CaptureFixture[str]) -> None:
