@@ -349,15 +349,6 @@ GROUPS = (
         ),
     ),
     _mutant(
-        "equal-not-newer",
-        "A master that comes back takes offsets of an acting master only if their file was written again.",
-        "core.offsets",
-        (
-            "        if _order(file.data_version) < _order(self._version):\n",
-            "        if _order(file.data_version) <= _order(self._version):\n",
-        ),
-    ),
-    _mutant(
         "offsets-not-followed",
         "A slave takes the offsets of its master only where it has none.",
         "core.offsets",
