@@ -407,13 +407,6 @@ ROCKETMQ = (
         "",
     ),
     _mutant(
-        "disabled-super-user",
-        "A super user goes on when it is disabled.",
-        "access.guard",
-        "        _check_enabled(user)\n        if user.kind == SUPER:\n            return\n",
-        "        if user.kind == SUPER:\n            return\n        _check_enabled(user)\n",
-    ),
-    _mutant(
         "old-policy-kept",
         "A policy does not replace the one that the user has about the same resource.",
         "access.model",
@@ -435,20 +428,6 @@ ROCKETMQ = (
         "elif attempts > attempts_max:",
     ),
     _mutant(
-        "grpc-first-handle",
-        "A message that is hidden for another minute is acknowledged by its first handle.",
-        "grpc.renewals",
-        "held.handle, held.failures = handle, 0",
-        "held.failures = 0",
-    ),
-    _mutant(
-        "grpc-old-start",
-        "The handle of a message that was hidden anew names the start of its first checkpoint.",
-        "grpc.receiving",
-        "        start_offset=handle.receipt.queue_offset,\n",
-        "",
-    ),
-    _mutant(
         "grpc-buried-and-left",
         "A message that goes to the dead letters is not acknowledged.",
         "grpc.receiving",
@@ -461,20 +440,6 @@ ROCKETMQ = (
         "grpc.conversion",
         "system.delivery_attempt = attempts + 1",
         "system.delivery_attempt = 1",
-    ),
-    _mutant(
-        "grpc-orphan-not-noted",
-        "Nobody notes where a prepared message is now that the broker asks about.",
-        "grpc.transactions",
-        "        self.begun(record.topic, orphan.transaction_id, broker, *place, now_ms)\n",
-        "",
-    ),
-    _mutant(
-        "grpc-renewed-once",
-        "A message is hidden for another minute once only.",
-        "grpc.renewals",
-        "left_ms > _AHEAD_MS:",
-        "left_ms > _AHEAD_MS or held.handle.receipt.popped_ms > held.since_ms + 1_000:",
     ),
     _mutant(
         "order-passes-open",

@@ -118,7 +118,7 @@ class Calls:
             return
         self._has_read = False
         for stream, told in self._told.items():
-            # What the broker asks was asked before the answers that have come by now, or with them.
+            # A question was asked before the answers that have come by now, or with them.
             data = self._http.data.get(stream, b"")
             while len(data) >= HEAD_BYTES and len(data) >= (end := HEAD_BYTES + int.from_bytes(data[1:HEAD_BYTES])):
                 told(decode(METHODS["Telemetry"].response, data[HEAD_BYTES:end]))

@@ -339,16 +339,16 @@ class Changing:
         self._subscribe(text, self._changed)
 
     def _change_rights(self, form: Form) -> None:
-        kind = self.random.randrange(8)
+        kind = self.random.randrange(10)
         if not form.user:
             changed = form._replace(user=True, enabled=True, is_super=False, rights=())
             body = write_user(UserInfo(None, form.password, "Normal", "enable"))
             self._ask(changed, RequestCode.AUTH_CREATE_USER, {"username": USER}, body)
-        elif kind < 3:
-            self._change_user(form, kind)
-        elif kind < 4:
+        elif kind < 5:
+            self._change_user(form, kind % 3)
+        elif kind < 6:
             self._ask(form._replace(user=False, rights=()), RequestCode.AUTH_DELETE_USER, {"username": USER})
-        elif kind < 5 and form.rights:
+        elif kind < 7 and form.rights:
             fields = {"subject": f"User:{USER}", "policyType": "Custom", "resource": f"Topic:{CHANGING}"}
             self._ask(form._replace(rights=()), RequestCode.AUTH_DELETE_ACL, fields)
         else:

@@ -24,7 +24,7 @@ WORK_MS_MAX = 150_000
 POLLS_MS = (5_000, 8_000)
 # The retries of groups that nobody has made.
 RETRIES = 16
-# What a full disk is answered with.
+# The codes by which a broker with a full disk answers.
 NO_ROOM = (Code.INTERNAL_ERROR, Code.INTERNAL_SERVER_ERROR)
 
 
