@@ -221,7 +221,9 @@ class Records:
             return
         if not is_heard:
             return
-        if post.purged or self.is_unordered(post, app):
+        # A repetition that is another message may be the first that an app without a claim gets.
+        is_another = not view.owes and self._is_past_window(post)
+        if post.purged or is_another or self.is_unordered(post, app):
             view.pushed.add(guid)
             self.delivered += 1
             return

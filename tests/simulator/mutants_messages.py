@@ -468,4 +468,16 @@ MESSAGES = (
             ),
         ),
     ),
+    Mutant(
+        "late-refusal-overtaken",
+        "relays",
+        "A post overtakes one whose refusal by a root that was not ready is still on its way.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "            is_later = is_later or guid in refused\n",
+                "            is_later = guid in refused\n",
+            ),
+        ),
+    ),
 )

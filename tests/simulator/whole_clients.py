@@ -27,10 +27,11 @@ class WholeClients:
         self._world = world
         self._random = own_random(Feature.WHOLE_CLIENTS, world.seed)
         self._consumers = [client for client in world.clients if isinstance(client, Consumer)]
-        self._first = {consumer: consumer.tuning for consumer in self._consumers}
+        self._first: dict[Consumer, Tuning] = {}  # what each wanted before
 
     def begin(self) -> None:
         """Confirm in large events, and change parameters, until the faults end."""
+        self._first = {consumer: consumer.tuning for consumer in self._consumers}
         self._confirm()
         self._tune()
 
