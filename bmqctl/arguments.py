@@ -6,15 +6,19 @@ path the current folder, and an empty authority or secret a connection without i
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from bmqctl.refusal import refuse
 
 __all__ = ["check_arguments", "parse_host"]
+
+_NO_HOST: Final = re.compile(r"[\s/\[\]]")
 
 
 def parse_host(text: str) -> str:
@@ -23,7 +27,17 @@ def parse_host(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise typer.BadParameter("a host is a text in UTF-8.") from None
-    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if _NO_HOST.search(host) or (":" in host and not _is_ipv6(host)):
+        raise typer.BadParameter(f"{text!r} is neither an address nor the name of a host.")
+    return host
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def check_arguments(command: Any) -> None:

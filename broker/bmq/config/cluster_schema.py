@@ -32,7 +32,7 @@ __all__ = [
     "PartitionConfig",
 ]
 
-_ENDPOINT = re.compile(r"tcp://(?P<host>[^/:\[\]]+|\[[0-9a-fA-F:.]+\]):(?P<port>[0-9]{1,5})/?")
+_ENDPOINT = re.compile(r"tcp://(?P<host>[^/:\[\]]+|\[[0-9a-fA-F:.]+(?:%[^/\[\]]+)?\]):(?P<port>[0-9]{1,5})/?")
 
 
 def _endpoint(text: str) -> str:
