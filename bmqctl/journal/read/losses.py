@@ -13,10 +13,12 @@ from bmqctl.journal.read.files import companions, find_files, missing_journals, 
 from bmqctl.journal.read.scan import JournalScan
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet
+from formats.bmq.disk.journal import JournalOpRecord, decode_record
+from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.stores.recover import iter_qlist
 from formats.errors import FormatError
 
-__all__ = ["file_losses", "lose_hidden", "record_losses"]
+__all__ = ["file_losses", "lose_cut", "lose_hidden", "record_losses"]
 
 
 def file_losses(path: Path) -> Account:
@@ -30,6 +32,7 @@ def file_losses(path: Path) -> Account:
     for directory, files in _sets(path):
         with suppress(FormatError), JournalScan(directory / str(files.journal)) as scan:
             lose_hidden(account, scan)
+            lose_cut(account, scan, files)
         if files.data is None and path.is_dir():
             account.lose(f"{directory / str(files.journal)}: has no DATA file", 0, is_missing=True)
     return account
@@ -41,6 +44,23 @@ def lose_hidden(account: Account, scan: JournalScan) -> None:
     if count > 0:
         where = f"{scan.path}: no record at offset {end}, in front of others"
         account.lose(where, count * JOURNAL_RECORD_SIZE, count=count)
+
+
+def lose_cut(account: Account, scan: JournalScan, files: FileSet) -> None:
+    """Account for the ends of the files beside a journal: its last sync point states how long they were."""
+    at = scan.extent.last_sync_point_offset
+    if at is None:
+        return
+    point = decode_record(scan.read(at, JOURNAL_RECORD_SIZE))
+    assert isinstance(point, JournalOpRecord)
+    for name, size in (
+        (files.data, point.data_file_offset_dwords * DWORD),
+        (files.qlist, point.qlist_file_offset_words * WORD),
+    ):
+        file = None if name is None else scan.path.with_name(name)
+        if file is not None and file.exists() and file.stat().st_size < size:
+            found = file.stat().st_size
+            account.lose(f"{file}: ends at {found}, and had {size} bytes", size - found, is_missing=True)
 
 
 def record_losses(path: Path) -> Account:

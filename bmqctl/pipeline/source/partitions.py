@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.files import companions, missing_journals
-from bmqctl.journal.read.losses import lose_hidden
+from bmqctl.journal.read.losses import lose_cut, lose_hidden
 from bmqctl.journal.read.regular import open_buffered
 from bmqctl.journal.read.scan import JournalScan
 from bmqctl.pipeline.source.options import FileSets
@@ -157,6 +157,7 @@ def find_lost_files(paths: Iterable[str], which: FileSets) -> Account:
         if isinstance(found, Journal):
             with JournalScan(Path(found.path)) as scan:
                 lose_hidden(account, scan)
+                lose_cut(account, scan, companions(scan.path) or FileSet(0, "", None, None, None))
         else:
             path, error = found
             account.lose(f"{path}: {error}", path.stat().st_size if path.exists() else 0)

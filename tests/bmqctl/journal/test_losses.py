@@ -9,6 +9,8 @@ from typing import Final
 
 import pytest
 
+from bmqctl.pipeline.source.options import FileSets
+from bmqctl.pipeline.source.partitions import find_lost_files
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.bmqctl.journal.conftest import Outcome
 from tests.bmqctl.pipeline.written import WrittenStore
@@ -99,3 +101,16 @@ def test_a_journal_that_was_cut_at_its_end_is_no_damage(run: Run, tmp_path: Path
         path.write_bytes(path.read_bytes()[:-cut])
         for words in COMMANDS:
             assert run(*words, tmp_path).code == 0, (cut, words)
+
+
+@pytest.mark.parametrize("name", ["data", "qlist"])
+def test_the_end_of_a_file_beside_the_journal_that_is_gone(name: str, run: Run, tmp_path: Path) -> None:
+    store_of_two_partitions(tmp_path)
+    path = tmp_path / f"bmq_1.20270115_080000.bmq_{name}"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-8])
+    told = f"bmq_{name}: ends at {size - 8}, and had {size} bytes"
+    for words in (("summary",), ("queues",)):
+        outcome = run(*words, tmp_path)
+        assert (outcome.code, told in outcome.err) == (1, True), outcome
+    assert told in find_lost_files([str(tmp_path)], FileSets.CURRENT).words()
