@@ -67,14 +67,16 @@ _ALLOCATING = ThreadPoolExecutor(1, "allocate")
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents, for this account only. An existing folder stays as it is."""
     missing = [path]
-    while missing:
+    while True:
         try:
             missing[-1].mkdir(PRIVATE_FOLDER, exist_ok=True)
-            missing.pop()
+            break
         except FileNotFoundError:
             if missing[-1] == missing[-1].parent:
                 raise
             missing.append(missing[-1].parent)
+    for folder in reversed(missing[:-1]):
+        folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
 
 
 def open_private(path: str | Path, flags: int) -> int:

@@ -360,3 +360,11 @@ def test_folder_below_more_missing_ones_than_calls_can_be_nested(tmp_path: Path)
         while folder != tmp_path:
             folder.rmdir()
             folder = folder.parent
+
+
+def test_folder_in_a_removed_working_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError):
+        make_folder(Path("data"))
