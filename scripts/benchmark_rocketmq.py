@@ -23,11 +23,11 @@ from typing import Final, NamedTuple, Protocol
 
 from bmqctl.children import COMMAND, UNTIL_INPUT_ENDS
 from bmqctl.node_process import RocketProcess
-from broker.rocketmq.core.delays import make_due_time
-from broker.rocketmq.core.options import DELAY_LEVELS, parse_delay_levels
+from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties

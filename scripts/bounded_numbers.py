@@ -25,7 +25,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "formats/rocketmq/epochs.py": "A bounded pattern has matched before.",
     "formats/rocketmq/send_forms.py": "It is on the path of each message, and reads bytes, whose number is bounded.",
     "formats/rocketmq/send_frames.py": "It is on the path of each message, and bounds the digits itself.",
-    "broker/rocketmq/core/plain_sending.py": "It reads the marks that it has written itself.",
+    "broker/rocketmq/sending/plain_sending.py": "It reads the marks that it has written itself.",
     "broker/rocketmq/node.py": "The system gives the port of a peer.",
 }
 """Modules that may use them, by their paths, with the reason."""

@@ -13,8 +13,8 @@ from broker.rocketmq.assembly import config
 from broker.rocketmq.assembly.access_config import ACCESS_READERS
 from broker.rocketmq.assembly.other_stores import KIND_PROPERTIES
 from broker.rocketmq.assembly.places import PLACES
-from broker.rocketmq.core import options
 from broker.rocketmq.nameserver import bounds
+from broker.rocketmq.tables import options
 
 MANUAL = Path(__file__).resolve().parents[2] / "docs" / "operate"
 ROW = re.compile(r"\| `(\w+)` \| (\w+) \|")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from broker.rocketmq.core.names import (
+from broker.rocketmq.tables.names import (
     AUTO_CREATE_TOPIC,
     DEAD_LETTER_PREFIX,
     DELAY_TOPIC,

@@ -24,8 +24,8 @@ from tests.waiting import eventually
 
 TRACEBACK = """ERROR session is closed because of a fault of this broker: KeyError: 'a'
 Traceback (most recent call last):
-  File "/x/broker/rocketmq/core/requests.py", line 1, in a
-  File "/x/broker/rocketmq/core/{place}.py", line {line}, in b
+  File "/x/broker/rocketmq/remoting/requests.py", line 1, in a
+  File "/x/broker/rocketmq/broker/{place}.py", line {line}, in b
 KeyError: '{key}'
 """
 
@@ -123,7 +123,7 @@ def test_finds_of_one_cause_have_one_signature() -> None:
         TRACEBACK.format(place=place, line=line, key=key)
         for place, line, key in (("a", 7, "x"), ("a", 7, "y"), ("b", 7, "x"))
     )
-    assert Signature.of(first) == Signature.of(same) == ("KeyError broker/rocketmq/core/a.py:7",)
+    assert Signature.of(first) == Signature.of(same) == ("KeyError broker/rocketmq/broker/a.py:7",)
     assert Signature.of(first) != Signature.of(other)
     assert Signature.of("node has 900 MiB of memory\nx") == Signature.of("node has 701 MiB of memory")
 

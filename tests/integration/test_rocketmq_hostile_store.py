@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from bmqctl.testing import RocketProcess, rocketmq_node
-from broker.rocketmq.core.delays import make_due_time
-from broker.rocketmq.core.options import DELAY_LEVELS, parse_delay_levels
+from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.folders import FileFolder
 from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.hosts import Host

@@ -351,7 +351,7 @@ GROUPS = (
     _mutant(
         "offsets-not-followed",
         "A slave takes the offsets of its master only where it has none.",
-        "core.offsets",
+        "tables.offsets",
         (
             "            if self._table.get(key) != queues:\n                self._replace(key, queues)\n\n    def note",
             "            if key not in self._table:\n                self._replace(key, queues)\n\n    def note",
@@ -360,7 +360,7 @@ GROUPS = (
     _mutant(
         "acting-gives-out",
         "A slave gives out delayed messages.",
-        "core.broker",
+        "broker.broker",
         (
             "        if not self._role.is_slave:\n            self._tick_as_master",
             "        if True:\n            self._tick_as_master",

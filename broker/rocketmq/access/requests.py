@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from broker.rocketmq.access.model import CUSTOM, DEFAULT, SUPER, Invalid, User, choose, parse_resource
 from broker.rocketmq.access.tables import AccessTables, subject_of, user_of
-from broker.rocketmq.core.requests import Handlers, Refused, Request, success, with_body
+from broker.rocketmq.remoting.requests import Handlers, Refused, Request, success, with_body
 from formats.rocketmq.access_bodies import (
     UserInfo,
     read_acl,

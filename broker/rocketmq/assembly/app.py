@@ -23,6 +23,8 @@ from broker.common.faults import Faults
 from broker.common.kept import Keeper
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.administration.registration import NameserverLink, Nameservers
+from broker.rocketmq.administration.retention import RetentionLimits
 from broker.rocketmq.assembly.config import (
     BROKER_READERS,
     LOCKED,
@@ -53,15 +55,9 @@ from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.assembly.store_check import check_store, disk_of_store, log_folders, root_of_store
-from broker.rocketmq.core.broker import Broker, Given, State, World
-from broker.rocketmq.core.delays import make_due_time
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.pop.order import Orders
-from broker.rocketmq.core.registration import NameserverLink, Nameservers
-from broker.rocketmq.core.retention import RetentionLimits
-from broker.rocketmq.core.routes import QueueFinder
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.broker.broker import Broker, Given, State, World
+from broker.rocketmq.consuming.pop.order import Orders
+from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
@@ -74,6 +70,10 @@ from broker.rocketmq.replication.options import Role
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import Flush, MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.routes import QueueFinder
+from broker.rocketmq.tables.topics import Topics
 from broker.shell.account import Account
 from broker.shell.announcing import announce
 from broker.shell.config_files import ConfigFile

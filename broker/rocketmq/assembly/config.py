@@ -36,15 +36,15 @@ from broker.rocketmq.assembly.property_readers import (
     read_text,
 )
 from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
-from broker.rocketmq.core.options import BOUNDS as BROKER_BOUNDS
-from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
-from broker.rocketmq.core.topics import QUEUES_MAX
-from broker.rocketmq.core.transactions import TransactionTimes
 from broker.rocketmq.nameserver.bounds import BOUNDS as NAMESERVER_BOUNDS
 from broker.rocketmq.nameserver.bounds import NameserverBounds
 from broker.rocketmq.remoting.administrators import Network, read_networks
 from broker.rocketmq.replication.options import ReplicationOptions, Role
+from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
+from broker.rocketmq.tables.options import BOUNDS as BROKER_BOUNDS
+from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.tables.topics import QUEUES_MAX
 from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.client_bodies import HEARTBEAT_GROUPS_MAX
 from formats.rocketmq.hosts import Host, split_address

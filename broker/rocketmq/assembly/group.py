@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 
 from broker.common.addresses import Addresses
 from broker.common.faults import Change
+from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
-from broker.rocketmq.core.broker import Broker, Given
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.registration import Nameservers
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.broker.broker import Broker, Given
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.peers import Peers
@@ -35,6 +33,8 @@ from broker.rocketmq.replication.slave import Slave, SlaveStream
 from broker.rocketmq.replication.terms import Log, World
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.tables.options import BrokerOptions
+from broker.rocketmq.tables.topics import Topics
 from broker.shell.dialing import Connected, Endpoint
 from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode

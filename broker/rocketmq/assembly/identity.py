@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.epochs import EpochBook
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
 from formats.rocketmq.identity import BrokerIdentity, decode_identity, encode_identity
 

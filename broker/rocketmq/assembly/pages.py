@@ -12,7 +12,7 @@ from functools import partial
 
 from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.disks import disk_used_bytes
-from broker.rocketmq.core.broker import Broker
+from broker.rocketmq.broker.broker import Broker
 from broker.rocketmq.node import Node
 from broker.shell.server import Server, listen
 
@@ -39,7 +39,7 @@ def serve_pages(
     """Serve the pages beside the node, if they are wanted."""
     if sock is None:
         return
-    from broker.rocketmq.core.metrics import Metrics
+    from broker.rocketmq.administration.metrics import Metrics
     from broker.shell.pages import Pages, standard_pages
 
     def lacks() -> str | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.rocketmq.core.filters import SQL92, make_subscription
-from broker.rocketmq.core.lite.attributes import lite_group
+from broker.rocketmq.consuming.filters import SQL92, make_subscription
+from broker.rocketmq.consuming.lite.attributes import lite_group
 from broker.rocketmq.grpc.backend import Link
 from broker.rocketmq.grpc.call import Call
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers

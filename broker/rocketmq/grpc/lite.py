@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.core.lite.attributes import QUOTA_SLACK, LiteGroup, lite_group
+from broker.rocketmq.consuming.lite.attributes import QUOTA_SLACK, LiteGroup, lite_group
 from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.common.faults import Faults
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.grpc.backend import TakesQuestion, Topic, accepted_types
 from broker.rocketmq.grpc.loopback import FrameGate, Loopback, SaidBytes
 from broker.rocketmq.grpc.statuses import Rejected, topic_not_found
 from broker.rocketmq.remoting.session import Service
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.options import BrokerOptions
+from broker.rocketmq.tables.topics import Topics
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.route_bodies import Permission, QueueData, TopicConfig

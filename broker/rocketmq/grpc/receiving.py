@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.core.filters import ALL, SQL92, TAG
-from broker.rocketmq.core.lite.attributes import lite_group
+from broker.rocketmq.consuming.filters import ALL, SQL92, TAG
+from broker.rocketmq.consuming.lite.attributes import lite_group
 from broker.rocketmq.grpc.backend import Done, Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import message_of

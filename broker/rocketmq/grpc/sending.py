@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.core import names
-from broker.rocketmq.core.lite.sharding import consistent_hash
-from broker.rocketmq.core.timer_messages import broker_of_handle
+from broker.rocketmq.consuming.lite.sharding import consistent_hash
+from broker.rocketmq.delays.timers import broker_of_handle
 from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import born_ms_of, message_type, properties_of, system_flags_of
 from broker.rocketmq.grpc.statuses import NO_BROKER, OK, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.transactions import Transactions
 from broker.rocketmq.grpc.validation import check_count, check_topic
+from broker.rocketmq.tables import names
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, MessageType

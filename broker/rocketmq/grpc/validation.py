@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.rocketmq.core import names
 from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.tables import names
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.lite import fault_of_lite_topic

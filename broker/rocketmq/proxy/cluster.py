@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from broker.rocketmq.core.registration import Dial
+from broker.rocketmq.administration.registration import Dial
 from broker.rocketmq.grpc.backend import Done, TakesQuestion, Topic
 from broker.rocketmq.grpc.statuses import Rejected, not_asked
 from broker.rocketmq.proxy.access import Checks, ProxyAccess

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker.rocketmq.core.registration import Dial
+from broker.rocketmq.administration.registration import Dial
 from broker.rocketmq.grpc.backend import Done
 from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
 from broker.rocketmq.proxy.held_bytes import size_in_memory

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.requests import Handlers, Request, success, with_body
+from broker.rocketmq.remoting.requests import Handlers, Request, success, with_body
 from broker.rocketmq.replication.appointments import Appointment, InSync, read_notice
 from broker.rocketmq.replication.connection import ReplicationEnd, ReplicationSession
 from broker.rocketmq.replication.epochs import begin_epoch, cut_epochs, drop_epochs, epoch_end, last_epoch
@@ -18,6 +17,7 @@ from broker.rocketmq.replication.membership import LogState, Membership
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.terms import Log, MasterTerm, NoMaster, SlaveTerm, World
 from broker.rocketmq.replication.waiting import ALL_IN_SYNC, Waiting
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.rocketmq.core.calls import Calls
+from broker.rocketmq.remoting.calls import Calls
 from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Service, Session
 from formats.rocketmq.codes import ResponseCode

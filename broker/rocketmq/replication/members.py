@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.registration import Nameservers
-from broker.rocketmq.core.requests import Handlers, Request, success
+from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.proof import UNPROVEN
+from broker.rocketmq.remoting.requests import Handlers, Request, success
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.roster import told_members
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.headers.codec import HeaderCodec

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.appointments import (
     Appointment,
     InSync,
@@ -21,6 +20,7 @@ from broker.rocketmq.replication.appointments import (
 )
 from broker.rocketmq.replication.lifecycles import MEMBER_TRANSITIONS, MemberEvent, MemberState
 from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet

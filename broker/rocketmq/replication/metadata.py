@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.topics import Topics
 from formats.errors import FormatError
 from formats.rocketmq import fastjson
 from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT

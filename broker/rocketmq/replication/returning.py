@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.core.offsets import Offsets
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.tables.offsets import Offsets
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.requests import Handlers, Peer, failure, with_body
+from broker.rocketmq.remoting.requests import Handlers, Peer, failure, with_body
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.waiting import Waiting, replicas_needed
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime

@@ -10,25 +10,25 @@ from broker.common.clock import Now
 from broker.common.faults import Faults
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
-from broker.rocketmq.core.arrivals import Arrivals
-from broker.rocketmq.core.broker import Broker, Given, State, World
-from broker.rocketmq.core.delays import make_due_time
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
-from broker.rocketmq.core.pop.order import Orders
-from broker.rocketmq.core.pulling import Puller
-from broker.rocketmq.core.registration import Nameservers
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.broker.broker import Broker, Given, State, World
+from broker.rocketmq.consuming.pop.order import Orders
+from broker.rocketmq.consuming.pulling import Puller
+from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.role import BrokerRole
+from broker.rocketmq.sending.arrivals import Arrivals
+from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import MessageStore, Stored, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.tables.topics import Topics
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.changes import TOPIC_ATTRIBUTES, altered
-from broker.rocketmq.core.rates import Rate
-from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.remoting.changes import TOPIC_ATTRIBUTES, altered
+from broker.rocketmq.remoting.requests import Refused
+from broker.rocketmq.tables.rates import Rate
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUPS, GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.pop.assignments import allocate, allocate_to_pop
+from broker.rocketmq.consuming.pop.assignments import allocate, allocate_to_pop
 from formats.rocketmq.client_bodies import MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.route_bodies import QueueData, TopicConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.delays import STEP_MESSAGES
+from broker.rocketmq.delays.levels import STEP_MESSAGES
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.delay_bodies import DELAY_OFFSETS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.sql import SqlError, SqlFilter, compile_sql
+from broker.rocketmq.consuming.sql import SqlError, SqlFilter, compile_sql
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.rig import Peer, Rig

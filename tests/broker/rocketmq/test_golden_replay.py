@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode

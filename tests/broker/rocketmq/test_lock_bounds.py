@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.rocketmq.core.locks import LOCK_MS, Locks
+from broker.rocketmq.tables.locks import LOCK_MS, Locks
 from formats.rocketmq.client_bodies import LOCK_ANSWER, MessageQueue
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame

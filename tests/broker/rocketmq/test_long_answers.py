@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.offsets import Offsets
+from broker.rocketmq.tables.offsets import Offsets
 from formats.rocketmq import fastjson
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.codes import RequestCode, ResponseCode

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.rocketmq.core.plain_sending import FORMS_MAX, WAYS_MAX
+from broker.rocketmq.sending.plain_sending import FORMS_MAX, WAYS_MAX
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame

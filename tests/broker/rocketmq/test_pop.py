@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.pop.waiting import PLACE_MAX
+from broker.rocketmq.consuming.pop.waiting import PLACE_MAX
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.properties import decode_properties

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.pop.order import ILLEGAL, UNCHANGED, Orders
+from broker.rocketmq.consuming.pop.order import ILLEGAL, UNCHANGED, Orders
 from formats.errors import FormatError
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.clients import EXPIRED_MS, Clients, ConsumerGroup
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.pulling import HELD_MAX, RESPONSE, Puller, PullFlag
-from broker.rocketmq.core.services import Services
-from broker.rocketmq.core.statistics import Statistics
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.consuming.pulling import HELD_MAX, RESPONSE, Puller, PullFlag
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.clients import EXPIRED_MS, Clients, ConsumerGroup
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.options import BrokerOptions
+from broker.rocketmq.tables.services import Services
+from broker.rocketmq.tables.statistics import Statistics
+from broker.rocketmq.tables.topics import Topics
 from broker.shell.folders import FileFolder
 from formats.errors import FormatError
 from formats.rocketmq.client_bodies import GroupConfig, Subscription, read_heartbeat

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.rocketmq.core.metrics import Metrics
-from broker.rocketmq.core.retention import Retention, RetentionLimits
+from broker.rocketmq.administration.metrics import Metrics
+from broker.rocketmq.administration.retention import Retention, RetentionLimits
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode, ResponseCode

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
-from broker.rocketmq.core import names
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.registration import Nameservers
 from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
+from broker.rocketmq.tables import names
+from broker.rocketmq.tables.options import BrokerOptions
 from broker.shell.config_files import ConfigFile
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.epochs import EpochEntry

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker.rocketmq.core.registration import NameserverLink
-from broker.rocketmq.core.routes import KEEP_MS, QueueFinder
+from broker.rocketmq.administration.registration import NameserverLink
 from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.tables.routes import KEEP_MS, QueueFinder
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.clients import Clients
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.lite.placing import LitePlaces
-from broker.rocketmq.core.locks import Locks
-from broker.rocketmq.core.names import DELAY_TOPIC, fault_of_group
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
-from broker.rocketmq.core.sending import Sender, read_header
-from broker.rocketmq.core.sending_back import SendingBack
-from broker.rocketmq.core.services import Services
-from broker.rocketmq.core.statistics import Statistics
-from broker.rocketmq.core.topics import Topics
+from broker.rocketmq.consuming.lite.placing import LitePlaces
+from broker.rocketmq.sending.sending import Sender, read_header
+from broker.rocketmq.sending.sending_back import SendingBack
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.clients import Clients
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.locks import Locks
+from broker.rocketmq.tables.names import DELAY_TOPIC, fault_of_group
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.tables.services import Services
+from broker.rocketmq.tables.statistics import Statistics
+from broker.rocketmq.tables.topics import Topics
 from formats.rocketmq.batch import BatchMessage, encode_batch
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, next_frame

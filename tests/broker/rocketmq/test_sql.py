@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.rocketmq.core.sql import DEPTH_MAX, EXPRESSION_BYTES_MAX, SqlError, SqlFilter, compile_sql
+from broker.rocketmq.consuming.sql import DEPTH_MAX, EXPRESSION_BYTES_MAX, SqlError, SqlFilter, compile_sql
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.statistics import Counter, Morning, Statistics
+from broker.rocketmq.tables.statistics import Counter, Morning, Statistics
 from formats.rocketmq import fastjson
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import Peer, Rig

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.rocketmq.core.timer_messages import PRECISION_MS, STEP_MESSAGES
+from broker.rocketmq.delays.timers import PRECISION_MS, STEP_MESSAGES
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.properties import decode_properties

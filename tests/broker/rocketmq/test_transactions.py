@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import Transaction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.rocketmq.core import unconsumed
-from broker.rocketmq.core.retention import Retention, RetentionLimits
+from broker.rocketmq.administration.retention import Retention, RetentionLimits
+from broker.rocketmq.consuming import unconsumed
 from tests.broker.rocketmq.rig import Rig
 from tests.broker.rocketmq.test_retention import commit, files_of, rig_of
 

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any, Protocol
 
 from broker.rocketmq.assembly.config import RocketConfig
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.names import offset_name
 from formats.rocketmq.route_bodies import MASTER_ID
 from tests.simulator.controllers.process import BrokerProcess

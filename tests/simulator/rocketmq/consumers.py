@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from broker.rocketmq.core import names
+from broker.rocketmq.tables import names
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.record import Record

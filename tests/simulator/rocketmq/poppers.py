@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
-from broker.rocketmq.core import names
+from broker.rocketmq.tables import names
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, HeaderEncoding
 from formats.rocketmq.receipts import Receipt, parse_receipt

@@ -12,25 +12,25 @@ from broker.common.files import Directory, StoreFile
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
 from broker.rocketmq.assembly.grpc import grpc_connect
-from broker.rocketmq.core.broker import Broker, Given, State, World
-from broker.rocketmq.core.delays import make_due_time
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
-from broker.rocketmq.core.pop.order import Orders
-from broker.rocketmq.core.registration import Nameservers
-from broker.rocketmq.core.topics import Topics
-from broker.rocketmq.core.transactions import TransactionTimes
+from broker.rocketmq.broker.broker import Broker, Given, State, World
+from broker.rocketmq.consuming.pop.order import Orders
+from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import Flushed, FlushGate
 from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.commit_log import CommitLog, Message
 from broker.rocketmq.store.message_store import Flush, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from broker.rocketmq.tables.topics import Topics
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from broker.rocketmq.core import names
+from broker.rocketmq.tables import names
 from tests.simulator.invariants import Violation
 
 __all__ = ["Back", "Fate", "Place", "Promises", "Returned", "Sent", "is_judged"]

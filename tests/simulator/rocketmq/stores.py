@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from broker.rocketmq.core import names
 from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.tables import names
 from formats.rocketmq.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import string_hash

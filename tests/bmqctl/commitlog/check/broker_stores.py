@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from random import Random
 
-from broker.rocketmq.core.delays import make_due_time
+from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder

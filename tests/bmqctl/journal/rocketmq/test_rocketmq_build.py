@@ -16,11 +16,11 @@ from bmqctl.commitlog.build import BuildOptions, LogStoreBuilder, build_log_stor
 from bmqctl.commitlog.build_files import StoreSizes
 from bmqctl.commitlog.lines import BadMessage
 from bmqctl.testing import RocketProcess
-from broker.rocketmq.core.delays import make_due_time
-from broker.rocketmq.core.options import DELAY_LEVELS, parse_delay_levels
+from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.folders import FileFolder
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.hosts import Host

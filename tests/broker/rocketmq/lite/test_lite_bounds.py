@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.lite.events import Events
-from broker.rocketmq.core.scheduler import Scheduler
+from broker.rocketmq.consuming.lite.events import Events
+from broker.rocketmq.remoting.scheduler import Scheduler
 from formats.rocketmq import lite_bodies as bodies
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.lite.sharding import owner
+from broker.rocketmq.consuming.lite.sharding import owner
 from formats.rocketmq import lite_bodies as bodies
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.lite import queue_name

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.lite.placing import LitePlaces
-from broker.rocketmq.core.requests import Refused
+from broker.rocketmq.consuming.lite.placing import LitePlaces
+from broker.rocketmq.remoting.requests import Refused
 from formats.rocketmq import lite_bodies as bodies
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.lite import queue_name

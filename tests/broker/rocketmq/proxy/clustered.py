@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from broker.rocketmq.access.guard import Guard
+from broker.rocketmq.administration.registration import Dial, register_frame
 from broker.rocketmq.assembly.config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
-from broker.rocketmq.core.registration import Dial, register_frame
 from broker.rocketmq.grpc.access import Access
 from broker.rocketmq.grpc.backend import Backend
 from broker.rocketmq.grpc.loopback import FrameGate

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.requests import Request
+from broker.rocketmq.remoting.requests import Request
 from broker.rocketmq.replication.appointments import Appointment, InSync
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.controlled import Controlled, RoleChange
@@ -25,6 +24,7 @@ from broker.rocketmq.replication.terms import Log, World
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
 from formats.rocketmq.epochs import EpochEntry

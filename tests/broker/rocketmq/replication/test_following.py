@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.rocketmq.core.groups import Groups
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.lifecycles import SlaveState
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.metadata import Kept, Metadata
 from broker.rocketmq.replication.options import ReplicationOptions, Role
+from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.options import BrokerOptions
+from broker.rocketmq.tables.topics import Topics
 from formats.rocketmq.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
 from formats.rocketmq.client_bodies import CONSUMER_OFFSETS, GROUPS, ConsumerOffsets, GroupConfig
 from formats.rocketmq.client_bodies import Groups as GroupsBody

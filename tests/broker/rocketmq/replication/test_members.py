@@ -9,24 +9,24 @@ import pytest
 
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.administration.registration import NameserverLink, Nameservers, register_frame
 from broker.rocketmq.assembly.config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
-from broker.rocketmq.core.offsets import Offsets
-from broker.rocketmq.core.options import BrokerOptions
-from broker.rocketmq.core.registration import NameserverLink, Nameservers, register_frame
-from broker.rocketmq.core.requests import Request
-from broker.rocketmq.core.topics import Topics
 from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.requests import Request
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.returning import SLACK_MS, Returning
 from broker.rocketmq.settings import Settings
+from broker.rocketmq.tables.offsets import Offsets
+from broker.rocketmq.tables.options import BrokerOptions
+from broker.rocketmq.tables.topics import Topics
 from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.appointments import Appointment, InSync
 from broker.rocketmq.replication.lifecycles import MEMBER_TRANSITIONS, MemberEvent, MemberState
 from broker.rocketmq.replication.membership import LEAD_AGAIN_MS, LogState, Membership
 from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
 from formats.rocketmq.frame import Frame

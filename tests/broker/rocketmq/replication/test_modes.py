@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.master import C, Master
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import Host

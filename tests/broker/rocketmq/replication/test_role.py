@@ -9,9 +9,9 @@ import pytest
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.group import replication_ports
-from broker.rocketmq.core.options import BrokerOptions
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
+from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.frame import Frame, FrameFlag
 from formats.rocketmq.hosts import Host

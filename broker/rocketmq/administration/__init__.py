@@ -1,0 +1,1 @@
+"""Requests of administrators and nameservers: inspection, statistics, registration and retention."""

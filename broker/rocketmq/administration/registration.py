@@ -1,0 +1,329 @@
+"""A broker's registration with its nameservers (source: BrokerController.registerBrokerAll, BrokerOuterAPI).
+
+It registers all its topics at the start and every 30 seconds, since nameservers forget a broker after two minutes, and
+changed topics as soon as the change is on the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final, Protocol
+
+from broker.rocketmq.remoting.calls import Calls
+from broker.rocketmq.remoting.proof import Proving
+from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.tables.options import BrokerOptions
+from broker.rocketmq.tables.topics import EVERY, Topics
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers import routing
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.route_bodies import DataVersion, Permission
+
+__all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "register_frame"]
+
+log = logging.getLogger("broker.rocketmq.registration")
+
+PERIOD_MS: Final = 30_000
+# How often a nameserver is dialed that cannot be reached.
+RETRY_MS: Final = 3_000
+# Maximum number of topics of one request, which bounds the time of a step (source: splitRegistrationSize).
+PIECE_TOPICS: Final = 800
+
+_READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
+
+_REGISTER = HeaderCodec(routing.RegisterBrokerRequest)
+_UNREGISTER = HeaderCodec(routing.UnregisterBrokerRequest)
+
+
+class Registry(Protocol):
+    """A nameserver, as its broker knows it."""
+
+    is_here: bool
+    """True for the nameserver of this process."""
+
+    def tell(self, request: Frame, now_ms: int) -> None:
+        """Send it a request, or drop it if that cannot be done now."""
+        ...
+
+    def beat(self, request: Frame, now_ms: int) -> None:
+        """Send it a request that has no answer, or drop it if that cannot be done now."""
+        ...
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
+        """Send it a request: `done` gets the answer, or None if there is none. False if that cannot be done now."""
+        ...
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due."""
+        ...
+
+
+class Dial(Protocol):
+    """Connects to an address: one of the two is called, later."""
+
+    def __call__(self, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None: ...
+
+
+def register_frame(
+    options: BrokerOptions, topics: Topics, wanted: Iterable[str] | None = None, version: DataVersion | None = None
+) -> Frame:
+    """The request by which a broker registers all its topics or some, with their version or another."""
+    permission = EVERY if options.permission == _READ_WRITE else options.permission | int(Permission.INHERIT)
+    text = topics.text(wanted, permission, version)
+    body = f'{{"filterServerList":[],"topicConfigSerializeWrapper":{text}}}'.encode()
+    header = routing.RegisterBrokerRequest(
+        options.name,
+        str(options.address),
+        options.cluster,
+        options.ha_address,
+        options.broker_id,
+        options.silent_ms,
+        enable_acting_master=options.silent_ms is not None,
+        body_crc=zlib.crc32(body) & 0x7FFFFFFF,
+    )
+    return Frame(RequestCode.REGISTER_BROKER, 0, ext_fields=_REGISTER.write(header), body=body)
+
+
+class Nameservers:
+    """All nameservers of a broker. While it `is_silent`, it sends them nothing.
+
+    Topics are registered in pieces, one per step. Each piece has a version of its own, since nameservers ignore topics
+    with a version that they already have. The last piece has the version of the table.
+    """
+
+    def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[Registry]) -> None:
+        self._options = options
+        self._topics = topics
+        self._registries = tuple(registries)
+        self._told = topics.version
+        self._told_ms: int | None = None
+        # Topics still to be registered.
+        self._left: deque[str] = deque()
+        self.is_silent = False
+
+    def end_step(self, now_ms: int) -> bool:
+        """Register some of the changed topics that are on the disk. Return True if there are more."""
+        version = self._topics.kept.version
+        if self.is_silent or (version is self._told and not self._left):
+            return False
+        is_newer = version != self._told
+        if is_newer:
+            self._told = version
+            self._add(self._topics.take_news())
+        if is_newer or self._left:
+            self._tell(now_ms)
+        return bool(self._left)
+
+    def _add(self, topics: Iterable[str]) -> None:
+        self._left = deque(dict.fromkeys((*self._left, *topics)))
+
+    def _tell(self, now_ms: int) -> None:
+        piece = [self._left.popleft() for _ in range(min(PIECE_TOPICS, len(self._left)))]
+        frame = self._frame(piece, len(self._left))
+        for registry in self._registries:
+            registry.tell(frame, now_ms)
+
+    def _frame(self, piece: list[str], left: int) -> Frame:
+        version = self._topics.version
+        return register_frame(self._options, self._topics, piece, version._replace(timestamp=version.timestamp - left))
+
+    def tick(self, now_ms: int) -> None:
+        """Connect where that is to be done; register when it is time."""
+        for registry in self._registries:
+            registry.tick(now_ms)
+        if self._told_ms is None or not 0 <= now_ms - self._told_ms < PERIOD_MS:
+            self.register(now_ms)
+
+    def register(self, now_ms: int) -> None:
+        """Start to register all topics with all connected nameservers."""
+        if self.is_silent:
+            return
+        self._told, self._told_ms = self._topics.version, now_ms
+        self._topics.take_news()
+        self._left = deque(self._topics.table)
+        self._tell(now_ms)
+
+    def hello(self) -> Frame | None:
+        """Return the first request for a new connection, or None. The other topics follow, to all nameservers."""
+        if self.is_silent:
+            return None
+        first, rest = islice(self._topics.table, PIECE_TOPICS), islice(self._topics.table, PIECE_TOPICS, None)
+        self._add(rest)
+        return self._frame(list(first), len(self._left))
+
+    def beat(self, request: Frame, now_ms: int) -> None:
+        """Send a request that has no answer to all that are connected."""
+        if not self.is_silent:
+            for registry in self._registries:
+                registry.beat(request, now_ms)
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[list[Frame]], None]) -> None:
+        """Ask all nameservers elsewhere, or that of this process if there are no others; `done` gets what they answer.
+
+        Nobody else registers with the one of this process where there are others.
+        """
+        asked = [each for each in self._registries if not each.is_here] or self._registries
+        answers: list[Frame] = []
+        missing = len(asked)
+
+        def take(answer: Frame | None) -> None:
+            nonlocal missing
+            if answer is not None:
+                # Its body is a view that is valid for now.
+                answers.append(answer._replace(body=bytes(answer.body)))
+            missing -= 1
+            if not missing:
+                done(answers)
+
+        for registry in asked:
+            if not registry.ask(request, now_ms, take):
+                take(None)
+
+    def leave(self, now_ms: int) -> None:
+        """Unregister: the broker stops."""
+        if self.is_silent:
+            return
+        header = routing.UnregisterBrokerRequest(
+            self._options.name, str(self._options.address), self._options.cluster, self._options.broker_id
+        )
+        frame = Frame(RequestCode.UNREGISTER_BROKER, 0, ext_fields=_UNREGISTER.write(header))
+        for registry in self._registries:
+            registry.tell(frame, now_ms)
+
+
+class NameserverLink:
+    """A nameserver elsewhere: its connection, made anew when it is lost.
+
+    `hello` returns the first request on a connection, or None; it is repeated while it is refused. `seal` signs
+    requests. `registered` receives each answer to a registration, which names a slave's master. With a `secret`, one of
+    our nameservers has to prove that it knows the secret before it receives requests.
+    """
+
+    is_here = False
+
+    def __init__(
+        self,
+        name: str,
+        dial: Dial,
+        open_session: Callable[[str, NameserverLink], Session],
+        hello: Callable[[], Frame | None],
+        seal: Callable[[Frame], Frame] = lambda frame: frame,
+        registered: Callable[[Frame], None] = lambda answer: None,
+        secret: bytes | None = None,
+    ) -> None:
+        self._name = name
+        self._secret = secret
+        self._proving: Proving | None = None
+        self._refused_ms: int | None = None
+        self._is_refused = False
+        self._dial = dial
+        self._open_session = open_session
+        self._hello = hello
+        self._seal = seal
+        self._registered = registered
+        self._session: Session | None = None
+        self._dialing = False
+        self._dialed_ms: int | None = None
+        self._is_registered = False
+        self._reason = ""
+        self._calls = Calls()
+
+    def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
+        """Send a request, if it is connected: `done` gets the answer, or None if there is none. False if it is not."""
+        if self._session is None or not self._is_open:
+            return False
+        self._calls.call(self._session, self._seal(request), now_ms, done)
+        return True
+
+    def tell(self, request: Frame, now_ms: int) -> None:
+        """Send a request, if it is connected."""
+        if self._session is not None and self._is_open:
+            self._session.ask(self._seal(request))
+
+    def beat(self, request: Frame, now_ms: int) -> None:
+        """Send a request that has no answer, if it is connected."""
+        if self._session is not None and self._is_open:
+            self._session.ask(self._seal(request), one_way=True)
+
+    def tick(self, now_ms: int) -> None:
+        """Connect, if it is not connected; give up requests that are not answered."""
+        self._calls.expire(now_ms)
+        if self._is_refused:
+            self._ask_again(now_ms)
+        if self._session is not None or self._dialing:
+            return
+        if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
+            self._dialed_ms = now_ms
+            self._dialing = True
+            self._dial(self._connected, self._failed)
+
+    def _connected(self, address: str) -> Session:
+        self._dialing = False
+        self._session = session = self._open_session(address, self)
+        self._proving = Proving(self._secret, "", session, self._greet, self._failed, is_lenient=True)
+        return session
+
+    @property
+    def _is_open(self) -> bool:
+        return self._proving is not None and self._proving.is_done
+
+    def _greet(self) -> None:
+        hello = self._hello()
+        if hello is not None and self._session is not None:
+            self._session.ask(self._seal(hello))
+
+    def _ask_again(self, now_ms: int) -> None:
+        """Register again some time after a refusal, since its reason may have ceased."""
+        if self._refused_ms is None:
+            self._refused_ms = now_ms
+        elif not 0 <= now_ms - self._refused_ms < RETRY_MS:
+            self._refused_ms, self._is_refused = None, False
+            if self._is_open:
+                self._greet()
+
+    def _failed(self, reason: str) -> None:
+        self._dialing = False
+        if reason != self._reason:
+            self._reason = reason
+            log.warning("nameserver %s cannot be reached: %s; trying again", self._name, reason)
+
+    # -- see `remoting.session.Service`
+
+    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
+        """Leave every frame to `receive`."""
+        return at
+
+    def receive(self, frame: Frame, session: Session) -> None:
+        """Take an answer; nameservers ask nothing."""
+        if self._proving is not None and self._proving.take(frame):
+            return
+        if not frame.is_response:
+            text = f" request type {frame.code} not supported"
+            session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
+        elif self._calls.answered(session, frame):
+            return
+        elif frame.code != ResponseCode.SUCCESS:
+            self._is_registered, self._is_refused = False, True
+            reason = f"it refuses: {frame.remark}"
+            if reason != self._reason:
+                self._reason = reason
+                log.warning("nameserver %s refuses: %s", self._name, frame.remark)
+        else:
+            if not self._is_registered:
+                self._is_registered = True
+                self._reason = ""
+                log.info("registered with nameserver %s", self._name)
+            self._registered(frame)
+
+    def disconnected(self, session: Session) -> None:
+        """The connection is lost."""
+        self._calls.disconnected(session)
+        if session is self._session:
+            log.warning("the connection to nameserver %s is lost", self._name)
+            self._session, self._proving = None, None
+            self._is_registered = self._is_refused = False

@@ -1,0 +1,119 @@
+"""Requests about the store: what is no longer needed is removed, queues are looked into, replication is shown.
+
+Source: AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import Final
+
+from broker.rocketmq.administration.retention import Retention
+from broker.rocketmq.consuming.filters import Filter
+from broker.rocketmq.consuming.sql import SqlError
+from broker.rocketmq.remoting.requests import Handlers, Request, failure, success
+from broker.rocketmq.tables.services import Services
+from formats.rocketmq import fastjson
+from formats.rocketmq.client_bodies import Subscription
+from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.frame import Frame
+from formats.rocketmq.headers.administration import QueryConsumeQueueRequest
+from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.inspection_bodies import (
+    QUEUE_ENTRIES,
+    QueueEntries,
+    QueueEntry,
+)
+from formats.rocketmq.lite import split_queue_name
+
+__all__ = ["Upkeep"]
+
+log = logging.getLogger("broker.rocketmq.retention")
+
+# Entries that one answer has, for the sake of others.
+ENTRIES_MAX: Final = 10_000
+
+_QUERY = HeaderCodec(QueryConsumeQueueRequest)
+
+
+class Upkeep:
+    """Removes at once what would go by and by, and shows what there is."""
+
+    def __init__(self, services: Services, retention: Retention) -> None:
+        self._services = services
+        self._retention = retention
+        self.handlers: Handlers = {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self._clean_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_old,
+            RequestCode.QUERY_CONSUME_QUEUE: self._query_queue,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: self._reset_master,
+        }
+
+    def _clean_queues(self, request: Request) -> Frame:
+        """Take out of queues and index what the log has no more.
+
+        The ends of queues stay, so that their offsets go on: the original removes whole queues, and begins at 0 anew.
+        """
+        self._services.store.drop_expired()
+        return success()
+
+    def _clean_topics(self, request: Request) -> Frame:
+        """Remove the queues of topics that are not there."""
+        for topic in {topic for topic, _ in self._services.store.queues}:
+            lite = split_queue_name(topic)
+            topics = self._services.topics
+            if topics.get(topic if lite is None else lite[0]) is None and not topics.is_system(topic):
+                self._services.store.delete_topic(topic)
+                log.info("removed the queues of unknown topic %s", topic)
+        return success()
+
+    def _delete_old(self, request: Request) -> Frame:
+        self._retention.remove_old(request.now_ms)
+        return success()
+
+    def _query_queue(self, request: Request) -> Frame:
+        header = _QUERY.read(request.fields)
+        queue = self._services.store.queues.get((header.topic or "", header.queue_id))
+        if queue is None:
+            return failure(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+        entries, remark = None, None
+        wanted, told = self._subscription(header)
+        if queue.begin <= header.first < queue.end:
+            matches = _matcher(wanted)
+            last = min(queue.end, header.first + max(0, min(header.entries, ENTRIES_MAX)))
+            entries = [
+                QueueEntry(place, size, code, matches.takes(code) if matches is not None else False)
+                for place, size, code in islice(queue.entries(header.first, last), ENTRIES_MAX)
+            ]
+        else:
+            remark = f"Index {header.first} of {header.queue_id}@{header.topic} is not exist!"
+        body = QUEUE_ENTRIES.write(QueueEntries(queue.end, queue.begin, entries, wanted, told))
+        return Frame(ResponseCode.SUCCESS, 0, remark=remark, body=body)
+
+    def _subscription(self, header: QueryConsumeQueueRequest) -> tuple[Subscription | None, str | None]:
+        """The subscription of the group that is asked for, and what is told of its expression."""
+        if not header.consumer_group:
+            return None, None
+        group = self._services.clients.consumers.get(header.consumer_group)
+        wanted = None if group is None else group.subscriptions.get(header.topic or "")
+        if wanted is None:
+            return None, f"{header.consumer_group}@{header.topic} is not online!"
+        if wanted.expression_type in ("TAG", ""):
+            return wanted, "null"
+        told = {"consumerGroup": header.consumer_group, "expression": wanted.sub_string, "topic": wanted.topic}
+        return wanted, fastjson.dumps(told)
+
+    def _reset_master(self, request: Request) -> Frame:
+        """Take what concerns replicas only, and nothing happens on a master."""
+        return success()
+
+
+def _matcher(wanted: Subscription | None) -> Filter | None:
+    if wanted is None:
+        return None
+    try:
+        return Filter(wanted)
+    except SqlError:
+        return None

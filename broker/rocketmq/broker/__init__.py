@@ -1,0 +1,1 @@
+"""One RocketMQ broker: its services put together, and the requests that each of them takes."""

@@ -1,0 +1,1 @@
+"""Consumers' requests: pulling, popping, lite topics, filters, and the progress of groups."""

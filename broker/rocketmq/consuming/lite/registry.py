@@ -1,0 +1,178 @@
+"""The subscriptions of clients to lite topics (source: LiteSubscriptionRegistryImpl).
+
+Queues are those of lite topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import NamedTuple
+
+from broker.rocketmq.remoting.requests import Peer
+
+__all__ = ["Evicted", "Registry", "Subscriber"]
+
+
+@dataclass(slots=True, eq=False)
+class Subscriber:
+    """A client, the queues that it is subscribed to, and the connection over which it is told of changes.
+
+    With `takes_all`, it is subscribed to all queues of the parent topic.
+    """
+
+    client_id: str
+    group: str
+    parent: str
+    peer: Peer
+    heard_ms: int
+    takes_all: bool = False
+    queues: dict[str, None] = field(default_factory=dict)
+
+
+class Evicted(NamedTuple):
+    """A client that is no longer subscribed to a queue, as another one of its group is."""
+
+    subscriber: Subscriber
+    queue: str
+
+
+class Registry:
+    """All subscriptions, by client and by queue. Of each client there is one: to lite topics of one parent."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Subscriber] = {}
+        # By queue and group.
+        self._queues: dict[str, dict[str, dict[str, None]]] = {}
+        # The clients of groups that take all, by parent topic and group.
+        self._takers: dict[str, dict[str, dict[str, None]]] = {}
+        self.count = 0
+
+    def get(self, client_id: str) -> Subscriber | None:
+        """The subscription of a client."""
+        return self._clients.get(client_id)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    # -- changes
+
+    def hear(self, client_id: str, group: str, parent: str, peer: Peer, now_ms: int) -> Subscriber:
+        """The subscription of a client that says something of it; what it was in another group or topic is over."""
+        known = self._clients.get(client_id)
+        if known is not None and (known.group, known.parent) != (group, parent):
+            self.leave(client_id)
+            known = None
+        if known is None:
+            known = self._clients[client_id] = Subscriber(client_id, group, parent, peer, now_ms)
+        known.peer, known.heard_ms = peer, now_ms
+        return known
+
+    def add(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
+        """Subscribe a client to queues; those that are new."""
+        new = [queue for queue in dict.fromkeys(queues) if queue not in subscriber.queues]
+        for queue in new:
+            subscriber.queues[queue] = None
+            self._queues.setdefault(queue, {}).setdefault(subscriber.group, {})[subscriber.client_id] = None
+        self.count += len(new)
+        return new
+
+    def add_exclusively(self, subscriber: Subscriber, queues: Iterable[str]) -> tuple[list[str], list[Evicted]]:
+        """Subscribe a client to queues, and nobody else of its group; the new ones, and who was there before."""
+        wanted = list(queues)
+        evicted = []
+        for queue in wanted:
+            for client_id in self.members(queue, subscriber.group):
+                if client_id != subscriber.client_id:
+                    other = self._clients[client_id]
+                    self.remove(other, [queue])
+                    evicted.append(Evicted(other, queue))
+        return self.add(subscriber, wanted), evicted
+
+    def replace(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
+        """Subscribe a client to just these queues; those that are new."""
+        wanted = dict.fromkeys(queues)
+        self.remove(subscriber, [queue for queue in subscriber.queues if queue not in wanted])
+        return self.add(subscriber, wanted)
+
+    def take_all(self, subscriber: Subscriber) -> bool:
+        """Subscribe a client to all queues of its parent topic; return whether that is new."""
+        is_new = not subscriber.takes_all
+        subscriber.takes_all = True
+        self._takers.setdefault(subscriber.parent, {}).setdefault(subscriber.group, {})[subscriber.client_id] = None
+        self.count += is_new
+        return is_new
+
+    def remove(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
+        """End the subscription of a client to queues; those to which it was subscribed."""
+        gone = [queue for queue in list(queues) if queue in subscriber.queues]
+        for queue in gone:
+            del subscriber.queues[queue]
+            groups = self._queues[queue]
+            del groups[subscriber.group][subscriber.client_id]
+            if not groups[subscriber.group]:
+                del groups[subscriber.group]
+            if not groups:
+                del self._queues[queue]
+        self.count -= len(gone)
+        return gone
+
+    def leave(self, client_id: str) -> Subscriber | None:
+        """Forget a client; its subscription, if it had one."""
+        subscriber = self._clients.pop(client_id, None)
+        if subscriber is None:
+            return None
+        self.remove(subscriber, list(subscriber.queues))
+        if subscriber.takes_all:
+            groups = self._takers[subscriber.parent]
+            del groups[subscriber.group][client_id]
+            if not groups[subscriber.group]:
+                del groups[subscriber.group]
+            if not groups:
+                del self._takers[subscriber.parent]
+            self.count -= 1
+        return subscriber
+
+    def drop_queue(self, queue: str) -> None:
+        """End all subscriptions to a queue: it is removed."""
+        for clients in [list(clients) for clients in self._queues.get(queue, {}).values()]:
+            for client_id in clients:
+                self.remove(self._clients[client_id], [queue])
+
+    def expire(self, before_ms: int) -> list[Subscriber]:
+        """Forget the clients that have said nothing since a time."""
+        silent = [each.client_id for each in self._clients.values() if each.heard_ms < before_ms]
+        return [gone for gone in map(self.leave, silent) if gone is not None]
+
+    # -- who is subscribed
+
+    def groups(self, queue: str, parent: str) -> list[str]:
+        """The groups that have clients subscribed to a queue."""
+        return list({**self._queues.get(queue, {}), **self._takers.get(parent, {})})
+
+    def some(self, queue: str, parent: str, group: str, most: int, choose: Callable[[int], int]) -> list[str]:
+        """Up to `most` of the clients of a group that are subscribed to a queue, from a chosen one on."""
+        members, takers = self._queues.get(queue, {}).get(group, {}), self._takers.get(parent, {}).get(group, {})
+        count = len(members) + len(takers)
+        first = choose(count) if count > 1 else 0
+        return list(islice(chain(members, takers, members, takers), first, first + min(count, most)))
+
+    def members(self, queue: str, group: str) -> list[str]:
+        """The clients of a group that are subscribed to a queue itself."""
+        return list(self._queues.get(queue, {}).get(group, ()))
+
+    def subscribers(self, queue: str, parent: str) -> list[Subscriber]:
+        """All clients that are subscribed to a queue."""
+        clients = [each for group in self._queues.get(queue, {}).values() for each in group]
+        clients += [each for group in self._takers.get(parent, {}).values() for each in group]
+        return [self._clients[each] for each in dict.fromkeys(clients)]
+
+    def of_group(self, group: str) -> list[Subscriber]:
+        """The clients of a group."""
+        return [each for each in self._clients.values() if each.group == group]
+
+    def is_subscribed(self, client_id: str, queue: str) -> bool:
+        """Return whether a client is subscribed to a queue."""
+        subscriber = self._clients.get(client_id)
+        return subscriber is not None and (subscriber.takes_all or queue in subscriber.queues)

@@ -1,0 +1,188 @@
+"""Popped messages that were not acknowledged in time: they go to a retry topic of their group.
+
+Source: PopReviveService. A retry topic is made when its first message comes. How far the revive log was gone through is
+an offset like those of groups, and written with them: after a crash some messages come again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from broker.rocketmq.consuming.pop.revive_log import REVIVE_GROUP
+from broker.rocketmq.consuming.pop.revive_queue import ReviveQueue
+from broker.rocketmq.delays.levels import Storing, again
+from broker.rocketmq.delays.timers import place_late
+from broker.rocketmq.remoting.requests import Refused
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, Unstorable
+from broker.rocketmq.store.skips import Skips
+from broker.rocketmq.tables.names import revive_topic
+from broker.rocketmq.tables.services import Services
+from formats.errors import FormatError
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.java import hash_map_order
+from formats.rocketmq.pop_bodies import CheckPoint, read_note
+from formats.rocketmq.properties import decode_properties, encode_properties
+from formats.rocketmq.receipts import RETRY_PREFIX, normal_topic, retry_topic
+from formats.rocketmq.record import PROPERTIES_BYTES_MAX, Record
+
+__all__ = ["Revival"]
+
+log = logging.getLogger("broker.rocketmq.revival")
+
+# What one step does, for the sake of others.
+STEP_NOTES: Final = 2_000
+STEP_MESSAGES: Final = 200
+
+_HOSTS_V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+
+
+class _Popped(NamedTuple):
+    """A message that is to be seen again, and the checkpoint that says so."""
+
+    record: Record
+    point: CheckPoint
+
+
+class Revival:
+    """Goes through the revive log."""
+
+    def __init__(self, services: Services, storing: Storing) -> None:
+        self._services = services
+        self._storing = storing
+        self._topic = revive_topic(services.options.cluster)
+        self._queues: dict[int, ReviveQueue] = {}
+        self._skipped_notes = Skips("notes of the revive log")
+        self._skipped = Skips("popped messages that were not acknowledged")
+        self._is_full = False
+
+    @property
+    def open(self) -> int:
+        """The number of checkpoints that were read, and whose time is not over."""
+        return sum(map(len, self._queues.values()))
+
+    def give_out(self, now_ms: int, *, is_behind: bool) -> bool:
+        """Read what is new in the log, and revive what is due; True if there is more to do.
+
+        Nothing is revived while notes are behind that have to come into the log first.
+        """
+        left_notes, left = STEP_NOTES, STEP_MESSAGES
+        for queue_id in range(self._services.options.revive_queues):
+            left_notes -= self._read(queue_id, left_notes, now_ms)
+        if is_behind or left_notes <= 0:
+            return left_notes <= 0
+        for queue_id, queue in self._queues.items():
+            left = self._revive(queue_id, queue, now_ms, left)
+        return left <= 0
+
+    def _read(self, queue_id: int, most: int, now_ms: int) -> int:
+        """Read on in a queue of the log; how many notes that were."""
+        store = self._services.store
+        stored = store.queues.get((self._topic, queue_id))
+        if stored is None:
+            return 0
+        queue = self._queues.get(queue_id)
+        if queue is None or queue.next_offset > stored.end:
+            done = self._services.offsets.get(self._topic, REVIVE_GROUP, queue_id)
+            first = 0 if done is None else done + 1
+            queue = self._queues[queue_id] = ReviveQueue(min(first, stored.end), self._services.options.name)
+        begin = max(queue.next_offset, stored.begin)
+        end = min(stored.end, begin + most)
+        for offset in range(begin, end):
+            try:
+                record = store.log.read(stored.get(offset).physical_offset).record
+                tag = decode_properties(record.properties).get("TAGS", "")
+                queue.take(read_note(tag, record.body), offset, now_ms)
+            except (IndexError, FormatError) as error:
+                self._skipped_notes.note(f"queue offset {offset} of queue {queue_id}", error)
+        queue.next_offset = max(begin, end)
+        return max(0, end - begin)
+
+    def _revive(self, queue_id: int, queue: ReviveQueue, now_ms: int, left: int) -> int:
+        while left > 0 and (found := queue.first_over(now_ms)) is not None:
+            point, offsets, revive_offset = found
+            if not self._put_all(point, offsets, now_ms):
+                return left
+            queue.drop_first()
+            self._services.offsets.commit_own(self._topic, REVIVE_GROUP, queue_id, revive_offset)
+            left -= 1 + len(offsets)
+        return left
+
+    def _put_all(self, point: CheckPoint, offsets: list[int], now_ms: int) -> bool:
+        """Store the messages of a checkpoint that were not acknowledged; False if that is to be tried again."""
+        if not offsets:
+            return True
+        place = f"topic {point.topic[:80]!r} and group {point.group[:80]!r}"
+        try:
+            topic = self._services.topics.get(normal_topic(point.topic, point.group))
+            if topic is None or self._services.groups.find(point.group, now_ms) is None:
+                self._skipped_notes.note(place, "one of them does not exist")
+                return True
+            for offset in offsets:
+                record = self._find(point, offset)
+                if record is not None:
+                    self._put(_Popped(record, point), now_ms)
+        except FormatError as error:
+            self._skipped_notes.note(place, error)
+        except (DiskFull, OSError) as error:
+            if not self._is_full:
+                log.error("popped messages wait for room on the disk: %s", error)
+            self._is_full = True
+            return False
+        self._is_full = False
+        return True
+
+    def _find(self, point: CheckPoint, offset: int) -> Record | None:
+        """A message that was popped; None if it is not there any more."""
+        store = self._services.store
+        queue = store.queues.get((point.topic, point.queue_id))
+        if queue is None or not queue.begin <= offset < queue.end:
+            return None
+        try:
+            return store.log.read(queue.get(offset).physical_offset).record
+        except (IndexError, FormatError) as error:
+            log.error("message %d of queue %d of topic %s is lost: %s", offset, point.queue_id, point.topic, error)
+            return None
+
+    def _put(self, popped: _Popped, now_ms: int) -> None:
+        """Store a message in its retry topic. Raises `DiskFull` and `OSError`."""
+        record, point = popped
+        topic = point.topic if point.topic.startswith(RETRY_PREFIX) else retry_topic(point.topic, point.group)
+        services = self._services
+        if services.topics.get(topic) is None:
+            services.topics.make_for_group(topic, 1, 0, now_ms)
+            if services.offsets.get(topic, point.group, 0) is None:
+                services.offsets.commit(topic, point.group, 0, 0)
+        try:
+            self._storing.put(self._message(popped, topic, now_ms), now_ms)
+        except (Refused, ValueError, Unstorable) as error:
+            self._skipped.note(f"offset {record.physical_offset} of the log", error)
+
+    def _message(self, popped: _Popped, retry: str, now_ms: int) -> Message:
+        record, point = popped
+        options = self._services.options
+        properties = decode_properties(record.properties)
+        buckets = _buckets(properties)
+        if record.reconsume_times == 0 or "1ST_POP_TIME" not in properties:
+            properties["1ST_POP_TIME"] = str(point.popped_ms)
+        properties["ORIGIN_GROUP"] = point.group
+        # As in the original: one that was sent with a delay level has that delay once more.
+        topic, queue_id = place_late(options, retry, 0, properties, now_ms)
+        packed = encode_properties(hash_map_order(properties, buckets))
+        if len(packed) > PROPERTIES_BYTES_MAX:
+            topic, queue_id, packed = retry, 0, record.properties
+        host, is_v6 = options.address.pack(), options.address.is_v6
+        # The body is copied: the log may begin a new file, or grow, while it is written.
+        return again(record, topic, queue_id, packed, is_retried=True)._replace(
+            body=bytes(record.body),
+            system_flags=record.system_flags & ~_HOSTS_V6 | (_HOSTS_V6 if is_v6 else 0),
+            born_host=host,
+            store_host=host,
+        )
+
+
+def _buckets(properties: dict[str, str]) -> int:
+    """The size of the map into which the original puts the properties of a message that is revived."""
+    # With a tag there is one already; otherwise it is made as large as what comes at once needs.
+    return 16 if "TAGS" in properties or not properties else 1 << int(len(properties) / 0.75).bit_length()

@@ -1,0 +1,82 @@
+"""Requests that wait for messages of a topic, or of one of its queues (source: PopLongPollingService)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeVar
+
+from broker.rocketmq.remoting.held import Held, Waiting
+from broker.rocketmq.remoting.scheduler import Scheduler
+from formats.rocketmq.receipts import retry_topic
+
+__all__ = ["ALL_QUEUES", "Place", "Waiting", "Waits", "until_ms"]
+
+# The queue id of a request for the messages of all queues.
+ALL_QUEUES: Final = -1
+# The requests that may wait, at one place and in all (popPollingSize, maxPopPollingSize).
+PLACE_MAX: Final = 1024
+TOTAL_MAX: Final = 100_000
+# Requests are answered so much earlier than their time is over: the answer is on its way for a while.
+_EARLY_MS: Final = 50
+_WAIT_MS_MAX: Final = 600_000
+
+R = TypeVar("R")
+
+
+class Place(NamedTuple):
+    """The key that requests wait under: a topic, a group and a queue, or all of them."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
+class Waits(Held[Place, R]):
+    """The waiting requests of one kind, by place."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        # By topic and queue id, and by retry topic and None: its messages are for the requests of all queues.
+        self._places: dict[tuple[str, int | None], dict[Place, None]] = {}
+
+    def is_full(self, place: Place) -> bool:
+        """Return whether no more requests may wait there."""
+        return len(self) >= TOTAL_MAX or self.count(place) > PLACE_MAX
+
+    def add(self, place: Place, waiting: Waiting[R]) -> None:
+        """Let a request wait."""
+        if place not in self:
+            for key in _keys(place):
+                self._places.setdefault(key, {})[place] = None
+        super().add(place, waiting)
+
+    def remove(self, place: Place, waiting: Waiting[R]) -> bool:
+        """Remove a request. Return False if it no longer waits, or its connection is closed."""
+        is_there = super().remove(place, waiting)
+        if place not in self:
+            for key in _keys(place):
+                places = self._places.get(key)
+                if places is not None and places.pop(place, key) is None and not places:
+                    del self._places[key]
+        return is_there
+
+    def places(self, topic: str, queue_id: int) -> list[Place]:
+        """The places where requests wait for messages of a queue; those for all queues come first."""
+        if not self._places:
+            return []
+        keys = ((topic, ALL_QUEUES), (topic, queue_id), (topic, None))
+        return [place for key in keys for place in self._places.get(key, ())]
+
+
+def _keys(place: Place) -> tuple[tuple[str, int | None], ...]:
+    return (place.topic, place.queue_id), (retry_topic(place.topic, place.group), None)
+
+
+def until_ms(born_ms: int, poll_ms: int, now_ms: int) -> int | None:
+    """The time up to which a request may wait; None if it may not, or its time is over.
+
+    Clients say when they asked, by their own clocks: nobody waits longer than was asked for.
+    """
+    if poll_ms <= 0:
+        return None
+    until = min(born_ms + poll_ms, now_ms + min(poll_ms, _WAIT_MS_MAX)) - _EARLY_MS
+    return until if until >= now_ms else None

@@ -1,1 +1,0 @@
-"""The broker: what it does with the requests of clients."""

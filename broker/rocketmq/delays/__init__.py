@@ -1,0 +1,1 @@
+"""Messages that become due later: delay levels and timers."""

@@ -1,0 +1,1 @@
+"""Producers' requests: plain messages, batches, transactions, replies and messages that consumers send back."""

@@ -1,0 +1,96 @@
+"""Messages on their way into the store, and who waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.common.faults import Inconsistent, describe
+from broker.rocketmq.consuming.pulling import Puller
+from broker.rocketmq.store.batches import Batches, Placed, PlainMessage
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, Unstorable
+from broker.rocketmq.store.message_store import MessageStore, Stored
+from broker.rocketmq.tables.statistics import Statistics
+from formats.rocketmq.lite import QUEUE_ID
+
+__all__ = ["Arrivals"]
+
+
+class Arrivals:
+    """Puts messages into the store; who waits for them is answered when the step is over, with all that came in it."""
+
+    def __init__(self, store: MessageStore, puller: Puller, statistics: Statistics) -> None:
+        self._store = store
+        self._batches = Batches(store)
+        self._puller = puller
+        self._others: list[Callable[[str, int, int], None]] = []
+        self._statistics = statistics
+        # By queue: how many messages came in this step, and their bytes in the log.
+        self._arrived: dict[tuple[str, int], list[int]] = {}
+        # Queues of lite topics that messages came into, beside their own queues.
+        self._lite: dict[tuple[str, int], None] = {}
+        # Queues with messages that may be read since; other stores show each as it comes.
+        self._shown: dict[tuple[str, int], None] = {}
+        store.tell_shown(lambda topic, queue_id: self._shown.setdefault((topic, queue_id)))
+
+    def tell(self, other: Callable[[str, int, int], None]) -> None:
+        """Have somebody else told of what has come: a topic, a queue of it, and the time."""
+        self._others.append(other)
+
+    def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
+        """Store a message; see `MessageStore.put`. Raises `DiskFull` and `Unstorable`; it is not stored then."""
+        end = self._store.log.end
+        try:
+            stored = self._store.put(message, now_ms, properties)
+        except (DiskFull, Unstorable):
+            raise
+        except Exception as error:
+            if self._is_as_before(end, error):
+                raise Unstorable(describe(error)) from error
+            raise Inconsistent("storing a message", error) from error
+        self._count(message.topic, message.queue_id, stored.size)
+        if stored.lite_queue is not None:
+            self._lite[stored.lite_queue, QUEUE_ID] = None
+        return stored
+
+    def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
+        """Store messages; see `Batches.put`."""
+        end = self._store.log.end
+        try:
+            places = self._batches.put(messages, now_ms)
+        except Exception as error:
+            if self._is_as_before(end, error):
+                return []
+            raise Inconsistent("storing messages", error) from error
+        for place, plain in zip(places, messages, strict=False):
+            self._count(plain[0].topic, plain[1], place[1])
+        return places
+
+    def _is_as_before(self, end: int, error: Exception) -> bool:
+        """Return whether the message itself, not the disk, made storing fail, and the log still ends at `end`."""
+        return not isinstance(error, OSError) and self._store.log.end == end
+
+    def copied(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        """Count messages copied from the master: who waits for them is answered when the step is over."""
+        self._count(topic, queue_id, size, messages)
+
+    def _count(self, topic: str, queue_id: int, size: int, messages: int = 1) -> None:
+        counts = self._arrived.get((topic, queue_id))
+        if counts is None:
+            self._arrived[topic, queue_id] = [messages, size]
+        else:
+            counts[0] += messages
+            counts[1] += size
+
+    def end_step(self, now_ms: int) -> None:
+        """Answer those who wait for what has come, and count it."""
+        while self._arrived or self._shown:
+            arrived, self._arrived = self._arrived, {}
+            shown, self._shown = self._shown, {}
+            lite, self._lite = self._lite, {}
+            for (topic, _), (count, size) in arrived.items():
+                self._statistics.stored(topic, count, size)
+            for topic, queue_id in shown if self._store.is_holding_back else (*arrived, *lite):
+                self._puller.arrived(topic, queue_id, now_ms)
+                for other in self._others:
+                    other(topic, queue_id, now_ms)

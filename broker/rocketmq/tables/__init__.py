@@ -1,0 +1,1 @@
+"""Tables that a RocketMQ broker keeps: topics, groups, offsets, clients, locks, settings and counts."""

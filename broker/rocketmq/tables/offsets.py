@@ -1,0 +1,219 @@
+"""Each group's offsets in each queue, and the file that keeps them (source: ConsumerOffsetManager).
+
+Offsets are kept from time to time, not with every commit: after a crash some messages come again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.rocketmq.tables.names import OWN_GROUP_PREFIX, is_own
+from formats.rocketmq import fastjson
+from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
+from formats.rocketmq.client_bodies import ConsumerOffsets as OffsetsFile
+from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
+
+__all__ = ["Offsets"]
+
+_SEPARATOR: Final = "@"
+
+# Maximum number of pulled offsets that are kept, for administrators; beyond it, those of the first pair of topic and
+# group are forgotten.
+PULLED_MAX: Final = 100_000
+
+
+class Offsets:
+    """The offsets of the next messages, by topic, group and queue. `changed`: the file is older than the table.
+
+    Before `file`, `prepare` encodes the changes in parts.
+    """
+
+    def __init__(self, stored: bytes) -> None:
+        file = CONSUMER_OFFSETS.read(stored) if stored else OffsetsFile()
+        self._table: dict[str, dict[int, int]] = {}
+        self._version = file.data_version
+        # Whether anything changed that the version is to tell.
+        self._is_newer = False
+        # What was given to consumers, which may be ahead of what they have done.
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._pulled_count = 0
+        # The number of offsets; the groups of each topic, and the topics of each group.
+        self.count = 0
+        self._groups: dict[str, dict[str, None]] = {}
+        self._topics: dict[str, dict[str, None]] = {}
+        # The items of the file, and the keys of items that are older than the table.
+        self._texts: dict[str, str] = {}
+        self._stale: dict[str, None] = {}
+        for key, queues in file.offset_table.items():
+            self._replace(key, queues)
+        self.changed = False
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def get(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The committed offset; None if the group has none there."""
+        return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
+
+    def has_any(self, topic: str, group: str) -> bool:
+        """Return whether a group has an offset in any queue of a topic."""
+        return f"{topic}{_SEPARATOR}{group}" in self._table
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set an offset of a client's group, which may be lower than the last one.
+
+        Ignores the broker's own groups in its own topics: their offsets are the broker's positions after a restart.
+        """
+        if not group.startswith(OWN_GROUP_PREFIX) or not is_own(topic):
+            self.commit_own(topic, group, queue_id, offset)
+
+    def commit_own(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set an offset of any group, which may be lower than the last one."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._add(key)
+        known = queues.get(queue_id)
+        if known != offset:
+            if known is None:
+                self.count += 1
+            queues[queue_id] = offset
+            self._stale[key] = None
+            self.changed = self._is_newer = True
+
+    def _add(self, key: str) -> dict[int, int]:
+        topic, _, group = key.partition(_SEPARATOR)
+        self._groups.setdefault(topic, {})[group] = None
+        self._topics.setdefault(group, {})[topic] = None
+        queues = self._table[key] = {}
+        return queues
+
+    def _replace(self, key: str, queues: dict[int, int]) -> None:
+        """Set all offsets of a topic and group."""
+        self.count += len(queues) - len(self._table.get(key) or self._add(key))
+        self._table[key] = dict(queues)
+        self._stale[key] = None
+        self.changed = True
+
+    def follow(self, body: bytes | memoryview) -> None:
+        """Take the offsets of a master, and their version. Raises `FormatError`."""
+        self._take(CONSUMER_OFFSETS.read(body))
+
+    def follow_newer(self, body: bytes | memoryview) -> bool:
+        """Take the offsets of a broker that stood in for this one, unless they are older; whether they were taken.
+
+        Raises `FormatError`.
+        """
+        file = CONSUMER_OFFSETS.read(body)
+        if _order(file.data_version) < _order(self._version):
+            return False
+        self._take(file)
+        return True
+
+    def _take(self, file: OffsetsFile) -> None:
+        if file.data_version != self._version:
+            self._version, self._is_newer, self.changed = file.data_version, False, True
+        for key, queues in file.offset_table.items():
+            if self._table.get(key) != queues:
+                self._replace(key, queues)
+
+    def note_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """A group was given the messages of a queue before an offset; that is not kept."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        if queue_id not in queues:
+            self._pulled_count += 1
+        queues[queue_id] = offset
+        while self._pulled_count > PULLED_MAX:
+            self._forget_pulled(next(iter(self._pulled)))
+
+    def _forget_pulled(self, key: str) -> None:
+        self._pulled_count -= len(self._pulled.pop(key, ()))
+
+    def pulled(self, topic: str, group: str, queue_id: int) -> int:
+        """The offset before which a group was given messages, or has consumed them."""
+        pulled = self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, 0)
+        return max(pulled, self.get(topic, group, queue_id) or 0)
+
+    def queues(self, topic: str, group: str) -> dict[int, int]:
+        """The committed offsets of a group in a topic, by queue."""
+        return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
+
+    def all(self) -> list[tuple[str, str, dict[int, int]]]:
+        """The committed offsets by queue of each topic and group."""
+        parted = ((key.partition(_SEPARATOR), queues) for key, queues in self._table.items())
+        return [(topic, group, queues) for (topic, _, group), queues in parted]
+
+    def topics(self, group: str) -> list[str]:
+        """The topics in which a group has offsets."""
+        return list(self._topics.get(group, ()))
+
+    def groups(self, topic: str) -> list[str]:
+        """The groups that have offsets in a topic."""
+        return list(self._groups.get(topic, ()))
+
+    def forget_group(self, group: str) -> None:
+        """Drop all offsets of a group, except the broker's own in its own topics."""
+        for topic in self.topics(group):
+            if not _is_own(topic, group):
+                self._forget(topic, group)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the offsets of all groups in a topic."""
+        for group in self.groups(topic):
+            self._forget(topic, group)
+
+    def _forget(self, topic: str, group: str) -> None:
+        key = f"{topic}{_SEPARATOR}{group}"
+        self._forget_pulled(key)
+        self.count -= len(self._table.pop(key))
+        for index, one, other in ((self._groups, topic, group), (self._topics, group, topic)):
+            del index[one][other]
+            if not index[one]:
+                del index[one]
+        self._stale[key] = None
+        self.changed = self._is_newer = True
+
+    # -- the file
+
+    def prepare(self, most: int) -> bool:
+        """Encode about `most` offsets that have changed; return True if none is left."""
+        while most > 0 and self._stale:
+            key = next(iter(self._stale))
+            del self._stale[key]
+            queues = self._table.get(key)
+            most -= 1 if queues is None else len(queues)
+            if queues is None:
+                self._texts.pop(key, None)
+            else:
+                items = fastjson.Items([f"{queue_id}:{offset}" for queue_id, offset in queues.items()])
+                self._texts[key] = fastjson.dumps_pretty_item(key, items, 1)
+        return not self._stale
+
+    def body(self) -> bytes:
+        """All offsets as JSON, for other brokers and administrators."""
+        return fastjson.without_lines(self._text()).encode()
+
+    def file(self, now_ms: int) -> bytes:
+        """Return the file's next content."""
+        if self._is_newer:
+            self._version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)
+        self.changed = self._is_newer = False
+        return self._text().encode()
+
+    def _text(self) -> str:
+        self.prepare(self.count + len(self._stale))
+        table = fastjson.Items(self._texts.values())
+        return fastjson.dumps_pretty({"dataVersion": DATA_VERSION.write_value(self._version), "offsetTable": table})
+
+
+def _is_own(topic: str, group: str) -> bool:
+    """Return whether an offset is the broker's position in one of its own topics."""
+    return group.startswith(OWN_GROUP_PREFIX) and is_own(topic)
+
+
+def _order(version: DataVersion) -> tuple[int, int, int]:
+    """Return what is greater for the newer of two versions (source: DataVersion.compare)."""
+    return version.state_version, version.counter, version.timestamp
