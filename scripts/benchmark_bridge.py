@@ -30,9 +30,9 @@ from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.sending import Sender
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
-from formats.rocketmq.batch import BatchMessage
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.batch import BatchMessage
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.figures import Figure, fresh_queue, print_figures
 
 DOMAIN: Final = "bmq.test.persistent.priority"

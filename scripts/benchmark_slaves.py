@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from bmqctl.node_process import HOST, ControllerProcess, RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime
+from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.figures import MIB, Figure
 from tests.integration.remoting import Remote
 

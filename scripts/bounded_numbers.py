@@ -20,11 +20,11 @@ PACKAGES = ("formats/rocketmq", "broker/rocketmq", "bmqctl/commitlog", "bmqctl/r
 
 EXCEPTIONS: Mapping[str, str] = {
     "formats/rocketmq/numbers.py": "It is the reader of numbers.",
-    "formats/rocketmq/headers/codec.py": "It reads each field of a request, after a bounded pattern has matched.",
-    "formats/rocketmq/fastjson.py": "A bounded pattern has matched before.",
-    "formats/rocketmq/epochs.py": "A bounded pattern has matched before.",
-    "formats/rocketmq/send_forms.py": "It is on the path of each message, and reads bytes, whose number is bounded.",
-    "formats/rocketmq/send_frames.py": "It is on the path of each message, and bounds the digits itself.",
+    "formats/rocketmq/remoting/headers/codec.py": "Fields of requests: a bounded pattern has matched before.",
+    "formats/rocketmq/remoting/fastjson.py": "A bounded pattern has matched before.",
+    "formats/rocketmq/files/epochs.py": "A bounded pattern has matched before.",
+    "formats/rocketmq/fast/send_forms.py": "It is on the path of each message, and reads a bounded number of bytes.",
+    "formats/rocketmq/fast/send_frames.py": "It is on the path of each message, and bounds the digits itself.",
     "broker/rocketmq/sending/plain_sending.py": "It reads the marks that it has written itself.",
     "broker/rocketmq/node.py": "The system gives the port of a peer.",
 }

@@ -22,11 +22,11 @@ import trustme
 from bmqctl.node_process import HOST
 from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.link import RemotingLink
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.administration import CreateTopicRequest
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from scripts import conformance_ali_ons, conformance_rocketmq
 from scripts.client_environment import CannotInstall, client_python
 from scripts.conformance_rocketmq import Outcomes, Unfit, judge_with

@@ -10,11 +10,11 @@ import numpy as np
 
 from bmqctl.commitlog.files import log_files
 from bmqctl.commitlog.scan import LogScan
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_blank, encode_record
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.names import offset_name
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.record import Magic, Record, body_crc, encode_blank, encode_record
 
 __all__ = ["LargeLog", "write_consume_queues", "write_large_log"]
 

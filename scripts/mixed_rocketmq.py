@@ -19,11 +19,11 @@ from typing import Final, NamedTuple, Protocol
 
 from bmqctl.node_process import RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.ha_bodies import HA_RUNTIME
-from formats.rocketmq.names import offset_of_name
-from formats.rocketmq.record import decode_record
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS
+from formats.rocketmq.files.names import offset_of_name
+from formats.rocketmq.files.record import decode_record
+from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.benchmark_grpc import SOURCE as PROXY_SOURCE
 from scripts.benchmark_rocketmq import HOME, SOURCE
 from scripts.conformance_rocketmq import Unfit, build

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Protocol
 
 from bmqctl.node_process import RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.mixed_rocketmq_turns import Differs
 from scripts.rocketmq_controller import ControllerProcess
 from scripts.rocketmq_reference import ReferenceProcess

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, Protocol
 
 from bmqctl.node_process import HOST, RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.ha_bodies import EPOCH_CACHE, EpochCache
-from formats.rocketmq.names import offset_of_name
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.files.names import offset_of_name
+from formats.rocketmq.files.record import Record, decode_record
+from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, EpochCache
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.conformance_mqadmin import Place, run_commands
 from scripts.mixed_rocketmq_turns import Differs
 from scripts.mqadmin_cases import MEMBER_CASES

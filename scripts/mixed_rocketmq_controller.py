@@ -16,10 +16,10 @@ from typing import Final
 
 from bmqctl.node_process import HOST, ControllerProcess, RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
-from formats.rocketmq.headers import replicating as headers
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.headers import replicating as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from scripts.conformance_mqadmin import Place, run_commands
 from scripts.mixed_rocketmq_turns import Differs
 from scripts.mqadmin_cases import CONTROLLER_CASES, CONTROLLER_LAST_CASES, Case

@@ -19,14 +19,14 @@ from typing import Any, Final
 
 from bmqctl.node_process import HOST, RocketProcess, RocketProxyProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
-from formats.rocketmq.headers.administration import CreateTopicRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.signature import signed
 from scripts.conformance_mqadmin import ACL_CONFIG, PROVIDERS
 from scripts.mixed_rocketmq_turns import Differs
 from scripts.rocketmq_reference import READY_S, ReferenceProcess

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bmqctl.commitlog.repair.fill import LOST
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import Record
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.codes import RequestCode
 from scripts.mixed_rocketmq_turns import Broker, Differs, Sent, records_of, send, served
 from tests.integration.remoting import Remote
 

@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.files.record import Record, decode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from formats.schema import Buffer
 from tests.integration.remoting import Remote
 

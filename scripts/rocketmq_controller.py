@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from bmqctl.node_process import HOST
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import ElectMasterRequest
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import ElectMasterRequest
 from tests.integration.remoting import Remote
 
 __all__ = ["CLUSTER", "NAME", "ControllerProcess", "Group"]

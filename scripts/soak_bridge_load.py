@@ -19,7 +19,7 @@ from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
 from bmqctl.rocketmq_client.sending import Sender
 from formats.bmq.wire.ack import AckStatus
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 
 __all__ = ["FAULTS", "Number", "Producing", "faults_of", "post", "read_queue", "read_topic", "send"]
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from formats.rocketmq.names import offset_of_name
-from formats.rocketmq.record import Blank, Record, decode_record
+from formats.rocketmq.files.names import offset_of_name
+from formats.rocketmq.files.record import Blank, Record, decode_record
 
 __all__ = ["Ack", "Lines", "check_deliveries", "check_log", "check_stores", "longest_gap_s", "read_ack"]
 

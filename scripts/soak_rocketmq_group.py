@@ -14,11 +14,11 @@ from bmqctl.children import COMMAND
 from bmqctl.node_process import HOST, RocketProcess
 from bmqctl.ports import free_port
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import EPOCH_CACHE, EpochCache
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, EpochCache
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from scripts.network_namespaces import Network
 from tests.integration.remoting import Remote
 

@@ -25,9 +25,9 @@ from broker.rocketmq.grpc.wire import MessageReader, frame_message
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.wire.compression import decompress
 from formats.errors import check_memory
+from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import Magic, Record
-from formats.rocketmq.route_bodies import read_compressed_registration
+from formats.rocketmq.remoting.bodies.routes import read_compressed_registration
 
 ROOT = Path(__file__).parents[1]
 COMPRESSED = zlib.compress(b"body" * 100)

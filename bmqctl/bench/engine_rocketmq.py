@@ -23,8 +23,8 @@ from bmqctl.rocketmq_client.consuming import Pulled, QueuePuller
 from bmqctl.rocketmq_client.faults import FAULTS
 from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
 from bmqctl.rocketmq_client.sending import Sender
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["GROUP", "consume", "produce", "queues_of_consumer", "queues_of_producer"]
 

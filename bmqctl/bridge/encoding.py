@@ -26,8 +26,8 @@ from bmqctl.bridge.names import (
 )
 from formats.bmq.codes import PROPERTIES_MAX
 from formats.bmq.wire.properties import AreaPlan, PropertyType, encode_properties
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
 __all__ = ["Encoded", "encode_for_blazingmq"]

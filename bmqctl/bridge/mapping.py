@@ -37,11 +37,11 @@ from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.bmq.guid import GUID_VERSION, format_guid
 from formats.bmq.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties
 from formats.errors import FormatError
-from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import COMPRESSION_FLAGS, SystemFlag
-from formats.rocketmq.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from formats.rocketmq.properties import decode_properties as decode_rocketmq
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.batch import BatchMessage
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from formats.schema import Buffer
 
 __all__ = [

@@ -18,9 +18,9 @@ from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
 from bmqctl.rocketmq_client.refusals import NotWritable
 from bmqctl.rocketmq_client.sending import Sender
 from bmqctl.rocketmq_client.sharing import Place
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.remoting.bodies.routes import Permission
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["NEW_QUEUES", "RocketDestination", "find_places", "find_topics"]
 

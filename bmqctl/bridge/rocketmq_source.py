@@ -24,8 +24,8 @@ from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost
 from bmqctl.rocketmq_client.sharing import Place, share_of
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.bodies.routes import Permission
 
 __all__ = ["MakeOfRecord", "RocketSource", "for_queue", "hand_out"]
 

@@ -16,8 +16,8 @@ from bmqctl.rocketmq_status.printing import json_value, status_lines
 from bmqctl.rocketmq_status.problems import problems_of
 from bmqctl.rocketmq_status.view import Unheard, view_of
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.fastjson import loads
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.fastjson import loads
 
 __all__ = ["add_cluster"]
 

@@ -16,18 +16,18 @@ from bmqctl.commitlog.build_files import BadPlace, IndexWriter, LogWriter, Queue
 from bmqctl.commitlog.lines import BadMessage, MessageLine, parse_message
 from bmqctl.commitlog.topics import DELAY_TOPIC, TopicKind, kind_of
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.body_codec import BodyCodec
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
-from formats.rocketmq.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
+from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.index import message_index_keys
+from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties
+from formats.rocketmq.files.record import encode_record
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
-from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.lite import QUEUE_ID, branch_of
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties
-from formats.rocketmq.record import encode_record
-from formats.rocketmq.route_bodies import DataVersion, TopicConfig
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.rocketmq.remoting.bodies.routes import DataVersion, TopicConfig
 
 __all__ = ["BuildOptions", "LogStoreBuilder", "build_log_store", "read_build_options"]
 

@@ -10,10 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
-from formats.rocketmq.index import IndexFile
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import BLANK_BYTES_MIN, encode_blank
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
+from formats.rocketmq.files.index import IndexFile
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import BLANK_BYTES_MIN, encode_blank
 
 __all__ = ["BadPlace", "IndexWriter", "LogWriter", "QueueWriter", "StoreSizes"]
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from bmqctl.commitlog.records import LogRecords, Numbers
 from bmqctl.commitlog.topics import DELAY_TOPIC, TopicKind, kind_of
+from formats.rocketmq.fast.property_columns import PropertyColumns, Values
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
 from formats.rocketmq.java import string_hash, to_index_hashes
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.property_columns import PropertyColumns, Values
 
 __all__ = ["Bits", "Columns", "Keys", "QueueKeys", "Rows", "joined", "read_columns", "sound_bodies"]
 

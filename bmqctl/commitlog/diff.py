@@ -10,7 +10,7 @@ from bmqctl.commitlog.files import StoreFiles
 from bmqctl.commitlog.log_diff import LogDiff, Status, compare_logs
 from bmqctl.commitlog.queue_diff import QueueDiff, compare_queues
 from bmqctl.commitlog.tables import CommonEpoch, common_epoch, read_delays, read_epochs, read_progress
-from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.files.epochs import EpochEntry
 
 __all__ = ["DelayDiff", "ProgressDiff", "StoreDiff", "compare_stores"]
 

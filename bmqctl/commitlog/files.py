@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.regular import open_buffered
-from formats.rocketmq.names import offset_of_name
+from formats.rocketmq.files.names import offset_of_name
 from formats.rocketmq.numbers import INT_MAX, read_digits
 
 __all__ = [

@@ -21,7 +21,7 @@ from bmqctl.commitlog.scan import LogFault, LogScan
 from bmqctl.journal.read.filters import TIME_MAX_S, BadFilter
 from bmqctl.journal.read.times import CLOCK_SLACK_S
 from formats.errors import FormatError
-from formats.rocketmq.index import index_key
+from formats.rocketmq.files.index import index_key
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties

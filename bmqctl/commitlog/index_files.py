@@ -9,7 +9,7 @@ from typing import Final
 
 from bmqctl.journal.read.positional import next_data, read_into
 from bmqctl.journal.read.regular import open_descriptor
-from formats.rocketmq.index_sizes import DEFAULT_LAYOUT, IndexBytes, IndexLayout, most_common_layout
+from formats.rocketmq.files.index_sizes import DEFAULT_LAYOUT, IndexBytes, IndexLayout, most_common_layout
 
 __all__ = ["DEFAULT_LAYOUT", "IndexLayout", "OpenIndexFile", "find_layout", "opened"]
 

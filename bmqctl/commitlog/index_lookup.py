@@ -16,7 +16,7 @@ from bmqctl.commitlog.files import LogFile
 from bmqctl.commitlog.index_files import IndexLayout, OpenIndexFile, find_layout, opened
 from bmqctl.commitlog.queues import record_of
 from bmqctl.commitlog.records import LogRecords
-from formats.rocketmq.index import IndexHeader
+from formats.rocketmq.files.index import IndexHeader
 from formats.rocketmq.java import index_hash
 
 __all__ = ["Found", "look_up", "record_at"]

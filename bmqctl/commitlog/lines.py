@@ -10,11 +10,11 @@ import json
 import zlib
 from typing import Any, Final, NamedTuple
 
+from formats.rocketmq.files.record import Magic, Record, body_crc, record_bytes
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.record import Magic, Record, body_crc, record_bytes
 
 __all__ = ["BadMessage", "MessageLine", "parse_message"]
 

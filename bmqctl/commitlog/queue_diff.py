@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bmqctl.commitlog.files import QueueFiles, StoreFiles
 from bmqctl.commitlog.queues import entry_chunks
-from formats.rocketmq.consume_queue import FILLER
+from formats.rocketmq.files.consume_queue import FILLER
 
 __all__ = ["QueueDiff", "QueueSide", "compare_queues"]
 

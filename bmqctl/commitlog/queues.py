@@ -24,7 +24,7 @@ from bmqctl.commitlog.records import RECORD_BYTES_MAX, LogRecords, search
 from bmqctl.commitlog.scan import Loss
 from bmqctl.commitlog.topics import DELAY_TOPIC
 from bmqctl.journal.read.positional import read_into
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["QueueFigures", "entry_at", "entry_chunks", "queue_figures", "read_queues", "record_of", "stored_ms_at"]

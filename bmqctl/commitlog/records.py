@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.rocketmq.files.record import RECORD_FRONT, Magic
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import RECORD_FRONT, Magic
 
 __all__ = [
     "FRONT_BYTES",

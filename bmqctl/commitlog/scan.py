@@ -18,7 +18,7 @@ from bmqctl.commitlog.files import LogFile
 from bmqctl.commitlog.records import FRONT_BYTES, RECORD_BYTES_MAX, LogRecords, Scratch, Search, search
 from bmqctl.journal.read.account import Account
 from bmqctl.journal.read.positional import next_data, read_into
-from formats.rocketmq.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, RECORD_FRONT, Magic
+from formats.rocketmq.files.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, RECORD_FRONT, Magic
 
 __all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "Loss", "end_of_log", "fault_chunk"]
 

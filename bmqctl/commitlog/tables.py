@@ -8,9 +8,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from bmqctl.commitlog.files import StoreFiles, read_small
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS
-from formats.rocketmq.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
 
 __all__ = ["EPOCHS", "CommonEpoch", "common_epoch", "read_delays", "read_epochs", "read_progress"]
 

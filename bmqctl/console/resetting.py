@@ -11,11 +11,11 @@ from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink
 from bmqctl.rocketmq_status.asker import Asker, body_of
 from bmqctl.rocketmq_status.group import masters_of_topic
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.headers.administration import GetConsumeStatsRequest, ResetOffsetRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import SearchOffsetRequest, SearchOffsetResponse
-from formats.rocketmq.statistics_bodies import read_consume_stats
+from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.headers.administration import GetConsumeStatsRequest, ResetOffsetRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import SearchOffsetRequest, SearchOffsetResponse
 
 __all__ = ["Reset", "plan_reset", "reset_offsets"]
 

@@ -34,12 +34,12 @@ from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost
 from bmqctl.rocketmq_client.refusals import NotWritable, check_answer
 from bmqctl.rocketmq_client.sending import Sender, UniqueIds
-from formats.rocketmq.batch import BatchMessage, CompressedMessage
-from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage
+from formats.rocketmq.remoting.bodies.routes import Permission
+from formats.rocketmq.remoting.codes import RequestCode
 
 __all__ = ["Group", "Letters", "Resent", "Target", "Wanted", "open_letters"]
 

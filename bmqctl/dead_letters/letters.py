@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from bmqctl.moving.forms import for_other_topic
 from bmqctl.rocketmq_client.moments import moment
-from formats.rocketmq.batch import BatchMessage, CompressedMessage
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage
 
 __all__ = [
     "DEAD_LETTER_PREFIX",

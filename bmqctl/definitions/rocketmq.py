@@ -14,15 +14,15 @@ from bmqctl.rocketmq_status.asking import Places, Secret, hear
 from bmqctl.rocketmq_status.names import is_own_group, is_own_topic
 from bmqctl.rocketmq_status.view import Unheard, view_of
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUPS
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.headers.administration import (
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG, TOPIC_CONFIGS, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.headers.administration import (
     CreateTopicRequest,
     DeleteSubscriptionGroupRequest,
     DeleteTopicRequest,
 )
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIGS, TopicConfig
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Master", "apply_changes", "checked", "masters_of", "one_of"]
 

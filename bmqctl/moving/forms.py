@@ -24,9 +24,9 @@ from bmqctl.client.message import Message
 from bmqctl.rocketmq_client.sending import UniqueIds
 from formats.bmq.guid import GUID_VERSION
 from formats.bmq.wire.properties import Property, encode_properties
-from formats.rocketmq.batch import CompressedMessage
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.batch import CompressedMessage
 
 __all__ = ["for_other_queue", "for_other_topic", "for_queue_of_run"]
 

@@ -45,7 +45,7 @@ from bmqctl.rocketmq_client.faults import FAULTS
 from bmqctl.rocketmq_client.moments import moment
 from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.uri import parse_uri
-from formats.rocketmq.record import Record
+from formats.rocketmq.files.record import Record
 
 __all__ = ["At", "Carried", "CarryOptions", "Contents", "carry", "check", "rehearse", "waiting"]
 

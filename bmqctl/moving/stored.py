@@ -21,11 +21,11 @@ from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost
 from bmqctl.rocketmq_client.refusals import RequestRefused
 from bmqctl.rocketmq_client.sharing import Place
-from formats.rocketmq.client_bodies import ALL, SQL92, TAG, make_subscription
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.remoting.bodies.clients import ALL, SQL92, TAG, make_subscription
+from formats.rocketmq.remoting.bodies.routes import Permission
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["EVERYTHING", "Part", "Selection", "StoredSource", "find_parts", "select"]
 

@@ -15,9 +15,9 @@ from bmqctl.commitlog.topics import DELAY_TOPIC
 from bmqctl.replay.messages import StoredRecord
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
+from formats.rocketmq.files.record import HEAD_BYTES, Record, decode_record, read_head
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import HEAD_BYTES, Record, decode_record, read_head
 
 __all__ = ["REAL_QUEUE", "REAL_TOPIC", "LogSource", "delayed_place"]
 

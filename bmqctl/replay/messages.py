@@ -16,7 +16,7 @@ from formats.bmq.disk.journal import MessageRecord, decode_record
 from formats.bmq.disk.padding import DWORD
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.errors import FormatError
-from formats.rocketmq.record import Record
+from formats.rocketmq.files.record import Record
 
 __all__ = ["MessageSource", "Source", "Stored", "StoredMessage", "StoredRecord", "expression_values"]
 

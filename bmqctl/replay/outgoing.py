@@ -13,11 +13,11 @@ from bmqctl.replay.messages import Stored, StoredMessage, StoredRecord
 from formats.bmq.guid import format_guid
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.errors import FormatError
-from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.batch import BatchMessage
 
 __all__ = [
     "DELAY",

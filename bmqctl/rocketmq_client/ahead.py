@@ -16,8 +16,8 @@ import trio
 
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.link import NoAnswer
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.record import Record
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["PullsAhead"]
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from bmqctl.installed import installing
 from formats.errors import FormatError, check_memory
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of
-from formats.rocketmq.record import Record
 from formats.schema import Buffer
 
 __all__ = ["BodyUnreadable", "inflate_other", "read_body"]

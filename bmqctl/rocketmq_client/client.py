@@ -21,14 +21,21 @@ from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink, dial
 from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
 from bmqctl.rocketmq_client.routes import QUEUES_MAX, Queue, read_route
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import CONSUMER_IDS, HEARTBEAT, ConsumerData, Heartbeat, ProducerData, Subscription
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.administration import CreateTopicRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, TOPIC_LIST, Permission
+from formats.rocketmq.remoting.bodies.clients import (
+    CONSUMER_IDS,
+    HEARTBEAT,
+    ConsumerData,
+    Heartbeat,
+    ProducerData,
+    Subscription,
+)
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, MASTER_ID, TOPIC_LIST, Permission
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRequest
 
 __all__ = ["PLAIN", "QUEUES_MAX", "Client", "Queue", "RequestRefused", "Security"]
 

@@ -11,10 +11,11 @@ import anyio
 from bmqctl.rocketmq_client.link import OnAnswer, RemotingLink
 from bmqctl.rocketmq_client.refusals import RequestRefused
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import (
+from formats.rocketmq.files.record import Record, decode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
@@ -25,7 +26,6 @@ from formats.rocketmq.headers.consuming import (
     QueryConsumerOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
-from formats.rocketmq.record import Record, decode_record
 from formats.schema import Buffer
 
 __all__ = ["Pulled", "QueuePuller", "read_messages", "read_records"]

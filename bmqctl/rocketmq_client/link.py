@@ -17,8 +17,8 @@ from anyio.lowlevel import checkpoint
 
 from bmqctl.dialing import open_stream
 from bmqctl.rocketmq_client.machine import Answered, Asked, Ended, Event, Machine, State, Unanswered
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.signature import ACCESS_KEY, SIGNATURE, sign
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import ACCESS_KEY, SIGNATURE, sign
 from formats.schema import Buffer
 
 __all__ = ["AccessKeys", "LinkLost", "NoAnswer", "OnAnswer", "RemotingLink", "dial"]

@@ -19,10 +19,17 @@ from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
 from formats.errors import FormatError
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, LanguageCode, encode_frame
-from formats.rocketmq.frame import next_frame as read_frame
-from formats.rocketmq.versions import VERSION
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import (
+    FRAME_BYTES_MAX,
+    Frame,
+    FrameFlag,
+    HeaderEncoding,
+    LanguageCode,
+    encode_frame,
+)
+from formats.rocketmq.remoting.frame import next_frame as read_frame
+from formats.rocketmq.remoting.versions import VERSION
 from formats.schema import Buffer
 
 __all__ = ["Answered", "Asked", "Ended", "Event", "Machine", "State", "Unanswered"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["NotWritable", "RequestRefused", "check_answer", "code_name"]
 

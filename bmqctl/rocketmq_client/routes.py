@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from bmqctl.rocketmq_client.refusals import NotWritable
 from formats.errors import FormatError
-from formats.rocketmq.route_bodies import MASTER_ID, TOPIC_ROUTE, Permission
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID, TOPIC_ROUTE, Permission
 from formats.schema import Buffer
 
 __all__ = ["QUEUES_MAX", "Queue", "Route", "read_route"]

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from formats.rocketmq.batch import BatchMessage, CompressedMessage, encode_batch
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import SendMessageRequestV2
 from formats.rocketmq.message_ids import UniqueId
 from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage, encode_batch
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import SendMessageRequestV2
 from formats.schema import Buffer
 
 __all__ = ["Sender", "UniqueIds"]

@@ -11,9 +11,9 @@ from bmqctl.nurseries import open_nursery
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink, dial
 from bmqctl.rocketmq_client.refusals import RequestRefused
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Asker", "NobodyAnswers", "body_of"]
 

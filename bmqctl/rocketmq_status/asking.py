@@ -18,17 +18,17 @@ from bmqctl.rocketmq_client.client import RequestRefused
 from bmqctl.rocketmq_client.faults import FAULTS
 from bmqctl.rocketmq_client.link import RemotingLink, dial
 from bmqctl.rocketmq_status.view import BrokerAnswers, Heard, Unheard, peers_of
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import EPOCH_CACHE, HA_RUNTIME
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import GetControllerMetadataResponse
+from formats.rocketmq.files.property_text import read_properties
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.inspection_bodies import KEY_VALUE_TABLE
-from formats.rocketmq.property_text import read_properties
-from formats.rocketmq.route_bodies import CLUSTER_INFO, ClusterInfo
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.bodies.inspection import KEY_VALUE_TABLE
+from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, HA_RUNTIME
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, ClusterInfo
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
+from formats.rocketmq.remoting.signature import signed
 
 __all__ = ["Places", "Secret", "hear"]
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink
 from bmqctl.rocketmq_client.routes import Route, read_route
 from bmqctl.rocketmq_status.asker import Asker, NobodyAnswers, body_of
-from formats.rocketmq.client_bodies import CONSUMER_IDS
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.headers.administration import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
-from formats.rocketmq.inspection_bodies import TIME_SPANS
-from formats.rocketmq.statistics_bodies import read_consume_stats
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_IDS
+from formats.rocketmq.remoting.bodies.inspection import TIME_SPANS
+from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.headers.administration import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRequest
 
 __all__ = ["GroupState", "GroupUnknown", "NobodyAnswers", "QueueLag", "group_state", "masters_of_topic"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from formats.rocketmq.controller_bodies import ReplicaIdentity, Replicas
-from formats.rocketmq.ha_bodies import EpochCache, HaRuntime
-from formats.rocketmq.headers.replicating import GetControllerMetadataResponse
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.route_bodies import MASTER_ID, ClusterInfo
+from formats.rocketmq.remoting.bodies.controllers import ReplicaIdentity, Replicas
+from formats.rocketmq.remoting.bodies.replication import EpochCache, HaRuntime
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID, ClusterInfo
+from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
 
 __all__ = [
     "Broker",

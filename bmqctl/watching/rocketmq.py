@@ -14,14 +14,14 @@ from bmqctl.rocketmq_status.asking import Places, Secret, hear
 from bmqctl.rocketmq_status.names import is_own_group, is_own_topic
 from bmqctl.rocketmq_status.view import Heard, Name, Unheard, View, view_of
 from bmqctl.watching.model import Counted, NodeState, Sample
-from formats.rocketmq.client_bodies import CONSUMER_IDS, CONSUMER_OFFSETS
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.headers.administration import GetTopicStatsInfoRequest, QueryConsumeTimeSpanRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import GetConsumerListByGroupRequest
-from formats.rocketmq.inspection_bodies import TIME_SPANS
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS
-from formats.rocketmq.statistics_bodies import read_topic_stats
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_IDS, CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.inspection import TIME_SPANS
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS
+from formats.rocketmq.remoting.bodies.statistics import read_topic_stats
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.headers.administration import GetTopicStatsInfoRequest, QueryConsumeTimeSpanRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRequest
 
 __all__ = ["Look", "take_look", "take_sample"]
 

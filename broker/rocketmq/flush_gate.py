@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 
 __all__ = ["DiskSilent", "FlushGate", "Flushed", "Flusher", "Held", "LogFlush", "Said"]
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from broker.common.kept import KeptFile
 from formats.errors import FormatError
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.property_text import read_properties, write_properties
+from formats.rocketmq.files.property_text import read_properties, write_properties
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["SettingRefused", "Settings"]
 

@@ -20,9 +20,9 @@ from formats.bmq.control.schema import (
     Text,
     describe,
 )
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.headers.codec import HeaderCodec, HeaderField
-from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.headers.codec import HeaderCodec, HeaderField
+from formats.rocketmq.remoting.headers.table import HEADERS
 from scripts.manual.markdown import code, heading, page, table, text
 from scripts.manual.structures import anchor, described
 

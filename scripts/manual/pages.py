@@ -26,7 +26,8 @@ import formats.bmq.wire.reject
 import formats.bmq.wire.storage
 from bmqctl.commitlog.faults import CATALOGUE as ROCKETMQ_CATALOGUE
 from formats.bmq.stores.faults import CATALOGUE, FaultKind, Severity
-from formats.rocketmq import batch, checkpoints, consume_queue, frame, index, record, replication, timer
+from formats.rocketmq.files import checkpoints, consume_queue, index, record, timer
+from formats.rocketmq.remoting import batch, frame, replication
 from formats.schema import Layout
 from scripts.manual.alarms import alarms_page
 from scripts.manual.commands import command_pages

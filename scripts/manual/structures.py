@@ -30,7 +30,7 @@ __all__ = [
 
 _DIAGRAM = re.compile(r"\n+\S+::[^\n]*, \d+ bytes?:\n.*", re.DOTALL)
 # Modules of RocketMQ's formats whose structures connections carry.
-_CARRIED = ("formats.rocketmq.batch", "formats.rocketmq.frame_layout")
+_CARRIED = ("formats.rocketmq.remoting.batch", "formats.rocketmq.remoting.frame_layout")
 # Modules whose enumerations are of this program: no file and no connection has their numbers.
 _OWN = ("formats.bmq.stores.live",)
 _KINDS = {"u": "unsigned", "i": "signed", "V": "bytes"}

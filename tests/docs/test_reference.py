@@ -20,7 +20,7 @@ from broker.bmq.config.model import Choice, Model
 from formats.bmq.control import messages
 from formats.bmq.control.schema import describe
 from formats.bmq.stores.faults import CATALOGUE
-from formats.rocketmq.headers import administration, consuming, replicating, routing, sending
+from formats.rocketmq.remoting.headers import administration, consuming, replicating, routing, sending
 from scripts.manual.alarms import alarms
 from scripts.manual.commands import commands
 from scripts.manual.configuration import meanings as element_meanings

@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.fuzz.judging import Find
 from tests.fuzz.produced import print_missing
 from tests.fuzz.rocketmq_ground import SHAPES, Ground, LongStep, Signature, ground

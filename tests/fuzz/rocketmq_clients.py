@@ -17,13 +17,13 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import duration_of_ms, make
-from formats.rocketmq.popped import read_popped
-from formats.rocketmq.receipts import real_topic
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.popped import read_popped
+from formats.rocketmq.remoting.receipts import real_topic
 from tests.integration.grpc_calls import Caller
 from tests.integration.remoting import Remote
 

@@ -9,11 +9,18 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from formats.rocketmq import raft
 from formats.rocketmq.grpc.codes import ENUMS
 from formats.rocketmq.grpc.declarations import MESSAGES, METHODS
 from formats.rocketmq.grpc.messages import Message, make
-from formats.rocketmq.replication import EPOCH_REPORT, REPORT, SLAVE_HANDSHAKE, EpochReport, Report, SlaveHandshake
+from formats.rocketmq.remoting import raft
+from formats.rocketmq.remoting.replication import (
+    EPOCH_REPORT,
+    REPORT,
+    SLAVE_HANDSHAKE,
+    EpochReport,
+    Report,
+    SlaveHandshake,
+)
 from tests.fuzz.rocketmq_requests import Requests
 from tests.fuzz.rocketmq_stories import (
     CLIENT_STORIES,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.route_bodies import CLUSTER_INFO
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.fuzz.rocketmq_clients import HOST
 from tests.integration.remoting import Remote
 

@@ -12,21 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from formats.rocketmq import (
-    access_bodies,
-    client_bodies,
-    controller_bodies,
-    lite_bodies,
-    pop_bodies,
-    raft,
-    route_bodies,
-)
-from formats.rocketmq.batch import BatchMessage, encode_batch
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame, HeaderEncoding, encode_frame
-from formats.rocketmq.headers import replicating, routing
-from formats.rocketmq.headers.codec import HeaderField
-from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.remoting import raft
+from formats.rocketmq.remoting.batch import BatchMessage, encode_batch
+from formats.rocketmq.remoting.bodies import access as access_bodies
+from formats.rocketmq.remoting.bodies import clients as client_bodies
+from formats.rocketmq.remoting.bodies import controllers as controller_bodies
+from formats.rocketmq.remoting.bodies import lite as lite_bodies
+from formats.rocketmq.remoting.bodies import popping as pop_bodies
+from formats.rocketmq.remoting.bodies import routes as route_bodies
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding, encode_frame
+from formats.rocketmq.remoting.headers import replicating, routing
+from formats.rocketmq.remoting.headers.codec import HeaderField
+from formats.rocketmq.remoting.headers.table import HEADERS
 from tests.fuzz.rocketmq_values import BROKER, FAMILIES, HOSTILE, OWN_TOPICS, PROPERTIES, TOPICS, Values, dump
 from tests.fuzz.rocketmq_wire import Action
 from tests.fuzz.session_events import changed_words

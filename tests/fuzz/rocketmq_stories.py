@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Generator, Mapping
 
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame
-from formats.rocketmq.popped import read_popped
-from formats.rocketmq.receipts import RETRY, real_topic
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame
+from formats.rocketmq.remoting.popped import read_popped
+from formats.rocketmq.remoting.receipts import RETRY, real_topic
 from tests.fuzz.rocketmq_requests import Requests, frame_of
 from tests.fuzz.rocketmq_values import BROKER, GROUPS, HOSTILE, TOPICS
 from tests.fuzz.rocketmq_wire import Action, Answers

@@ -21,10 +21,10 @@ from broker.rocketmq.tables.names import (
     TIMER_TOPIC,
     revive_topic,
 )
-from formats.rocketmq import raft
-from formats.rocketmq.body_codec import BodyCodec
-from formats.rocketmq.headers.codec import HeaderField
-from formats.rocketmq.receipts import Receipt
+from formats.rocketmq.remoting import raft
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.rocketmq.remoting.headers.codec import HeaderField
+from formats.rocketmq.remoting.receipts import Receipt
 from formats.rocketmq.reserved_names import RESERVED_NAMES
 
 __all__ = [

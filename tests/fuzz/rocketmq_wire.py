@@ -17,9 +17,9 @@ from h2.exceptions import H2Error
 
 from broker.rocketmq.grpc.wire import frame_message
 from formats.errors import FormatError
-from formats.rocketmq.frame import Frame, next_frame
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode
+from formats.rocketmq.remoting.frame import Frame, next_frame
 
 __all__ = ["STRANGER", "Action", "Answers", "Sender", "load", "save"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from bmqctl.node_process import ROCKETMQ_LOG_NAME, RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.fuzz import rocketmq, rocketmq_ground, rocketmq_probe
 from tests.fuzz.judging import Fault, Find, Watch
 from tests.fuzz.rocketmq import Fuzzer, replay

@@ -12,13 +12,13 @@ from random import Random
 import pytest
 
 from formats.errors import FormatError
-from formats.rocketmq import raft
-from formats.rocketmq.body_codec import BodyCodec
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import next_frame
 from formats.rocketmq.grpc.declarations import MESSAGES, METHODS
 from formats.rocketmq.grpc.messages import decode
-from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.remoting import raft
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import next_frame
+from formats.rocketmq.remoting.headers.table import HEADERS
 from formats.rocketmq.reserved_names import RESERVED_NAMES
 from tests.fuzz.rocketmq import NAMES, PORTS, Session, mixed
 from tests.fuzz.rocketmq_ports import STORIES, grpc_message

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.headers.administration import CreateTopicRequest
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from tests.integration.remoting import Remote
 
 __all__ = ["make_topics"]

@@ -6,8 +6,8 @@ import socket
 from types import TracebackType
 from typing import Any, Self
 
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from tests.waiting import WAIT_S
 
 __all__ = ["Remote"]

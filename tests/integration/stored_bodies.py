@@ -18,13 +18,13 @@ from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.refusals import NotWritable, check_answer
 from bmqctl.rocketmq_client.sending import Sender
 from bmqctl.testing import RocketProcess
-from formats.rocketmq.batch import CompressedMessage
-from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.flags import COMPRESSION_FLAGS
-from formats.rocketmq.headers.administration import CreateTopicRequest
-from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.remoting.batch import CompressedMessage
+from formats.rocketmq.remoting.bodies.routes import Permission
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from tests.waiting import WAIT_S
 
 __all__ = ["BODIES", "PLAIN", "assert_read_only", "give_up", "make_read_only", "store_bodies", "stored_bodies"]

@@ -28,8 +28,8 @@ from bmqctl.rocketmq_client.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.official import queue_name
 from tests.waiting import WAIT_S, eventually_in_trio
 

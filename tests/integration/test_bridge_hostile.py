@@ -19,8 +19,8 @@ from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.official import queue_name
 from tests.waiting import WAIT_S
 

@@ -13,7 +13,7 @@ from bmqctl.client.session import Session
 from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.official import queue_name
 from tests.integration.test_bridge import BridgeProcess, check_account
 from tests.waiting import WAIT_S, eventually_in_trio

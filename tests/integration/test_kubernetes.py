@@ -18,8 +18,8 @@ import trio
 from bmqctl.client import Queue, connect
 from bmqctl.node_process import NodeProcess
 from bmqctl.ports import free_port, free_rocketmq_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.kubernetes_manifests import FOLDER, Pod, build, pods, write_files
 from tests.integration.remoting import Remote
 from tests.waiting import WAIT_S, eventually

@@ -22,9 +22,9 @@ from bmqctl.replay.progress import Step, read_head
 from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.testing import NodeProcess, RocketProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.bmqctl.commitlog.logs import message, write_log
 from tests.integration.conftest import Connect
 from tests.integration.official import queue_name

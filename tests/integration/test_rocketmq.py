@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.testing import NodeFailed, RocketProcess, free_port, rocketmq_node
-from formats.rocketmq.client_bodies import LOCK_ANSWER
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX, HeaderEncoding
-from formats.rocketmq.pop_bodies import ASSIGNMENTS
-from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_ROUTE
+from formats.rocketmq.remoting.bodies.clients import LOCK_ANSWER
+from formats.rocketmq.remoting.bodies.popping import ASSIGNMENTS
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, TOPIC_ROUTE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, HeaderEncoding
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 from tests.waiting import WAIT_S, eventually

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from bmqctl.testing import NodeFailed, RocketProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import CLUSTER_INFO
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import signed
 from tests.integration.remoting import Remote
 
 ROOT = ("root", "hush-root")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from bmqctl.testing import RocketProcess
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS, LOCK_ANSWER
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, DataVersion, TopicRoute
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS, LOCK_ANSWER
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, DataVersion, TopicRoute
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 from tests.integration.test_rocketmq_replication import start

@@ -15,12 +15,12 @@ import pytest
 
 from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, Replicas
-from formats.rocketmq.ha_bodies import EPOCH_CACHE, HA_RUNTIME, EpochCache
-from formats.rocketmq.property_text import read_properties
-from formats.rocketmq.record import Record, decode_record
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS, TOPIC_ROUTE
+from formats.rocketmq.files.property_text import read_properties
+from formats.rocketmq.files.record import Record, decode_record
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, HA_RUNTIME, EpochCache
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS, TOPIC_ROUTE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.remoting import Remote
 from tests.waiting import eventually
 

@@ -18,11 +18,11 @@ import pytest
 from bmqctl.children import COMMAND
 from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
 from bmqctl.ports import free_port
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, SYNC_STATE_SET, Replicas, SyncStateSet
-from formats.rocketmq.frame import Frame, next_frame
-from formats.rocketmq.headers import replicating as headers
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_STATE_SET, Replicas, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, next_frame
+from formats.rocketmq.remoting.headers import replicating as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from tests.integration.remoting import Remote
 from tests.waiting import WAIT_S, eventually
 

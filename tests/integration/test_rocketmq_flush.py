@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bmqctl.testing import RocketProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 

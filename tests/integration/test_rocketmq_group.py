@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from bmqctl.app import app
 from bmqctl.node_process import HOST
 from bmqctl.ports import free_port, free_ports
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import duration_of_ms, make
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.console_pages import Pages
 from tests.integration.grpc_calls import Caller, connect
 from tests.integration.grpc_topics import make_topics

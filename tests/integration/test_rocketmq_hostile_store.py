@@ -12,9 +12,9 @@ from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.folders import FileFolder
-from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.codes import ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 from tests.waiting import eventually

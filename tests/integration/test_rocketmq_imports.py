@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bmqctl.testing import RocketProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.grpc_calls import ask_route, connect
 from tests.integration.remoting import Remote
 from tests.waiting import eventually

@@ -15,9 +15,9 @@ import pytest
 from bmqctl.node_process import HOST, RocketProcess
 from bmqctl.ports import free_port
 from broker.shell.host import HOST as SYSTEM
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame
 from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame
 from tests.integration.grpc_calls import ask_route, connect
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote

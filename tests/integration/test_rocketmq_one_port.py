@@ -18,8 +18,8 @@ from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_ro
 from broker.rocketmq.assembly.remoting import listen_for_remoting
 from broker.rocketmq.replication.options import Role
 from broker.shell.server import ListenError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.default_port import with_default
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.testing import NodeFailed, RocketProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.property_text import read_properties
+from formats.rocketmq.files.property_text import read_properties
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.remoting import Remote
 
 SIZES = "mappedFileSizeCommitLog=8192\nmappedFileSizeConsumeQueue=200\nmaxHashSlotNum=50\nmaxIndexNum=200\n"

@@ -19,10 +19,10 @@ from bmqctl.ports import free_port
 from broker.rocketmq.assembly import proxy as module
 from broker.rocketmq.assembly.proxy import ProxyConfig, listen_for_remoting
 from broker.shell.server import ListenError
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
-from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.console_pages import Pages
 from tests.integration.grpc_calls import Caller, ask_route, connect
 from tests.integration.grpc_topics import make_topics

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from bmqctl.node_process import NodeFailed, RocketProcess, RocketProxyProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import make
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import signed
 from scripts.client_environment import CannotInstall, client_python
 from tests.integration.grpc_calls import Caller, connect
 from tests.integration.grpc_topics import make_topics

@@ -11,7 +11,7 @@ from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.repair.repair import repair_log_store
 from bmqctl.commitlog.scan import LogScan
 from bmqctl.testing import RocketProcess, rocketmq_node
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.remoting.codes import ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 

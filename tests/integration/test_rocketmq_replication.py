@@ -15,10 +15,10 @@ import pytest
 
 from bmqctl.ports import free_port, free_rocketmq_port
 from bmqctl.testing import RocketProcess
-from formats.rocketmq.client_bodies import GROUPS
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime
-from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_CONFIGS
+from formats.rocketmq.remoting.bodies.clients import GROUPS
+from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, TOPIC_CONFIGS
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.integration.remoting import Remote
 from tests.waiting import eventually

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from bmqctl.node_process import HOST
-from formats.rocketmq import fastjson
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import NotifyBrokerRoleChangedRequest
-from formats.rocketmq.raft import CODE, RAFT_HEADER, Install, RaftHeader, encode_message
-from formats.rocketmq.replication import REPORT, SLAVE_HANDSHAKE, TRANSFER, HaState, Report, SlaveHandshake
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import NotifyBrokerRoleChangedRequest
+from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, Install, RaftHeader, encode_message
+from formats.rocketmq.remoting.replication import REPORT, SLAVE_HANDSHAKE, TRANSFER, HaState, Report, SlaveHandshake
 from tests.integration.remoting import Remote
 from tests.integration.test_rocketmq_group import NODES, OFFSETS, Group
 from tests.integration.test_rocketmq_replication import start

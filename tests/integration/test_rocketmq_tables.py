@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bmqctl.testing import RocketProcess
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.remoting import Remote
 
 TOPICS, VALUES = 200, 150

@@ -18,8 +18,8 @@ from bmqctl.bridge.rocketmq_destination import RocketDestination
 from bmqctl.rocketmq_client.link import LinkLost
 from bmqctl.rocketmq_client.sharing import Place
 from broker.rocketmq.store.errors import DiskFull
-from formats.rocketmq.frame import Frame, HeaderEncoding
-from formats.rocketmq.record import Blank, decode_record
+from formats.rocketmq.files.record import Blank, decode_record
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.fakes import Crash
 from tests.simulator.clients import Client, Consumer
 from tests.simulator.ends import Item as Received

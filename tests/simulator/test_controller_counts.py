@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from formats.rocketmq.epochs import EpochEntry, encode_epochs
+from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
 from tests.simulator.controllers.judge import EPOCHS_FILE
 from tests.simulator.controllers.world import ControllerWorld
 from tests.simulator.invariants import Violation

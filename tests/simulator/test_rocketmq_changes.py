@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.changes import Changing, Form
 from tests.simulator.rocketmq.ordered import OrderedGroup

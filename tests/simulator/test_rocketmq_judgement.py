@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.record import Magic, Record, body_crc, encode_record
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.owed import what_is_owed

@@ -18,10 +18,10 @@ from bmqctl.rocketmq_client.link import AccessKeys, LinkLost, RemotingLink, dial
 from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
 from bmqctl.rocketmq_client.routes import Route, read_route
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import HEARTBEAT, ConsumerData, Heartbeat, ProducerData
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.bodies.clients import HEARTBEAT, ConsumerData, Heartbeat, ProducerData
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from formats.schema import Buffer
 
 __all__ = ["Cluster", "ClusterOptions"]

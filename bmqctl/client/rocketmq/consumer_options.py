@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from formats.rocketmq.client_bodies import SQL92, Subscription, make_subscription
+from formats.rocketmq.remoting.bodies.clients import SQL92, Subscription, make_subscription
 
 __all__ = ["ConsumerOptions"]
 

@@ -23,11 +23,11 @@ from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.refusals import RequestRefused as Refused
 from bmqctl.rocketmq_client.sharing import Place, share_of
-from formats.rocketmq.client_bodies import ALL, CONSUMER_IDS, ConsumerData, make_subscription
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import ConsumerSendMessageBackRequest, UnregisterClientRequest
-from formats.rocketmq.record import Record
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.bodies.clients import ALL, CONSUMER_IDS, ConsumerData, make_subscription
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import ConsumerSendMessageBackRequest, UnregisterClientRequest
 from formats.rocketmq.topic_names import RETRY_PREFIX
 
 __all__ = ["Consumer", "Message"]

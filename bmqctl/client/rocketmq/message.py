@@ -10,10 +10,10 @@ from bmqctl.client.rocketmq.outgoing import SHARDING_KEY
 from bmqctl.client.spans import Place, Span, Spans
 from bmqctl.rocketmq_client.bodies import read_body
 from bmqctl.rocketmq_client.moments import moment
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
 from formats.rocketmq.reserved_names import RESERVED_NAMES
 
 __all__ = ["PAYLOAD_SIZE_MAX", "Content"]

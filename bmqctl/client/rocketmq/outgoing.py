@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from bmqctl.client.arguments import INT_MAX, check_whole
 from bmqctl.client.rocketmq.arguments import due_ms
 from bmqctl.rocketmq_client.routes import Queue
-from formats.rocketmq.batch import PROPERTIES_BYTES_MAX, BatchMessage
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.batch import PROPERTIES_BYTES_MAX, BatchMessage
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX
 from formats.rocketmq.reserved_names import RESERVED_NAMES
 from formats.schema import Buffer
 

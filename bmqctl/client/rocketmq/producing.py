@@ -35,10 +35,10 @@ from bmqctl.rocketmq_client.link import RemotingLink
 from bmqctl.rocketmq_client.refusals import code_name
 from bmqctl.rocketmq_client.sending import Sender, UniqueIds
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import SendMessageResponse
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import SendMessageResponse
 from formats.schema import Buffer
 
 __all__ = ["Batch", "Posted", "Producer", "Sent"]

@@ -23,11 +23,12 @@ from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.spans import Spans
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.refusals import check_answer
-from formats.rocketmq.client_bodies import SQL92, ConsumerData, Subscription, make_subscription
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import (
+from formats.rocketmq.remoting.bodies.clients import SQL92, ConsumerData, Subscription, make_subscription
+from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
     ChangeInvisibleTimeResponse,
@@ -35,9 +36,8 @@ from formats.rocketmq.headers.consuming import (
     PopMessageRequest,
     UnregisterClientRequest,
 )
-from formats.rocketmq.pop_bodies import MESSAGES_MAX
-from formats.rocketmq.popped import Popped, read_popped
-from formats.rocketmq.receipts import Receipt, real_topic
+from formats.rocketmq.remoting.popped import Popped, read_popped
+from formats.rocketmq.remoting.receipts import Receipt, real_topic
 
 __all__ = ["HiddenMessage", "SimpleConsumer", "SimpleConsumerOptions"]
 

@@ -26,7 +26,7 @@ from bmqctl.render import (
     print_table,
     until_reader_leaves,
 )
-from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.files.epochs import EpochEntry
 
 __all__ = ["diff"]
 

@@ -15,7 +15,7 @@ from bmqctl.commitlog.files import QueueFiles, RowFile
 from bmqctl.commitlog.records import Numbers
 from bmqctl.journal.read.positional import next_data, read_into
 from formats.bmq.stores.faults import Fault
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
 
 __all__ = ["ENTRY_BYTES", "QueueEntries", "Survey"]
 

@@ -15,7 +15,7 @@ from bmqctl.commitlog.files import StoreFiles
 from bmqctl.commitlog.index_files import CHUNK_ENTRIES, IndexLayout, OpenIndexFile, find_layout, opened
 from bmqctl.commitlog.records import Numbers
 from formats.bmq.stores.faults import Fault
-from formats.rocketmq.index import INDEX_ENTRY, IndexHeader
+from formats.rocketmq.files.index import INDEX_ENTRY, IndexHeader
 
 __all__ = ["IndexCheck"]
 

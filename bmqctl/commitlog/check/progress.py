@@ -12,17 +12,12 @@ from bmqctl.commitlog.tables import EPOCHS
 from bmqctl.commitlog.topics import DELAY_TOPIC, TIMER_TOPIC
 from formats.bmq.stores.faults import Fault
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.checkpoints import (
-    CHECKPOINT_BYTES,
-    STORE_CHECKPOINT,
-    TIMER_CHECKPOINT,
-    StoreCheckpoint,
-)
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS
-from formats.rocketmq.epochs import EpochEntry, decode_epochs
-from formats.rocketmq.flush_mark import MARK_NAME, decode_mark
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIMER_CHECKPOINT, StoreCheckpoint
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.files.flush_mark import MARK_NAME, decode_mark
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
 
 __all__ = [
     "ABORT",

@@ -14,13 +14,13 @@ from bmqctl.commitlog.repair.write import Derived
 from bmqctl.commitlog.tables import EPOCHS
 from bmqctl.commitlog.topics import DELAY_TOPIC, TIMER_TOPIC
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIMER_CHECKPOINT, StoreCheckpoint
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS
-from formats.rocketmq.epochs import encode_epochs
-from formats.rocketmq.flush_mark import MARK_NAME
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIMER_CHECKPOINT, StoreCheckpoint
+from formats.rocketmq.files.epochs import encode_epochs
+from formats.rocketmq.files.flush_mark import MARK_NAME
 from formats.rocketmq.numbers import read_int
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
 
 __all__ = ["copy_others", "write_checkpoint", "write_epochs"]
 

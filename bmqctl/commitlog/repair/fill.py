@@ -12,9 +12,7 @@ from typing import Final
 
 from bmqctl.commitlog.repair.parts import Area, Lost
 from bmqctl.commitlog.topics import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
-from formats.rocketmq.flags import SystemFlag, Transaction
-from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.record import (
+from formats.rocketmq.files.record import (
     BLANK_BYTES_MIN,
     Magic,
     Record,
@@ -23,6 +21,8 @@ from formats.rocketmq.record import (
     encode_blank,
     encode_record,
 )
+from formats.rocketmq.flags import SystemFlag, Transaction
+from formats.rocketmq.properties import encode_properties
 
 __all__ = ["FILLER_TOPIC", "LOST", "SMALLEST", "fill_area", "room_for"]
 

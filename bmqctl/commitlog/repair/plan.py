@@ -20,7 +20,7 @@ from bmqctl.commitlog.repair.parts import Area, Lost, Note, Patch, Refused
 from bmqctl.commitlog.repair.sequences import Hole, Sequences
 from bmqctl.commitlog.scan import LogScan
 from formats.bmq.stores.faults import Fault
-from formats.rocketmq.record import BLANK_BYTES_MIN
+from formats.rocketmq.files.record import BLANK_BYTES_MIN
 
 __all__ = ["Plan", "make_plan"]
 

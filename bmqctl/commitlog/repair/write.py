@@ -17,8 +17,8 @@ from bmqctl.commitlog.repair.plan import Plan
 from bmqctl.commitlog.scan import LogScan
 from bmqctl.commitlog.topics import DELAY_TOPIC
 from bmqctl.journal.read.positional import next_data, read_into
-from formats.rocketmq.consume_queue import ConsumeQueueEntry
-from formats.rocketmq.names import offset_name
+from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.names import offset_name
 
 __all__ = ["Derived", "derive", "write_log"]
 

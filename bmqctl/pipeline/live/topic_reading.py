@@ -17,8 +17,8 @@ from bmqctl.rocketmq_client.client import Queue as Place
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.faults import FAULTS, words_of
 from bmqctl.rocketmq_client.link import LinkLost
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.bodies.routes import Permission
 
 __all__ = ["Bounds", "Range", "TopicFailed", "bounds_of", "commit_offsets", "read_piece", "read_range"]
 

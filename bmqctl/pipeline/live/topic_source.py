@@ -27,9 +27,9 @@ from bmqctl.pipeline.source.arrays import TIMESTAMP, micros_of_ms
 from bmqctl.pipeline.source.options import BadOption
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
 
 __all__ = ["TOPIC_SCHEMA", "Part", "TopicStreamReader", "share", "topic_stream_schema"]
 

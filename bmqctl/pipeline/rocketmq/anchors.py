@@ -16,7 +16,7 @@ from bmqctl.commitlog.files import LogFile, QueueFiles, StoreFiles
 from bmqctl.commitlog.queues import record_of
 from bmqctl.commitlog.records import LogRecords
 from bmqctl.journal.read.files import NotAStoreFile
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
 __all__ = ["anchor", "queues_of"]
 

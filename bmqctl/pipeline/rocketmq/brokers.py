@@ -22,8 +22,8 @@ from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.source.partitions import find_stores
 from bmqctl.pipeline.source.stores import StoreError
 from formats.errors import FormatError
-from formats.rocketmq.epochs import EpochEntry, decode_epochs
-from formats.rocketmq.identity import BrokerIdentity, decode_identity
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.files.identity import BrokerIdentity, decode_identity
 
 __all__ = ["Broker", "ReplicaLog", "find_brokers", "is_rocketmq", "limit_of"]
 

@@ -15,7 +15,7 @@ from bmqctl.commitlog.rows import host_text
 from bmqctl.commitlog.topics import kind_of
 from bmqctl.pipeline.rocketmq.property_items import PropertyItems, joined_bytes, key_lists
 from bmqctl.pipeline.source.arrays import TIMESTAMP, TIMESTAMP_MAX_S, Labels, hex_array
-from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.flags import TRANSACTION_MASK, CompressionType, SystemFlag, Transaction, compression_of
 
 __all__ = ["RecordColumns", "times_of_ms"]

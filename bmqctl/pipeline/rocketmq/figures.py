@@ -28,10 +28,10 @@ from bmqctl.pipeline.source.arrays import micros_of_ms
 from bmqctl.pipeline.source.options import Table
 from bmqctl.pipeline.source.stores import StoreError
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS, TopicConfig
 
 __all__ = ["figure_batches"]
 

@@ -21,8 +21,8 @@ from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
+from formats.rocketmq.files.record import body_crc
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import body_crc
 
 __all__ = ["PayloadRows"]
 

@@ -15,9 +15,9 @@ from broker.rocketmq.access.model import DISABLED, SUPER, Acl, User
 from broker.rocketmq.access.needs import IsGroup, Need, denial, needs, needs_of_record, on_topic
 from broker.rocketmq.access.tables import AccessTables, lockout, subject_of
 from formats.errors import FormatError
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.record import Record
-from formats.rocketmq.signature import ACCESS_KEY, is_signed_with
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessOptions", "Denied", "Guard"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from formats.rocketmq.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo
+from formats.rocketmq.remoting.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
 
 __all__ = [
     "CUSTOM",

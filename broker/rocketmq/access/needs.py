@@ -15,22 +15,22 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.access.model import Acl, Resource, decide
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import (
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.bodies.clients import (
     CHECK_CLIENT_REQUEST,
     GROUP_CONFIG,
     GROUP_CONFIG_LIST,
     LOCK_REQUEST,
     read_heartbeat,
 )
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.lite_bodies import SUBSCRIPTIONS
-from formats.rocketmq.pop_bodies import ASSIGNMENT_REQUEST, BATCH_ACK_REQUEST, REQUEST_MODE
-from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.raft import CODE as RAFT_CODE
-from formats.rocketmq.receipts import real_topic
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import TOPIC_CONFIG_LIST
+from formats.rocketmq.remoting.bodies.lite import SUBSCRIPTIONS
+from formats.rocketmq.remoting.bodies.popping import ASSIGNMENT_REQUEST, BATCH_ACK_REQUEST, REQUEST_MODE
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG_LIST
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.raft import CODE as RAFT_CODE
+from formats.rocketmq.remoting.receipts import real_topic
 
 __all__ = [
     "ANSWERED",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from broker.rocketmq.access.model import CUSTOM, DEFAULT, SUPER, Invalid, User, choose, parse_resource
 from broker.rocketmq.access.tables import AccessTables, subject_of, user_of
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request, success, with_body
-from formats.rocketmq.access_bodies import (
+from formats.rocketmq.remoting.bodies.access import (
     UserInfo,
     read_acl,
     read_user,
@@ -16,11 +16,11 @@ from formats.rocketmq.access_bodies import (
     write_user,
     write_users,
 )
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import administration as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.signature import ACCESS_KEY
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import administration as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.signature import ACCESS_KEY
 
 __all__ = ["AccessRequests"]
 

@@ -24,9 +24,9 @@ from broker.rocketmq.access.model import (
     parse_acl,
 )
 from formats.errors import FormatError
-from formats.rocketmq.access_bodies import AclInfo, UserInfo, read_acls, read_users, write_acl, write_user
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.signature import ACCESS_KEY, is_signed_with
+from formats.rocketmq.remoting.bodies.access import AclInfo, UserInfo, read_acls, read_users, write_acl, write_user
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessTables", "lockout", "subject_of", "user_from", "user_of"]
 

@@ -9,13 +9,13 @@ from broker.rocketmq.remoting.changes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES,
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUP_CONFIG_LIST, GroupConfig, MessageQueue
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import administration as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIG_LIST, TopicConfig
-from formats.rocketmq.statistics_bodies import QueueOffsets, write_topic_stats
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUP_CONFIG_LIST, GroupConfig, MessageQueue
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG, TOPIC_CONFIG_LIST, TopicConfig
+from formats.rocketmq.remoting.bodies.statistics import QueueOffsets, write_topic_stats
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import administration as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Administration"]
 

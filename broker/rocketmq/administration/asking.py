@@ -11,13 +11,13 @@ from broker.rocketmq.remoting.calls import Calls
 from broker.rocketmq.remoting.requests import CheckRecord, Handlers, Peer, Request, failure, with_body
 from broker.rocketmq.tables.services import Services
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import MessageQueue
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import administration as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.inspection_bodies import read_client_offsets, write_client_offsets
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.remoting.bodies.clients import MessageQueue
+from formats.rocketmq.remoting.bodies.inspection import read_client_offsets, write_client_offsets
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import administration as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Asking"]
 

@@ -13,14 +13,10 @@ from broker.rocketmq.remoting.requests import Handlers, Peer, Refused, Request, 
 from broker.rocketmq.tables.clients import ConsumerGroup, Member
 from broker.rocketmq.tables.names import DELAY_TOPIC, is_system
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import SUBSCRIPTION, MessageQueue
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import administration as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.inspection_bodies import (
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import SUBSCRIPTION, MessageQueue
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.remoting.bodies.inspection import (
     CONNECTION,
     CONSUMER_CONNECTION,
     GROUP_LIST,
@@ -35,8 +31,12 @@ from formats.rocketmq.inspection_bodies import (
     ProducerInfo,
     write_reset_offsets,
 )
-from formats.rocketmq.route_bodies import TOPIC_LIST, TopicList
-from formats.rocketmq.versions import VERSION_NAME
+from formats.rocketmq.remoting.bodies.routes import TOPIC_LIST, TopicList
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import administration as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.versions import VERSION_NAME
 
 __all__ = ["Inspection"]
 

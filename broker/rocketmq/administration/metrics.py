@@ -15,7 +15,7 @@ from broker.rocketmq.tables import names
 from broker.rocketmq.tables.services import Services
 from broker.rocketmq.tables.statistics import DEAD_LETTERS
 from formats.errors import FormatError
-from formats.rocketmq.versions import version_name
+from formats.rocketmq.remoting.versions import version_name
 
 __all__ = ["Metrics"]
 

@@ -8,10 +8,10 @@ from broker.rocketmq.remoting.requests import CheckRecord, Handlers, Request, fa
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import consuming
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import consuming
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Queries"]
 

@@ -18,11 +18,11 @@ from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import EVERY, Topics
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import routing
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import DataVersion, Permission
+from formats.rocketmq.remoting.bodies.routes import DataVersion, Permission
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import routing
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "register_frame"]
 

@@ -14,18 +14,14 @@ from broker.rocketmq.consuming.filters import Filter
 from broker.rocketmq.consuming.sql import SqlError
 from broker.rocketmq.remoting.requests import Handlers, Request, failure, success
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import Subscription
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.administration import QueryConsumeQueueRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.inspection_bodies import (
-    QUEUE_ENTRIES,
-    QueueEntries,
-    QueueEntry,
-)
 from formats.rocketmq.lite import split_queue_name
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import Subscription
+from formats.rocketmq.remoting.bodies.inspection import QUEUE_ENTRIES, QueueEntries, QueueEntry
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import QueryConsumeQueueRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Upkeep"]
 

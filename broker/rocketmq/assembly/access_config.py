@@ -9,9 +9,9 @@ from typing import Any, Final
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.assembly.property_readers import PropertyError, raise_first, read_bool
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.access import UserInfo
 
 __all__ = ["ACCESS_READERS", "read_access", "read_value"]
 

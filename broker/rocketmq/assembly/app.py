@@ -93,17 +93,17 @@ from broker.shell.logs import start_logging
 from broker.shell.runtime import freeze_collector, import_beside, start_clock
 from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
 from broker.shell.store_lock import FolderLock, StoreLock
-from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.message_ids import UniqueId
-from formats.rocketmq.pop_bodies import REQUEST_MODES
-from formats.rocketmq.property_text import (
+from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
+from formats.rocketmq.files.property_text import (
     PROPERTIES_ENCODING,
     changed_properties,
     read_properties,
     write_properties,
 )
+from formats.rocketmq.message_ids import UniqueId
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.remoting.bodies.popping import REQUEST_MODES
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["PropertyError", "RocketConfig", "Role", "load_rocketmq_config", "run_rocketmq", "with_controller"]
 

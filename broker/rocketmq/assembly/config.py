@@ -45,10 +45,10 @@ from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.tables.options import BOUNDS as BROKER_BOUNDS
 from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.tables.topics import QUEUES_MAX
-from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.client_bodies import HEARTBEAT_GROUPS_MAX
 from formats.rocketmq.hosts import Host, split_address
-from formats.rocketmq.replication import BODY_BYTES_MAX
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.bodies.clients import HEARTBEAT_GROUPS_MAX
+from formats.rocketmq.remoting.replication import BODY_BYTES_MAX
 
 __all__ = [
     "BROKER_READERS",

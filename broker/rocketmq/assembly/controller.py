@@ -27,8 +27,8 @@ from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
 from broker.shell.appended_file import AppendedFile
 from broker.shell.config_files import ConfigFile
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties, write_properties
+from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties, write_properties
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["controller_connects", "make_controller"]
 

@@ -12,10 +12,10 @@ from broker.rocketmq.access.tables import AccessTables, lockout
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.shell.config_files import ConfigFile
 from formats.errors import FormatError
-from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.plain_accounts import Account, read_accounts
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.bodies.plain_accounts import Account, read_accounts
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import signed
 
 __all__ = ["check_access", "make_seal", "open_access", "read_file"]
 

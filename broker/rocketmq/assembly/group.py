@@ -36,14 +36,14 @@ from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import Topics
 from broker.shell.dialing import Connected, Endpoint
-from formats.rocketmq import fastjson
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import HaRuntime
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import GetBrokerMemberGroupRequest
 from formats.rocketmq.hosts import Host, split_address
-from formats.rocketmq.route_bodies import MASTER_ID
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.replication import HaRuntime
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import GetBrokerMemberGroupRequest
 
 __all__ = ["Group", "check_group", "place_of", "replication_ports"]
 

@@ -10,7 +10,7 @@ from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.replication.epochs import EpochBook
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
-from formats.rocketmq.identity import BrokerIdentity, decode_identity, encode_identity
+from formats.rocketmq.files.identity import BrokerIdentity, decode_identity, encode_identity
 
 __all__ = [
     "EPOCHS",

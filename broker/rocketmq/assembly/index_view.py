@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from broker.shell.folders import FolderView
-from formats.rocketmq.index_sizes import IndexBytes, IndexLayout, most_common_layout
+from formats.rocketmq.files.index_sizes import IndexBytes, IndexLayout, most_common_layout
 
 __all__ = ["index_layout"]
 

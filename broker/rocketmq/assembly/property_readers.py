@@ -11,9 +11,9 @@ from typing import Final
 
 from broker.rocketmq.replication.options import Role
 from formats.errors import FormatError
-from formats.rocketmq.index import IndexFile
+from formats.rocketmq.files.index import IndexFile
+from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.property_text import PROPERTIES_ENCODING, read_properties
 
 __all__ = [
     "MISREAD",

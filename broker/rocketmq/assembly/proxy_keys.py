@@ -14,8 +14,8 @@ from broker.rocketmq.assembly.access_config import read_value
 from broker.rocketmq.assembly.property_readers import PropertyError, data_of, properties_of
 from broker.rocketmq.proxy.access import Checks
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.access_bodies import UserInfo
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.access import UserInfo
 
 __all__ = ["ProxyKeys", "load_proxy_keys"]
 

@@ -20,11 +20,11 @@ from broker.rocketmq.store.index_files import is_index_name
 from broker.rocketmq.store.message_store import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX
 from broker.rocketmq.store.terms import StoreOptions
 from broker.shell.folders import FileFolder, FolderView, RootFolder, SpreadFolder
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
-from formats.rocketmq.flush_mark import MARK_NAME, decode_mark
-from formats.rocketmq.index import IndexFile
-from formats.rocketmq.names import offset_of_name
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
+from formats.rocketmq.files.flush_mark import MARK_NAME, decode_mark
+from formats.rocketmq.files.index import IndexFile
+from formats.rocketmq.files.names import offset_of_name
 
 __all__ = ["check_store", "disk_of_store", "log_folders", "root_of_store"]
 

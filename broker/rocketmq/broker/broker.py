@@ -58,10 +58,10 @@ from broker.rocketmq.tables.services import Services
 from broker.rocketmq.tables.statistics import Statistics
 from broker.rocketmq.tables.topics import Topics
 from formats.errors import FormatError
-from formats.rocketmq.checkpoints import TimerCheckpoint
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.delay_bodies import DelayOffsets
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.files.checkpoints import TimerCheckpoint
+from formats.rocketmq.remoting.bodies.delays import DelayOffsets
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Broker", "Given", "State", "World"]
 

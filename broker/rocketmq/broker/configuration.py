@@ -15,11 +15,11 @@ from broker.rocketmq.settings import SettingRefused, Settings
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.options import BOUNDS, BrokerOptions
 from broker.rocketmq.tables.topics import Topics
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.administration import GetBrokerConfigResponse
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
+from formats.rocketmq.remoting.bodies.routes import DATA_VERSION, DataVersion
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import GetBrokerConfigResponse
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Configuration", "Configured"]
 

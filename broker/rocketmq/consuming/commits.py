@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["check_commit", "check_room", "commit_pulled", "is_commit"]
 

@@ -17,7 +17,7 @@ from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.locks import Locks
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.client_bodies import (
+from formats.rocketmq.remoting.bodies.clients import (
     CHECK_CLIENT_REQUEST,
     CONSUMER_IDS,
     LOCK_ANSWER,
@@ -30,11 +30,11 @@ from formats.rocketmq.client_bodies import (
     MessageQueue,
     read_heartbeat,
 )
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import consuming
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.signature import ACCESS_KEY
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import consuming
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.signature import ACCESS_KEY
 
 __all__ = ["ConsumerRequests", "starts_in_memory"]
 

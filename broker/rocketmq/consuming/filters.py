@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.rocketmq.consuming.sql import EXPRESSION_BYTES_MAX, SqlError, compile_sql, is_compiled
 from broker.rocketmq.remoting.scheduler import Scheduler
-from formats.rocketmq.client_bodies import ALL, SQL92, TAG, Subscription, make_subscription
+from formats.rocketmq.remoting.bodies.clients import ALL, SQL92, TAG, Subscription, make_subscription
 
 __all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription", "subscription_of"]
 

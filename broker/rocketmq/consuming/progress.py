@@ -8,12 +8,8 @@ from broker.rocketmq.consuming.commits import is_commit
 from broker.rocketmq.remoting.long_answers import ITEM_UNITS, Answering, LongAnswers
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request, failure, success, with_body
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.client_bodies import MessageQueue, Subscription
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import administration as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.inspection_bodies import (
+from formats.rocketmq.remoting.bodies.clients import MessageQueue, Subscription
+from formats.rocketmq.remoting.bodies.inspection import (
     CORRECTIONS,
     GROUP_SUBSCRIPTION,
     TIME_SPANS,
@@ -22,12 +18,16 @@ from formats.rocketmq.inspection_bodies import (
     QueueTimes,
     TimeSpans,
 )
-from formats.rocketmq.statistics_bodies import (
+from formats.rocketmq.remoting.bodies.statistics import (
     GroupProgress,
     progress_items,
     write_all_consume_stats,
     write_consume_stats,
 )
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import administration as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Progress"]
 

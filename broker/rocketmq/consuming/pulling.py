@@ -21,13 +21,13 @@ from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.remoting.scheduler import ITEM_UNITS, Scheduler
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.client_bodies import BROADCASTING, GroupConfig, Subscription
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import PullMessageRequest, PullMessageResponse
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.route_bodies import Permission, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import BROADCASTING, GroupConfig, Subscription
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import PullMessageRequest, PullMessageResponse
 
 __all__ = ["Found", "PullFlag", "Puller", "find_messages"]
 

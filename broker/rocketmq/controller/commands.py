@@ -16,9 +16,9 @@ from broker.rocketmq.controller.groups import (
     SetMembers,
 )
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.body_codec import BodyCodec
-from formats.rocketmq.raft import TEXT_CHARS_MAX
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.rocketmq.remoting.raft import TEXT_CHARS_MAX
 
 __all__ = ["GroupMachine", "decode_command", "encode_command"]
 

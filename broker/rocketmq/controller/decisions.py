@@ -22,8 +22,9 @@ from broker.rocketmq.controller.groups import (
     SetMembers,
 )
 from broker.rocketmq.controller.liveness import Live
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.controller_bodies import (
+from formats.rocketmq.hosts import split_address
+from formats.rocketmq.numbers import read_long
+from formats.rocketmq.remoting.bodies.controllers import (
     BROKER_REPLICAS,
     ELECTED_BODY,
     SYNC_STATE_SET,
@@ -33,10 +34,9 @@ from formats.rocketmq.controller_bodies import (
     Replicas,
     SyncStateSet,
 )
-from formats.rocketmq.headers import replicating as headers
-from formats.rocketmq.hosts import split_address
-from formats.rocketmq.numbers import read_long
-from formats.rocketmq.route_bodies import BrokerMemberGroup
+from formats.rocketmq.remoting.bodies.routes import BrokerMemberGroup
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.headers import replicating as headers
 
 __all__ = ["ANYBODY", "Decision", "Decisions"]
 

@@ -8,8 +8,8 @@ from typing import Final
 from broker.rocketmq.remoting.broker_calls import Dial, Open, refuse
 from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["PeerLink"]
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from broker.rocketmq.controller.decisions import Decision, Decisions
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import SYNC_STATE_SET
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.table import HEADERS
 
 __all__ = ["answer_frame", "decider"]
 

@@ -28,13 +28,13 @@ from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import replicating as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import BrokerHeartbeatRequest
-from formats.rocketmq.raft import CODE, RAFT_HEADER, Message, RaftHeader, encode_message, read_message
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import replicating as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
+from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, Message, RaftHeader, encode_message, read_message
 
 __all__ = ["ControllerService", "World"]
 

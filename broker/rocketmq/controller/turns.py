@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.controller.commands import encode_command
 from broker.rocketmq.controller.decisions import Decision
 from broker.rocketmq.raft.raft import NotLeading, Raft
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["NOT_LEADER", "Turns"]
 

@@ -17,12 +17,12 @@ from broker.rocketmq.store.places import check_place
 from broker.rocketmq.store.skips import Skips
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.topics import QUEUES_MAX, Topics
-from formats.rocketmq import fastjson
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.numbers import INT_MAX, read_int
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import DataVersion
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.remoting.bodies.routes import DataVersion
 
 __all__ = ["Delays", "Storing", "again", "due_place", "integer", "make_due_time", "place_delayed"]
 

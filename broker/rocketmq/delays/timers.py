@@ -26,17 +26,17 @@ from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode, encode_few
 from broker.rocketmq.tables.services import Services
 from formats.errors import FormatError
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT, TimerCheckpoint
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT, TimerCheckpoint
+from formats.rocketmq.files.record import PROPERTIES_BYTES_MAX, Record
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import TIMER_METRICS, TimerMetrics
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import RecallMessageRequest, RecallMessageResponse
 from formats.rocketmq.numbers import INT_MAX, read_digits
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import PROPERTIES_BYTES_MAX, Record
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.remoting.bodies.replication import TIMER_METRICS, TimerMetrics
+from formats.rocketmq.remoting.bodies.routes import Permission
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import RecallMessageRequest, RecallMessageResponse
 
 __all__ = ["LATE", "PRECISION_MS", "TimerMessages", "broker_of_handle", "place_late", "recall_handle"]
 

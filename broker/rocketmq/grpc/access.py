@@ -9,14 +9,14 @@ from broker.rocketmq.access.guard import Denied, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
 from broker.rocketmq.grpc.statuses import Rejected
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import GetRouteInfoRequest
-from formats.rocketmq.pop_bodies import ASSIGNMENT_REQUEST, AssignmentRequest
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.popping import ASSIGNMENT_REQUEST, AssignmentRequest
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
+from formats.rocketmq.remoting.signature import signed
 
 __all__ = ["Access", "Checked", "LocalAccess"]
 

@@ -9,11 +9,11 @@ from typing import TypeVar
 from broker.rocketmq.grpc.backend import Backend, Done, Link, Topic
 from broker.rocketmq.grpc.clients import Client
 from broker.rocketmq.grpc.statuses import Rejected
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import ms_of
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["ClientAsker"]
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol
 
 from broker.rocketmq.grpc.statuses import Rejected
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import MessageType
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import Permission, QueueData, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import Permission, QueueData, TopicConfig
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Backend", "Done", "Link", "TakesQuestion", "Topic", "accepted_types"]
 

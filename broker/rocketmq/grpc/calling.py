@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.rocketmq.grpc.backend import Done, Topic
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Answer", "Asked", "Asker", "Handler", "Handlers"]
 

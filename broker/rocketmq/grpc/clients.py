@@ -18,7 +18,11 @@ from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
 from broker.rocketmq.grpc.lite import LITE_TYPES, check_kind
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_size, check_topic
-from formats.rocketmq.client_bodies import (
+from formats.rocketmq.grpc.codes import ClientType, Code, FilterType
+from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.lite import NAME_BYTES_MAX
+from formats.rocketmq.remoting.bodies.clients import (
     HEARTBEAT,
     ConsumerData,
     CustomizedRetryPolicy,
@@ -28,12 +32,8 @@ from formats.rocketmq.client_bodies import (
     ProducerData,
     Subscription,
 )
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, LanguageCode
-from formats.rocketmq.grpc.codes import ClientType, Code, FilterType
-from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
-from formats.rocketmq.hosts import Host
-from formats.rocketmq.lite import NAME_BYTES_MAX
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, LanguageCode
 
 __all__ = ["Client", "ClientCalls"]
 

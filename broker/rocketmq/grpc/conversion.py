@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.grpc.validation import check_lite_topic, check_word, has_control_character
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.grpc.codes import Code, DigestType, Encoding, MessageType
 from formats.rocketmq.grpc.messages import Message, is_time, make, ms_of, time_of_ms
@@ -18,7 +19,6 @@ from formats.rocketmq.lite import LITE_TOPIC
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
 from formats.rocketmq.reserved_names import RESERVED_NAMES
 
 __all__ = ["BODY_BYTES_MAX", "born_ms_of", "message_of", "message_type", "properties_of", "system_flags_of"]

@@ -12,7 +12,7 @@ from broker.rocketmq.grpc.statuses import Rejected
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.receipts import Receipt, parse_receipt
+from formats.rocketmq.remoting.receipts import Receipt, parse_receipt
 
 __all__ = ["Handle", "parse_handle"]
 

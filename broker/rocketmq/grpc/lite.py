@@ -14,14 +14,14 @@ from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection
 from broker.rocketmq.grpc.validation import check_group, check_lite_topic, check_topic
-from formats.rocketmq import lite_bodies as bodies
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code, LiteSubscriptionAction
 from formats.rocketmq.grpc.messages import Message, make
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import NotifyUnsubscribeLiteRequest
+from formats.rocketmq.remoting.bodies import lite as bodies
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import NotifyUnsubscribeLiteRequest
 
 __all__ = ["LITE_TYPES", "LiteCalls", "check_kind", "farewell", "unsubscription"]
 

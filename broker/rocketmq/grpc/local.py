@@ -13,9 +13,9 @@ from broker.rocketmq.remoting.session import Service
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import Topics
-from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import Permission, QueueData, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import Permission, QueueData, TopicConfig
 
 __all__ = ["Local"]
 

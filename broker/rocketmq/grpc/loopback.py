@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 from broker.rocketmq.grpc.backend import Done
 from broker.rocketmq.remoting.session import OUTPUT_BYTES_MAX, Service, Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.versions import VERSION
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, next_frame
+from formats.rocketmq.remoting.versions import VERSION
 
 __all__ = ["FrameGate", "Loopback", "SaidBytes"]
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from broker.rocketmq.grpc.calling import Asked
 from broker.rocketmq.grpc.statuses import Rejected, rejection
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.grpc.codes import Code
-from formats.rocketmq.headers import consuming
-from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.receipts import RETRY_PREFIX
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import consuming
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.receipts import RETRY_PREFIX
 
 __all__ = ["check_place"]
 

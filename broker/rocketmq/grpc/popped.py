@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.rocketmq.grpc.handles import Handle
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import consuming
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.lite import LITE_TOPIC, QUEUE_ID, branch_of
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.popped import popped_records, read_popped
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.receipts import Receipt, kind_of_topic
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import consuming
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.popped import popped_records, read_popped
+from formats.rocketmq.remoting.receipts import Receipt, kind_of_topic
 
 __all__ = ["Given", "ReadGiven", "given_messages", "lite_messages"]
 

@@ -24,15 +24,15 @@ from broker.rocketmq.grpc.renewals import HIDDEN_MS, Changed, Held, Renewals
 from broker.rocketmq.grpc.statuses import NO_ANSWER, NO_BROKER, OK, UNREACHABLE, Rejected, joint, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_invisible_ms, check_topic
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, FilterType
 from formats.rocketmq.grpc.messages import Message, make, ms_of, time_of_ms
-from formats.rocketmq.headers import consuming
-from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.receipts import Receipt, real_topic
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import consuming
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.receipts import Receipt, real_topic
 
 __all__ = ["Receiving"]
 

@@ -13,11 +13,11 @@ from broker.rocketmq.grpc.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.statuses import OK, Rejected
 from broker.rocketmq.grpc.validation import check_group, check_size, check_topic
-from formats.rocketmq import route_bodies
-from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.grpc.codes import Code, Permission
 from formats.rocketmq.grpc.messages import Message, make
-from formats.rocketmq.route_bodies import QueueData
+from formats.rocketmq.remoting.bodies import routes as route_bodies
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import QueueData
 
 __all__ = ["Routing"]
 

@@ -14,20 +14,20 @@ from broker.rocketmq.grpc.statuses import NO_BROKER, OK, Rejected, joint, reject
 from broker.rocketmq.grpc.transactions import Transactions
 from broker.rocketmq.grpc.validation import check_count, check_topic
 from broker.rocketmq.tables import names
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, MessageType
 from formats.rocketmq.grpc.messages import Message, make
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import (
+from formats.rocketmq.java import string_hash
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import (
     RecallMessageRequest,
     RecallMessageResponse,
     SendMessageRequestV2,
     SendMessageResponse,
 )
-from formats.rocketmq.java import string_hash
-from formats.rocketmq.message_ids import OffsetId
-from formats.rocketmq.properties import encode_properties
 
 __all__ = ["Sending", "consistent_hash"]
 

@@ -31,12 +31,12 @@ from broker.rocketmq.grpc.transactions import Transactions
 from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus
 from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.declarations import METHODS, Method
 from formats.rocketmq.grpc.messages import SERVICE, Message, decode, has_more_fields, make, time_of_ms
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["GrpcService"]
 

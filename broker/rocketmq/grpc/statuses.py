@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, make
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag
 
 __all__ = [
     "NO_ANSWER",

@@ -16,14 +16,14 @@ from broker.rocketmq.grpc.conversion import message_of
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection
 from broker.rocketmq.grpc.validation import check_topic
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.flags import Transaction
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, TransactionResolution, TransactionSource
 from formats.rocketmq.grpc.messages import Message, make
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 
 __all__ = ["Transactions"]
 

@@ -14,10 +14,10 @@ from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.peers import Peers, escaped
 from broker.rocketmq.remoting.session import Session
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.table import HEADERS
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.table import HEADERS
 
 __all__ = ["NameserverAdmission", "Refusal"]
 

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from broker.common.kept import Keep, KeptTable
 from broker.rocketmq.nameserver.bounds import NameserverBounds
 from broker.rocketmq.settings import SettingRefused
-from formats.rocketmq import fastjson
-from formats.rocketmq.body_codec import BodyCodec
-from formats.rocketmq.codes import ResponseCode
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["ORDER_TOPICS", "KeyValues"]
 

@@ -12,9 +12,9 @@ from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.nameserver.requests import RouteRequests
 from broker.rocketmq.nameserver.service import is_allowed
 from broker.rocketmq.remoting.session import Service, Session
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import TopicRoute
+from formats.rocketmq.remoting.bodies.routes import TopicRoute
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["OnePort", "moved_routes"]
 

@@ -18,11 +18,7 @@ from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.routes import Address, Registration, Routes
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag
-from formats.rocketmq.headers import routing
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.route_bodies import (
+from formats.rocketmq.remoting.bodies.routes import (
     BROKER_MEMBER_GROUP_BODY,
     CLUSTER_INFO,
     DATA_VERSION,
@@ -36,7 +32,11 @@ from formats.rocketmq.route_bodies import (
     read_registration,
     standard_route,
 )
-from formats.rocketmq.versions import STANDARD_JSON_VERSION, VERSION
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag
+from formats.rocketmq.remoting.headers import routing
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.versions import STANDARD_JSON_VERSION, VERSION
 
 __all__ = ["Nameserver", "RouteRequests"]
 

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.nameserver.bounds import NameserverBounds
 from broker.rocketmq.settings import SettingRefused
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.route_bodies import (
+from formats.rocketmq.remoting.bodies.routes import (
     MASTER_ID,
     BrokerData,
     BrokerMemberGroup,
@@ -25,6 +24,7 @@ from formats.rocketmq.route_bodies import (
     TopicConfigs,
     TopicRoute,
 )
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["Address", "Holder", "LeastId", "Registration", "Routes"]
 

@@ -16,12 +16,12 @@ from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import NotifyMinBrokerIdChangeRequest
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import QueueData
+from formats.rocketmq.remoting.bodies.routes import QueueData
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import NotifyMinBrokerIdChangeRequest
 
 __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
 

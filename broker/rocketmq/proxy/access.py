@@ -22,12 +22,12 @@ from broker.rocketmq.grpc.needs import needs_of_call
 from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.proxy.users import Policies, Told, Users
 from formats.errors import FormatError
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
-from formats.rocketmq.record import Record
-from formats.rocketmq.signature import ACCESS_KEY
-from formats.rocketmq.signature import is_signed_with as frame_is_signed_with
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import ACCESS_KEY
+from formats.rocketmq.remoting.signature import is_signed_with as frame_is_signed_with
 
 __all__ = ["Checks", "ProxyAccess"]
 

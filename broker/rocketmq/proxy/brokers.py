@@ -11,9 +11,9 @@ from broker.rocketmq.grpc.statuses import NO_BROKER, not_asked
 from broker.rocketmq.proxy.nameservers import Nameservers
 from broker.rocketmq.proxy.wire import Events, Wire
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import CLUSTER_INFO, MASTER_ID, BrokerData
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, MASTER_ID, BrokerData
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Brokers"]
 

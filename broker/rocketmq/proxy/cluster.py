@@ -21,10 +21,10 @@ from broker.rocketmq.proxy.topics import Topics
 from broker.rocketmq.proxy.users import Users
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Cluster"]
 

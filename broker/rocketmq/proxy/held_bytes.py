@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["HeldBytes", "size_in_memory"]
 

@@ -9,8 +9,8 @@ from broker.rocketmq.grpc.backend import Done
 from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
 from broker.rocketmq.proxy.held_bytes import size_in_memory
 from broker.rocketmq.proxy.wire import Wire
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Nameservers"]
 

@@ -14,14 +14,14 @@ from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.topics import Topics
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import HEARTBEAT, Heartbeat, ProducerData
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.grpc.codes import MessageType
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import UnregisterClientRequest
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.remoting.bodies.clients import HEARTBEAT, Heartbeat, ProducerData
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import UnregisterClientRequest
 
 __all__ = ["Producers"]
 

@@ -26,15 +26,15 @@ from broker.rocketmq.proxy.nameservers import Nameservers
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import LOCK_REQUEST
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.record import Record, decode_record
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, standard_route
-from formats.rocketmq.versions import STANDARD_JSON_VERSION
+from formats.rocketmq.remoting.bodies.clients import LOCK_REQUEST
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, standard_route
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.versions import STANDARD_JSON_VERSION
 
 __all__ = ["RemotingClients"]
 

@@ -14,15 +14,15 @@ from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.cache import Cache, Found
 from broker.rocketmq.proxy.nameservers import Nameservers
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, MessageType
-from formats.rocketmq.headers.administration import GetSubscriptionGroupConfigRequest, GetTopicConfigRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import GetRouteInfoRequest
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.route_bodies import MASTER_ID, TOPIC_CONFIG, TOPIC_ROUTE, Permission, TopicRoute
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID, TOPIC_CONFIG, TOPIC_ROUTE, Permission, TopicRoute
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import GetSubscriptionGroupConfigRequest, GetTopicConfigRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
 
 __all__ = ["Topics"]
 

@@ -18,12 +18,12 @@ from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.cache import Cache, Found
 from formats.errors import FormatError
-from formats.rocketmq.access_bodies import read_acl, read_user
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
-from formats.rocketmq.headers.administration import GetAclRequest, GetUserRequest
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.bodies.access import read_acl, read_user
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import GetAclRequest, GetUserRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from formats.schema import Buffer
 
 __all__ = ["Policies", "Told", "Users"]

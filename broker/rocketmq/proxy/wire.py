@@ -11,9 +11,9 @@ from broker.rocketmq.grpc.backend import Done
 from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
 from broker.rocketmq.proxy.held_bytes import size_in_memory
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.versions import VERSION
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.versions import VERSION
 
 __all__ = ["Events", "Wire"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from formats.errors import FormatError
-from formats.rocketmq.raft import Entry, JournalRecord, encode_block, find_block, read_block
+from formats.rocketmq.remoting.raft import Entry, JournalRecord, encode_block, find_block, read_block
 
 __all__ = ["AppendedFile", "Journal", "JournalDamaged", "Snapshot"]
 

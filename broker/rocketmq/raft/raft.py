@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from broker.common.faults import Change
 from broker.rocketmq.raft.journal import Journal, Snapshot
 from formats.errors import FormatError
-from formats.rocketmq.raft import (
+from formats.rocketmq.remoting.raft import (
     ENTRIES_MAX,
     NUMBER_MAX,
     Append,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.remoting.session import Service, Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["BrokerCalls", "Dial", "Open", "refuse"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.rocketmq.remoting.requests import Peer
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["CALL_MS", "Calls"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.rocketmq.remoting.requests import Refused
-from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.numbers import read_long
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["GROUP_ATTRIBUTES", "TOPIC_ATTRIBUTES", "altered", "listed_changes"]
 

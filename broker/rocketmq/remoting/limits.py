@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX
-from formats.rocketmq.raft import CODE
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX
+from formats.rocketmq.remoting.raft import CODE
 
 __all__ = ["LONG_HEADER_BYTES_MAX", "SHORT_FRAME_BYTES_MAX", "frame_bytes_max"]
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from broker.rocketmq.remoting.requests import Refused, Request, failure
 from broker.rocketmq.remoting.scheduler import Scheduler
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame
 
 __all__ = ["ITEM_UNITS", "Answering", "LongAnswers"]
 

@@ -11,9 +11,9 @@ from broker.common.clock import Now
 from broker.rocketmq.remoting.proof import UNPROVEN, Challenge, Draw
 from broker.rocketmq.remoting.session import Session
 from formats.errors import FormatError
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.proof import CODE, PROOF_HEADER
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.proof import CODE, PROOF_HEADER
 
 __all__ = ["Peers", "escaped"]
 

@@ -1,4 +1,4 @@
-"""Both sides of the proof that a node knows the secret of its group; see `formats.rocketmq.proof`."""
+"""Both sides of the proof that a node knows the secret of its group; see `formats.rocketmq.remoting.proof`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.proof import (
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.proof import (
     ANSWER_BYTES,
     CHALLENGE_BYTES,
     CODE,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from formats.schema import Buffer
 
 __all__ = [

@@ -15,10 +15,10 @@ from broker.common.standing import Standing
 from broker.rocketmq.remoting.limits import LONG_HEADER_BYTES_MAX, SHORT_FRAME_BYTES_MAX, frame_bytes_max
 from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.versions import VERSION
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, FrameFlag, encode_frame, next_frame
+from formats.rocketmq.remoting.versions import VERSION
 
 __all__ = ["IDLE_MS", "OUTPUT_BYTES_MAX", "Gate", "Service", "Session"]
 

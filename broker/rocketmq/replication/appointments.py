@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from formats.errors import FormatError
-from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import (
+from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import (
     ElectMasterResponse,
     GetReplicaInfoResponse,
     NotifyBrokerRoleChangedRequest,
     RegisterBrokerToControllerResponse,
 )
-from formats.rocketmq.hosts import split_address
 
 __all__ = [
     "Appointment",

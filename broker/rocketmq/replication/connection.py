@@ -14,7 +14,7 @@ from broker.rocketmq.replication.entrance import Entrance
 from broker.rocketmq.replication.options import ReplicationOptions
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.replication import BODY_BYTES_MAX
+from formats.rocketmq.remoting.replication import BODY_BYTES_MAX
 
 __all__ = ["ReplicationEnd", "ReplicationSession"]
 

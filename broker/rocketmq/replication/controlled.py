@@ -19,11 +19,11 @@ from broker.rocketmq.replication.terms import Log, MasterTerm, NoMaster, SlaveTe
 from broker.rocketmq.replication.waiting import ALL_IN_SYNC, Waiting
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import EPOCH_CACHE, EpochCache, EpochSpan, HaRuntime
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import ExchangeHaInfoResponse
+from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, EpochCache, EpochSpan, HaRuntime
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoResponse
 
 __all__ = ["Controlled", "RoleChange"]
 

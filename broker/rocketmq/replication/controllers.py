@@ -13,11 +13,11 @@ from typing import Final
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.options import ReplicationOptions
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import GetControllerMetadataResponse
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
 
 __all__ = ["Controllers"]
 

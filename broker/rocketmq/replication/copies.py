@@ -17,7 +17,7 @@ from broker.rocketmq.replication.lifecycles import COPY_TRANSITIONS, CopyEvent, 
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.store.commit_log import CommitLog
 from formats.errors import FormatError
-from formats.rocketmq.replication import TRANSFER, Transfer, next_report
+from formats.rocketmq.remoting.replication import TRANSFER, Transfer, next_report
 
 __all__ = ["Copies", "Copy", "CopyStatus"]
 

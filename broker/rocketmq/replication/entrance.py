@@ -1,7 +1,7 @@
 """Admission at the beginning of a replication stream, before the first byte of the original's protocol.
 
-With a secret, both ends prove that they know it; see `formats.rocketmq.proof`. Without one, nothing is sent, and the
-master admits only the hosts of its slaves.
+With a secret, both ends prove that they know it; see `formats.rocketmq.remoting.proof`. Without one, nothing is sent,
+and the master admits only the hosts of its slaves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from broker.rocketmq.remoting.proof import UNPROVEN, Answer, Challenge, Draw
 from broker.rocketmq.replication.roster import Roster
 from formats.errors import FormatError
-from formats.rocketmq.proof import ANSWER_BYTES, CHALLENGE_BYTES, CODE_BYTES, MAGIC
+from formats.rocketmq.remoting.proof import ANSWER_BYTES, CHALLENGE_BYTES, CODE_BYTES, MAGIC
 
 __all__ = ["AnsweredEntrance", "Entrance", "EntranceOfMembers", "ProvenEntrance"]
 

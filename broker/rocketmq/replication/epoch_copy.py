@@ -18,8 +18,8 @@ from broker.rocketmq.replication.lifecycles import EPOCH_COPY_TRANSITIONS, CopyE
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.store.commit_log import CommitLog
 from formats.errors import FormatError
-from formats.rocketmq.epochs import EpochEntry
-from formats.rocketmq.replication import (
+from formats.rocketmq.files.epochs import EpochEntry
+from formats.rocketmq.remoting.replication import (
     EPOCH_TRANSFER,
     EPOCHS_MAX,
     EpochTransfer,

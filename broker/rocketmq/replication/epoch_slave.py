@@ -18,8 +18,8 @@ from broker.rocketmq.store.copying import Arrived
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
-from formats.rocketmq.epochs import EpochEntry
-from formats.rocketmq.replication import (
+from formats.rocketmq.files.epochs import EpochEntry
+from formats.rocketmq.remoting.replication import (
     EPOCH_REPORT,
     SLAVE_HANDSHAKE,
     EpochReport,

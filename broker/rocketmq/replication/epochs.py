@@ -1,7 +1,8 @@
 """The epochs of a commit log, and where two logs with epochs part (source: EpochFileCache).
 
 Each master begins an epoch at the end of its log. An epoch has one master, and so records at one offset of one epoch
-are the same in all logs that have them. All functions take entries in order, as `formats.rocketmq.epochs` reads them.
+are the same in all logs that have them. All functions take entries in order, as `formats.rocketmq.files.epochs` reads
+them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from formats.rocketmq.epochs import EpochEntry, decode_epochs, encode_epochs
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
 
 __all__ = [
     "EpochBook",

@@ -12,11 +12,11 @@ from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.slave import Slave, SlaveStream
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import HaRuntime, HaSlave
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import RegisterBrokerResponse
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.bodies.replication import HaRuntime, HaSlave
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import RegisterBrokerResponse
 
 __all__ = ["Following"]
 

@@ -12,8 +12,8 @@ from broker.rocketmq.replication.entrance import Entrance
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.ha_bodies import HaConnection, HaRuntime
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.bodies.replication import HaConnection, HaRuntime
 
 __all__ = ["Master", "OpenOther"]
 

@@ -11,8 +11,8 @@ from typing import Final
 from broker.rocketmq.remoting.calls import Calls
 from broker.rocketmq.remoting.proof import Proving
 from broker.rocketmq.remoting.session import Service, Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["DialBroker", "MasterLink"]
 

@@ -17,16 +17,13 @@ from broker.rocketmq.remoting.requests import Handlers, Request, success
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.roster import told_members
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
-from formats.rocketmq.headers.routing import (
-    BrokerHeartbeatRequest,
-    GetBrokerMemberGroupRequest,
-)
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import MASTER_ID
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
+from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest, GetBrokerMemberGroupRequest
 
 __all__ = ["FoundMaster", "Members"]
 

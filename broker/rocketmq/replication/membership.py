@@ -22,13 +22,13 @@ from broker.rocketmq.replication.lifecycles import MEMBER_TRANSITIONS, MemberEve
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import replicating
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import BrokerHeartbeatRequest
-from formats.rocketmq.identity import BrokerIdentity
+from formats.rocketmq.files.identity import BrokerIdentity
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import replicating
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
 
 __all__ = ["Asked", "IdentityFiles", "LogState", "Membership", "ProposalDone", "Roles"]
 

@@ -17,14 +17,14 @@ from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.topics import Topics
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT
-from formats.rocketmq.client_bodies import GROUPS
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.pop_bodies import REQUEST_MODES
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import GROUPS
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
+from formats.rocketmq.remoting.bodies.popping import REQUEST_MODES
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from formats.schema import Buffer
 
 __all__ = ["Kept", "Metadata"]

@@ -16,9 +16,9 @@ from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.tables.offsets import Offsets
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Returning"]
 

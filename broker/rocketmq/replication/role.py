@@ -13,10 +13,10 @@ from broker.rocketmq.remoting.requests import Handlers, Peer, failure, with_body
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.waiting import Waiting, replicas_needed
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import HA_RUNTIME, HaRuntime
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["BrokerRole"]
 

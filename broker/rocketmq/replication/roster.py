@@ -8,11 +8,11 @@ from typing import Final
 
 from broker.rocketmq.remoting.peers import Peers
 from formats.errors import FormatError
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.route_bodies import BROKER_MEMBER_GROUP_BODY
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS
+from formats.rocketmq.remoting.bodies.routes import BROKER_MEMBER_GROUP_BODY
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Found", "Roster", "told_members", "told_replicas"]
 

@@ -12,7 +12,7 @@ from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.taking import LogTaker
 from broker.rocketmq.store.copying import Arrived
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.replication import REPORT, Report, next_piece
+from formats.rocketmq.remoting.replication import REPORT, Report, next_piece
 
 __all__ = ["DialMaster", "MasterStream", "Slave", "SlaveStream"]
 

@@ -20,12 +20,12 @@ from broker.rocketmq.replication.slave import DialMaster, Slave
 from broker.rocketmq.store.copying import Arrived
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import HaConnection, HaRuntime, HaSlave
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.bodies.replication import HaConnection, HaRuntime, HaSlave
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 
 __all__ = ["Log", "MasterTerm", "NoMaster", "SlaveTerm", "World"]
 

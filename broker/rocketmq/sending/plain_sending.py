@@ -1,7 +1,7 @@
 """Plain messages, which most are, stored as `sending.Sender` would, in a fraction of its time.
 
-The headers of a producer's requests are nearly alike (`formats.rocketmq.send_frames`), and so are the properties of its
-messages. What follows from the parts that are alike is found out once, by the sender itself, and kept (`_Way`,
+The headers of a producer's requests are nearly alike (`formats.rocketmq.fast.send_frames`), and so are the properties
+of its messages. What follows from the parts that are alike is found out once, by the sender itself, and kept (`_Way`,
 `_Shape`): whether the topic may be written to, what the record has besides, which properties the broker adds, and in
 which order they are stored. Where messages differ in their unique ids only, the whole of it is kept (`_Form`). A
 message then takes a few look-ups, and all that a connection has delivered is stored together. Every request that is
@@ -27,13 +27,8 @@ from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode
 from broker.rocketmq.tables.topics import Topics
 from formats.errors import FormatError
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, HeaderEncoding, next_frame
-from formats.rocketmq.index import index_key, message_index_keys
-from formats.rocketmq.java import HashedFront, index_hash, string_hash
-from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.send_forms import PostedForm, form_of
-from formats.rocketmq.send_frames import (
+from formats.rocketmq.fast.send_forms import PostedForm, form_of
+from formats.rocketmq.fast.send_frames import (
     AnswerMaker,
     Posted,
     PostedRest,
@@ -44,6 +39,11 @@ from formats.rocketmq.send_frames import (
     posted_of,
     read_posted,
 )
+from formats.rocketmq.files.index import index_key, message_index_keys
+from formats.rocketmq.java import HashedFront, index_hash, string_hash
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding, next_frame
 from formats.schema import Buffer
 
 __all__ = ["PlainSender"]

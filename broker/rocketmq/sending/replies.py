@@ -11,10 +11,10 @@ from broker.rocketmq.sending.sending import Sender, Sent
 from broker.rocketmq.tables.clients import Clients
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import ReplyMessageRequest, SendMessageResponse
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import ReplyMessageRequest, SendMessageResponse
 
 __all__ = ["Replies"]
 

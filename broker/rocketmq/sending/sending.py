@@ -25,17 +25,17 @@ from broker.rocketmq.tables.properties import encode
 from broker.rocketmq.tables.topics import Topics
 from formats.errors import FormatError
 from formats.rocketmq import lite
-from formats.rocketmq.batch import iter_batch
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import hash_map_order
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.route_bodies import Permission, TopicConfig
+from formats.rocketmq.remoting.batch import iter_batch
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 
 __all__ = ["SPECIAL", "Sender", "Sent", "read_header"]
 

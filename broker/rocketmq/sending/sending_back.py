@@ -17,16 +17,16 @@ from broker.rocketmq.tables.locks import Locks
 from broker.rocketmq.tables.properties import encode
 from broker.rocketmq.tables.services import Services
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import ConsumerSendMessageBackRequest
-from formats.rocketmq.headers.sending import SendMessageRequest
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.remoting.bodies.routes import Permission
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import ConsumerSendMessageBackRequest
+from formats.rocketmq.remoting.headers.sending import SendMessageRequest
 
 __all__ = ["DeadLetter", "SendingBack"]
 

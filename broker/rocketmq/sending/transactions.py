@@ -28,16 +28,16 @@ from broker.rocketmq.tables.groups import TRANSACTION_GROUP
 from broker.rocketmq.tables.properties import encode, encode_few
 from broker.rocketmq.tables.services import Services
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.record import TOPIC_BYTES_MAX_V1, Magic, Record, encode_record
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.numbers import read_int, read_long
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import TOPIC_BYTES_MAX_V1, Magic, Record, encode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 
 __all__ = ["TransactionTimes", "Transactions", "place_prepared"]
 

@@ -14,8 +14,8 @@ from broker.rocketmq.store.commit_log import CRC_MASK, FRONT_PACKERS, V6_MASK, M
 from broker.rocketmq.store.consume_queue import ConsumeQueue, pack_entry
 from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.files.record import BLANK_BYTES_MIN
 from formats.rocketmq.flags import TRANSACTION_MASK
-from formats.rocketmq.record import BLANK_BYTES_MIN
 from formats.schema import Buffer
 
 __all__ = ["Batches", "Common", "Placed", "PlainMessage", "message_of"]

@@ -10,11 +10,11 @@ from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.places import is_topic
 from broker.rocketmq.store.terms import Stored
-from formats.rocketmq.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.lite import LITE_TOPIC, QUEUE_ID, Branch, branch_of
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
 
 __all__ = ["Branches", "Place", "branch_of_record"]
 

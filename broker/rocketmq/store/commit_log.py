@@ -11,8 +11,7 @@ from broker.rocketmq.store.errors import StoreDamaged, TooLarge
 from broker.rocketmq.store.files import FileRow
 from broker.rocketmq.store.leftovers import LastEpoch
 from formats.errors import FormatError
-from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import (
+from formats.rocketmq.files.record import (
     BLANK_BYTES_MIN,
     FRONTS,
     PROPERTIES_BYTES_MAX,
@@ -24,6 +23,7 @@ from formats.rocketmq.record import (
     encode_blank,
     read_head,
 )
+from formats.rocketmq.flags import SystemFlag
 from formats.schema import Buffer
 
 __all__ = ["CommitLog", "Found", "Message"]

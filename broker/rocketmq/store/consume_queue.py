@@ -8,7 +8,7 @@ from typing import Final
 
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.files import FileRow
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
 __all__ = ["ConsumeQueue", "last_entry", "pack_entry"]
 

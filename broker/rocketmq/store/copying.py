@@ -17,7 +17,7 @@ from broker.rocketmq.store.message_store import MessageStore, Stored
 from broker.rocketmq.store.places import is_place
 from broker.rocketmq.store.runs import RunReader
 from formats.errors import FormatError
-from formats.rocketmq.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
+from formats.rocketmq.files.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
 
 __all__ = ["RECORD_BYTES_MAX", "Arrived", "copy_records"]
 

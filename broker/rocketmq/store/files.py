@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
 from broker.rocketmq.store.ports import Folder
-from formats.rocketmq.names import offset_name, offset_of_name
+from formats.rocketmq.files.names import offset_name, offset_of_name
 
 __all__ = ["FileRow", "OpenFiles", "check_row", "open_file"]
 

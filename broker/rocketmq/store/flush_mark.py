@@ -1,11 +1,11 @@
-"""The mark of the last flush in its file; see `formats.rocketmq.flush_mark`."""
+"""The mark of the last flush in its file; see `formats.rocketmq.files.flush_mark`."""
 
 from __future__ import annotations
 
 from broker.common.files import StoreFile
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.ports import Folder
-from formats.rocketmq.flush_mark import FLUSH_MARK, MARK_NAME, FlushMark, decode_mark, encode_mark
+from formats.rocketmq.files.flush_mark import FLUSH_MARK, MARK_NAME, FlushMark, decode_mark, encode_mark
 
 __all__ = ["FLUSH_MARK", "MARK_NAME", "FlushMark", "find_mark", "make_mark", "need_small", "read_mark", "write_mark"]
 

@@ -8,7 +8,7 @@ from typing import Final
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files import open_file
-from formats.rocketmq.index import INDEX_ENTRY, IndexFile, IndexKeys, index_key
+from formats.rocketmq.files.index import INDEX_ENTRY, IndexFile, IndexKeys, index_key
 from formats.rocketmq.java import index_hash
 from formats.rocketmq.numbers import read_digits
 

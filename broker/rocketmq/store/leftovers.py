@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker.rocketmq.store.files import FileRow
 from formats.errors import FormatError
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.files.record import Record, decode_record
 
 __all__ = ["LastEpoch", "find_last_epoch", "read_sound"]
 

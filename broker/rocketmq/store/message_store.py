@@ -25,10 +25,10 @@ from broker.rocketmq.store.ports import Folder
 from broker.rocketmq.store.queue_table import NOT_CONSUMED, QueueTable
 from broker.rocketmq.store.runs import Run
 from broker.rocketmq.store.terms import DueTime, Flush, Stored, StoreOptions
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
-from formats.rocketmq.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
+from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
-from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.properties import decode_properties
 

@@ -20,8 +20,8 @@ from broker.rocketmq.store.message_store import (
 from broker.rocketmq.store.places import is_place
 from broker.rocketmq.store.ports import Folder
 from formats.errors import FormatError
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.lite import QUEUE_ID
-from formats.rocketmq.record import Record
 
 __all__ = ["open_store"]
 

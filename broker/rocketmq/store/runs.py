@@ -14,10 +14,10 @@ from broker.rocketmq.store.errors import DiskFull, NoPlace
 from broker.rocketmq.store.holding import HeldMessage
 from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.places import QUEUE_OFFSET_MAX
+from formats.rocketmq.fast.plain_columns import PlainColumns, QueueColumns, read_columns
+from formats.rocketmq.fast.plain_records import PlainRecord, plain_records, read_property
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.lite import LITE_TOPIC
-from formats.rocketmq.plain_columns import PlainColumns, QueueColumns, read_columns
-from formats.rocketmq.plain_records import PlainRecord, plain_records, read_property
 
 __all__ = ["QueuePart", "Queues", "Run", "RunReader"]
 

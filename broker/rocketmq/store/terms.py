@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from broker.common.files import Directory, StoreFile
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 
 __all__ = ["DueTime", "Flush", "StoreOptions", "Stored"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from formats.rocketmq.client_bodies import ConsumerData, Heartbeat, Subscription
+from formats.rocketmq.remoting.bodies.clients import ConsumerData, Heartbeat, Subscription
 
 __all__ = ["EXPIRED_MS", "Clients", "ConsumerGroup", "Member"]
 

@@ -11,11 +11,11 @@ from broker.common.limited_log import LimitedLog
 from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUPS, GroupConfig
-from formats.rocketmq.client_bodies import Groups as GroupsFile
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS, GroupConfig
+from formats.rocketmq.remoting.bodies.clients import Groups as GroupsFile
+from formats.rocketmq.remoting.bodies.routes import DATA_VERSION, DataVersion
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["TOOLS_GROUP", "Groups"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from formats.rocketmq.client_bodies import MessageQueue
+from formats.rocketmq.remoting.bodies.clients import MessageQueue
 
 __all__ = ["LOCK_MS", "Locks"]
 

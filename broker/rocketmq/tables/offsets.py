@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from broker.rocketmq.tables.names import OWN_GROUP_PREFIX, is_own
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
-from formats.rocketmq.client_bodies import ConsumerOffsets as OffsetsFile
-from formats.rocketmq.route_bodies import DATA_VERSION, DataVersion
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.clients import ConsumerOffsets as OffsetsFile
+from formats.rocketmq.remoting.bodies.routes import DATA_VERSION, DataVersion
 
 __all__ = ["Offsets"]
 

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import GetRouteInfoRequest
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, QueueData
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, QueueData
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
 
 __all__ = ["FindQueues", "QueueFinder"]
 

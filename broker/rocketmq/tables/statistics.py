@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 from broker.common.limited_log import LimitedLog
 from broker.rocketmq.remoting.requests import Handlers, Request, failure, with_body
 from broker.rocketmq.tables.rates import Rate
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.administration import ViewBrokerStatsDataRequest
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.statistics_bodies import Span, write_broker_stats
+from formats.rocketmq.remoting.bodies.statistics import Span, write_broker_stats
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import ViewBrokerStatsDataRequest
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["DEAD_LETTERS", "Counter", "Morning", "Statistics"]
 

@@ -14,11 +14,11 @@ from broker.common.limited_log import LimitedLog
 from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq import fastjson
-from formats.rocketmq.body_codec import BodyCodec
-from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.lite import is_lite_queue
-from formats.rocketmq.route_bodies import DATA_VERSION, TOPIC_CONFIG, DataVersion, Permission, TopicConfig
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.rocketmq.remoting.bodies.routes import DATA_VERSION, TOPIC_CONFIG, DataVersion, Permission, TopicConfig
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["EVERY", "QUEUES_MAX", "Topics"]
 

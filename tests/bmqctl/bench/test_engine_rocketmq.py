@@ -20,7 +20,7 @@ from bmqctl.bench.engine_rocketmq import queues_of_consumer, queues_of_producer
 from bmqctl.bench.plan import CannotStart, Plan
 from bmqctl.node_process import RocketProcess
 from bmqctl.rocketmq_client.client import Queue
-from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.bmqctl.bench.plans import PLAN
 from tests.integration.remoting import Remote
 

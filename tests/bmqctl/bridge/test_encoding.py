@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bmqctl.bridge.encoding import _plan, encode_for_blazingmq
 from bmqctl.bridge.mapping import Unfit, to_blazingmq
 from formats.bmq.wire.properties import AreaPlan, Property, PropertyType, encode_properties
-from formats.rocketmq.record import Magic, Record
+from formats.rocketmq.files.record import Magic, Record
 
 HOST = b"\x7f\0\0\1\0\0\0\0"
 

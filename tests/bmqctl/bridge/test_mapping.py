@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from bmqctl.bridge.mapping import Unfit, _kinds, _types_text, posted_guid, to_blazingmq, to_rocketmq
 from bmqctl.bridge.names import _to_blazingmq, _to_rocketmq, is_system_name
 from formats.bmq.wire.properties import Property, PropertyType, encode_properties
-from formats.rocketmq.batch import BatchMessage
+from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Magic, Record
+from formats.rocketmq.remoting.batch import BatchMessage
 
 GUID = bytes(range(16))
 GUID_TEXT = "000102030405060708090A0B0C0D0E0F"

@@ -15,8 +15,13 @@ from bmqctl.commands import check
 from bmqctl.rocketmq_status.group import QueueLag
 from bmqctl.rocketmq_status.view import Broker, Controller, Name, View
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import MessageQueue
-from formats.rocketmq.statistics_bodies import GroupProgress, progress_items, read_consume_stats, write_consume_stats
+from formats.rocketmq.remoting.bodies.clients import MessageQueue
+from formats.rocketmq.remoting.bodies.statistics import (
+    GroupProgress,
+    progress_items,
+    read_consume_stats,
+    write_consume_stats,
+)
 
 
 def values(measured: Measured) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ from bmqctl.client.spans import Place
 from bmqctl.client.traced_queue import trace_post
 from bmqctl.client.tracing import Tracing
 from formats.bmq.codes import AckStatus
-from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.bmqctl.client.fakes import FakeBroker
 from tests.bmqctl.client.library_serving import serving
 from tests.bmqctl.client.rocketmq.fake_cluster import serving as serving_rocketmq

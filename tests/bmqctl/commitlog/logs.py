@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_blank, encode_record
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.names import offset_name
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.record import Magic, Record, body_crc, encode_blank, encode_record
 
 __all__ = ["FILE_BYTES", "Written", "message", "write_log"]
 

@@ -17,8 +17,8 @@ from bmqctl.commitlog.scan import LogFault, LogScan, Loss
 from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.journal.read.positional import read_into
 from formats.errors import FormatError
+from formats.rocketmq.files.record import Blank, Magic, Record, decode_record, encode_blank, encode_record
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import Blank, Magic, Record, decode_record, encode_blank, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, message, write_log
 from tests.families import mostly_slow
 from tests.golden.rocketmq.stores import STORES, records, unpack

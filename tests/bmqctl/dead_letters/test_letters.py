@@ -7,8 +7,8 @@ import json
 import pytest
 
 from bmqctl.dead_letters.letters import Letter, Mark, groups_of, mark_message, read_mark, to_retry, to_topic
+from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Magic, Record
 
 PLACE = b"\x7f\0\0\1\0\0\0\0"
 OWN = {"UNIQ_KEY": "ID", "TAGS": "paid", "KEYS": "k-1", "own": "1"}

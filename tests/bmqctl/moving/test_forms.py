@@ -10,8 +10,8 @@ from bmqctl.bridge.mapping import Unfit
 from bmqctl.client.message import Message
 from bmqctl.moving.forms import for_other_queue, for_other_topic, for_queue_of_run
 from formats.bmq.wire.properties import Property, PropertyType, decode_properties
+from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.properties import decode_properties as decode_texts
-from formats.rocketmq.record import Magic, Record
 
 PLACE = b"\x7f\0\0\1\0\0\0\0"
 SALT = bytes(16)

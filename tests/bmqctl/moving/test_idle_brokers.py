@@ -12,8 +12,8 @@ from bmqctl.bridge.flow import FlowOptions, Send
 from bmqctl.bridge.rocketmq_source import RocketSource
 from bmqctl.messages.ends import CannotBegin, Reach, RocketEnd
 from bmqctl.moving.run import At, CarryOptions, rehearse
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from tests.waiting import WAIT_S
 
 HOST = "127.0.0.1"

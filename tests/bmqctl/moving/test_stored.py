@@ -14,7 +14,7 @@ from bmqctl.moving import stored
 from bmqctl.moving.forms import for_other_topic
 from bmqctl.moving.stored import EVERYTHING, Part, Selection, StoredSource
 from bmqctl.rocketmq_client.sharing import Place
-from formats.rocketmq.record import Magic, Record, body_crc
+from formats.rocketmq.files.record import Magic, Record, body_crc
 
 PLACE = b"\x7f\0\0\1\0\0\0\0"
 END = RocketEnd("127.0.0.1", 9876, "t")

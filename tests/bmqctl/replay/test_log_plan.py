@@ -20,9 +20,9 @@ from bmqctl.replay.log_plan import LogSelection, make_log_plan, text_values
 from bmqctl.replay.messages import StoredRecord
 from bmqctl.replay.plan import Plan, StoreChanged
 from formats.errors import FormatError
+from formats.rocketmq.files.record import body_crc
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import body_crc
 from tests.bmqctl.commitlog.logs import Written, message, write_log
 
 DELAYED = {"DELAY": "5", "REAL_TOPIC": "orders", "REAL_QID": "2"}

@@ -13,9 +13,9 @@ from bmqctl.rocketmq_client.ahead import PullsAhead
 from bmqctl.rocketmq_client.client import RequestRefused
 from bmqctl.rocketmq_client.consuming import QueuePuller
 from bmqctl.rocketmq_client.link import NoAnswer, OnAnswer, RemotingLink
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.record import Magic, Record, body_crc, encode_record
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 HOST = b"\x7f\0\0\1\0\0\0\0"
 

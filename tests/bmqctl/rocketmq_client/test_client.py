@@ -9,9 +9,9 @@ import trio
 
 from bmqctl.rocketmq_client.client import QUEUES_MAX, Client
 from formats.errors import FormatError
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame, next_frame
 from tests.waiting import WAIT_S
 
 

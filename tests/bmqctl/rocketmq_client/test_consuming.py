@@ -12,11 +12,11 @@ from bmqctl.rocketmq_client.consuming import QueuePuller, read_messages, read_re
 from bmqctl.rocketmq_client.link import dial
 from bmqctl.rocketmq_client.sending import Sender
 from formats.errors import FormatError
-from formats.rocketmq.batch import BatchMessage, CompressedMessage, iter_batch
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Magic, Record, body_crc, encode_record
+from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage, iter_batch
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame, next_frame
 from tests.waiting import WAIT_S
 
 HOST = b"\x7f\0\0\1\0\0\0\0"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmqctl.rocketmq_client.machine import OPAQUE_MAX, Answered, Asked, Ended, Machine, State, Unanswered
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, LanguageCode, encode_frame, next_frame
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, LanguageCode, encode_frame, next_frame
 
 CODE = RequestCode.GET_MAX_OFFSET
 FAR = 1 << 62

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bmqctl.rocketmq_status.view import BrokerAnswers, Heard, Unheard
-from formats.rocketmq.controller_bodies import ReplicaIdentity, Replicas
-from formats.rocketmq.ha_bodies import EpochCache, EpochSpan, HaRuntime, HaSlave
-from formats.rocketmq.headers.replicating import GetControllerMetadataResponse
-from formats.rocketmq.route_bodies import BrokerData, ClusterInfo
+from formats.rocketmq.remoting.bodies.controllers import ReplicaIdentity, Replicas
+from formats.rocketmq.remoting.bodies.replication import EpochCache, EpochSpan, HaRuntime, HaSlave
+from formats.rocketmq.remoting.bodies.routes import BrokerData, ClusterInfo
+from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
 
 NAME, CLUSTER = "broker-a", "DefaultCluster"
 NAMESERVERS = ("10.0.0.1:9876", "10.0.0.2:9876", "10.0.0.3:9876")

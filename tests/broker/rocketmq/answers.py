@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.files.record import Record, decode_record
+from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["records_of"]
 

@@ -29,14 +29,14 @@ from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.tables.topics import Topics
-from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import QueueData, TopicConfig
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.remoting.bodies.routes import QueueData, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.folders import MemoryFolder
 

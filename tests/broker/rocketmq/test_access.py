@@ -9,13 +9,13 @@ import pytest
 
 from broker.rocketmq.access.guard import AccessOptions, Denied
 from broker.rocketmq.access.needs import needs
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.lite_bodies import SUBSCRIPTIONS, LiteSubscription, LiteSubscriptions
-from formats.rocketmq.pop_bodies import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
-from formats.rocketmq.signature import is_signed_with, signed
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.remoting.bodies.lite import SUBSCRIPTIONS, LiteSubscription, LiteSubscriptions
+from formats.rocketmq.remoting.bodies.popping import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import is_signed_with, signed
 from tests.broker.rocketmq.rig import Peer, Rig
 
 ROOT, USER = ("root", "root-secret"), ("walter", "walter-secret")

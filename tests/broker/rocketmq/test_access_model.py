@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.rocketmq.access.model import Acl, Invalid, Resource, User, decide, parse_acl, parse_resource
-from formats.rocketmq.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo
+from formats.rocketmq.remoting.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
 
 PUB, SUB = frozenset({"Pub"}), frozenset({"Sub"})
 

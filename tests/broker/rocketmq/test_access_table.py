@@ -16,11 +16,11 @@ import pytest
 
 import broker.rocketmq
 from broker.rocketmq.access.guard import AccessOptions, Denied
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame
-from formats.rocketmq.headers.table import HEADERS
-from formats.rocketmq.raft import CODE as RAFT_CODE
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame
+from formats.rocketmq.remoting.headers.table import HEADERS
+from formats.rocketmq.remoting.raft import CODE as RAFT_CODE
+from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.rig import Rig
 from tests.broker.rocketmq.test_access import ROOT, USER, create_user, policy
 

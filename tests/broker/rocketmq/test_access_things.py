@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import Transaction
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import TopicConfig
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.lite.lite_rig import PARENT, LiteRig
 from tests.broker.rocketmq.rig import Rig
 from tests.broker.rocketmq.test_access import BOTH, ROOT, USER, Signer, create_user, policy

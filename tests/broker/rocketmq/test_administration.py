@@ -10,12 +10,17 @@ import pytest
 from broker.rocketmq.remoting.changes import TOPIC_ATTRIBUTES, altered
 from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.tables.rates import Rate
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GROUPS, GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame
-from formats.rocketmq.inspection_bodies import CONSUMER_CONNECTION, GROUP_LIST, KEY_VALUE_TABLE, PRODUCER_CONNECTION
-from formats.rocketmq.route_bodies import TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TopicConfig
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS, GroupConfig
+from formats.rocketmq.remoting.bodies.inspection import (
+    CONSUMER_CONNECTION,
+    GROUP_LIST,
+    KEY_VALUE_TABLE,
+    PRODUCER_CONNECTION,
+)
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame
 from tests.broker.rocketmq.rig import Peer, Rig
 
 HEARTBEAT = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.consuming.pop.assignments import allocate, allocate_to_pop
-from formats.rocketmq.client_bodies import MessageQueue
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.route_bodies import QueueData, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import MessageQueue
+from formats.rocketmq.remoting.bodies.routes import QueueData, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import Peer, Rig
 
 QUEUES = [MessageQueue("b", number, "t") for number in range(8)]

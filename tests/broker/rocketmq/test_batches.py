@@ -14,9 +14,9 @@ from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.index import message_index_keys
 from formats.rocketmq.java import index_hash
 from formats.rocketmq.properties import decode_properties, encode_properties
 from tests.broker.fakes import Crash

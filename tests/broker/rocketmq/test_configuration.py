@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.rocketmq.replication.options import Role
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.property_text import read_properties
-from formats.rocketmq.route_bodies import DATA_VERSION
+from formats.rocketmq.files.property_text import read_properties
+from formats.rocketmq.remoting.bodies.routes import DATA_VERSION
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.rig import Peer, Rig
 
 

@@ -16,8 +16,8 @@ from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from formats.errors import FormatError
-from formats.rocketmq.plain_columns import MANY, PlainColumns, read_columns
-from formats.rocketmq.record import Magic, Record, decode_record, encode_blank, encode_record
+from formats.rocketmq.fast.plain_columns import MANY, PlainColumns, read_columns
+from formats.rocketmq.files.record import Magic, Record, decode_record, encode_blank, encode_record
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.test_message_store import GOLDEN, SMALL, bodies, due_ms, make_message
 from tests.golden.rocketmq.stores import records, unpack
@@ -314,8 +314,8 @@ def test_records_taken_together_are_those_taken_one_by_one(
     made = []
     for patched, value in (
         ("broker.rocketmq.store.copying._copy_run", lambda *arguments: 0),
-        ("formats.rocketmq.plain_columns.MANY", 1 << 30),
-        ("formats.rocketmq.plain_columns.MANY", 1),
+        ("formats.rocketmq.fast.plain_columns.MANY", 1 << 30),
+        ("formats.rocketmq.fast.plain_columns.MANY", 1),
     ):
         root = MemoryFolder(chunk=64)
         store = open_store(root, options, lambda ms: f"{ms:017d}", due_ms)

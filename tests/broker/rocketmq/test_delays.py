@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.delays.levels import STEP_MESSAGES
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import Peer, Rig
 

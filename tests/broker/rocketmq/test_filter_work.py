@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.consuming.sql import SqlError, SqlFilter, compile_sql
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.rig import Peer, Rig
 
 # As long as properties may be, and no message matches.

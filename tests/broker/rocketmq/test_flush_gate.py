@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
 from broker.rocketmq.flush_gate import DiskSilent, Flushed, FlushGate, late
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 
 TIMEOUT_MS = 5_000
 SENT = {"msgId": "1", "queueId": "0", "queueOffset": "7", "transactionId": "2"}

@@ -12,9 +12,9 @@ from broker.common.timers import Timers
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.limits import LONG_HEADER_BYTES_MAX, SHORT_FRAME_BYTES_MAX, frame_bytes_max
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
-from formats.rocketmq.raft import CODE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.raft import CODE
 from tests.broker.rocketmq.test_remoting import Echo, frames
 
 LONG = [

@@ -17,10 +17,10 @@ import pytest
 from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig
 from tests.golden.rocketmq.captures import CAPTURES, streams

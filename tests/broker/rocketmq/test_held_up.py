@@ -25,12 +25,13 @@ from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.errors import FormatError
-from formats.rocketmq import client_bodies, raft
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import FRAME_BYTES_MAX, Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import CLUSTER_INFO, TOPIC_LIST, TOPIC_ROUTE
-from formats.rocketmq.statistics_bodies import read_consume_stats
+from formats.rocketmq.remoting import raft
+from formats.rocketmq.remoting.bodies import clients as client_bodies
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, TOPIC_LIST, TOPIC_ROUTE
+from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, encode_frame, next_frame
 from tests.broker.rocketmq.controller.rig import Rig as ControllerRig
 from tests.broker.rocketmq.proxy.test_remoting_clients import Proxied
 from tests.broker.rocketmq.rig import Peer, Rig

@@ -11,13 +11,13 @@ import pytest
 from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.copying import copy_records
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS, ConsumerOffsets
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.record import PROPERTIES_BYTES_MAX, decode_record
 from formats.rocketmq.flags import Transaction
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import PROPERTIES_BYTES_MAX, decode_record
-from formats.rocketmq.route_bodies import TOPIC_CONFIG_LIST, TopicConfig, TopicConfigList
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS, ConsumerOffsets
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG_LIST, TopicConfig, TopicConfigList
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.rig import Peer, Rig
 
 TIMERS = "rmq_sys_wheel_timer"

@@ -16,8 +16,8 @@ from broker.rocketmq.store.message_store import ABORT, CHECKPOINT, MessageStore,
 from broker.rocketmq.store.opening import open_store
 from broker.shell.config_files import ConfigFile
 from broker.shell.folders import FileFolder
-from formats.rocketmq.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
-from formats.rocketmq.record import Record
+from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
+from formats.rocketmq.files.record import Record
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.test_message_store import bodies, make_message
 from tests.golden.rocketmq.stores import records, unpack

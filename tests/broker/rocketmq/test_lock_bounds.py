@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from broker.rocketmq.tables.locks import LOCK_MS, Locks
-from formats.rocketmq.client_bodies import LOCK_ANSWER, MessageQueue
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.clients import LOCK_ANSWER, MessageQueue
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.rig import Peer, Rig
 from tests.broker.rocketmq.test_held_up import broker_steps, check, collector
 

@@ -12,9 +12,9 @@ from broker.rocketmq.access.model import Invalid
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.checking import faults_at_start
 from broker.rocketmq.assembly.config import load_rocketmq_config
-from formats.rocketmq.access_bodies import UserInfo, write_users
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.remoting.bodies.access import UserInfo, write_users
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.rig import Peer, Rig
 from tests.broker.rocketmq.test_access import BOTH, ROOT, USER, Signer, create_user, json_body, policy
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.tables.offsets import Offsets
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, next_frame
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, next_frame
 from tests.broker.rocketmq.rig import Peer, Rig
 from tests.broker.rocketmq.test_held_up import check, collector, put
 

@@ -17,11 +17,11 @@ from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES
+from formats.rocketmq.files.index import INDEX_HEADER, tag_index_key
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.index import INDEX_HEADER, tag_index_key
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import Record
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.golden.rocketmq.stores import records, unpack
 

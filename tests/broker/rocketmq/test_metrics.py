@@ -14,8 +14,8 @@ from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.assembly.config import PropertyError, load_rocketmq_config
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import Rig
 
 COMMON = {"node_type": "broker", "cluster": "GoldenCluster", "node_id": "broker-g"}

@@ -14,9 +14,9 @@ from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import EXPIRED_MS, Routes
 from broker.rocketmq.settings import Settings
-from formats.rocketmq import fastjson
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, next_frame
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, next_frame
 from tests.golden.rocketmq.captures import CAPTURES, streams
 
 INITIAL = NAMESERVER_DEFAULTS

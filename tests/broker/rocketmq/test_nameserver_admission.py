@@ -22,12 +22,12 @@ from broker.rocketmq.remoting.administrators import Administrators, read_network
 from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
-from formats.rocketmq import fastjson
-from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.remoting.signature import signed
 
 OK, REFUSED = ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION
 STRANGER, MASTER, SLAVE = "203.0.113.7", "10.0.0.1", "10.0.0.2"

@@ -10,10 +10,8 @@ from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.nameserver.routes import Address, Registration
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import (
+from formats.rocketmq.remoting.bodies.routes import (
     REGISTER_BROKER_BODY,
     ClusterInfo,
     DataVersion,
@@ -21,6 +19,8 @@ from formats.rocketmq.route_bodies import (
     TopicConfig,
     TopicConfigs,
 )
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.test_nameserver import Requests
 
 HOST = "10.0.0.1"

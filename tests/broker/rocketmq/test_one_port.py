@@ -12,10 +12,10 @@ from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.one_port import OnePort, moved_routes
 from broker.rocketmq.nameserver.requests import RouteRequests
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame, next_frame
 
 OWN, TOLD, OTHER, SLAVE = "10.0.0.1:10911", "10.0.0.1:8080", "10.0.0.2:10911", "10.0.0.3:10911"
 BROKERS = [BrokerData("c", "a", {0: OWN, 1: SLAVE}), BrokerData("c", "b", {0: OTHER})]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from broker.rocketmq.sending.plain_sending import FORMS_MAX, WAYS_MAX
 from broker.rocketmq.store.message_store import StoreOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
-from formats.rocketmq.route_bodies import Permission, TopicConfig
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.consuming.pop.waiting import PLACE_MAX
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig, handles
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.rocketmq.store.message_store import StoreOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig
 from tests.golden.rocketmq.captures import HERE

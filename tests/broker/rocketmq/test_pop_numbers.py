@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.receipts import ORDERED
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.receipts import ORDERED
 from tests.broker.rocketmq.rig import Rig
 
 LONG_MAX = (1 << 63) - 1

@@ -9,9 +9,9 @@ import pytest
 
 from broker.rocketmq.consuming.pop.order import ILLEGAL, UNCHANGED, Orders
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import Peer, Rig, handles
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import GROUP_CONFIG_LIST, GroupConfig, GroupConfigList
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame
-from formats.rocketmq.inspection_bodies import PRODUCER_TABLE, QUEUE_ENTRIES, TIME_SPANS
+from formats.rocketmq.files.record import decode_record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.message_ids import OffsetId
-from formats.rocketmq.record import decode_record
-from formats.rocketmq.route_bodies import TOPIC_CONFIG_LIST, TopicConfig, TopicConfigList
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG_LIST, GroupConfig, GroupConfigList
+from formats.rocketmq.remoting.bodies.inspection import PRODUCER_TABLE, QUEUE_ENTRIES, TIME_SPANS
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG_LIST, TopicConfig, TopicConfigList
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame
 from tests.broker.rocketmq.rig import Peer, Rig
 
 SUBSCRIPTIONS = [{"topic": "t", "subString": "*"}]

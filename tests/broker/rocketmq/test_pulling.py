@@ -20,13 +20,13 @@ from broker.rocketmq.tables.statistics import Statistics
 from broker.rocketmq.tables.topics import Topics
 from broker.shell.folders import FileFolder
 from formats.errors import FormatError
-from formats.rocketmq.client_bodies import GroupConfig, Subscription, read_heartbeat
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, next_frame
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import string_hash
-from formats.rocketmq.record import Record, decode_record
-from formats.rocketmq.route_bodies import Permission, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig, Subscription, read_heartbeat
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, next_frame
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.test_message_store import GOLDEN, make_message
 from tests.golden.rocketmq.captures import CAPTURES, streams

@@ -13,9 +13,9 @@ from broker.common.faults import Faults, Inconsistent
 from broker.common.timers import Timers
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import IDLE_MS, OUTPUT_BYTES_MAX, Session
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from tests.broker.rocketmq.rig import Rig
 
 

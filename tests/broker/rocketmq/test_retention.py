@@ -7,8 +7,8 @@ import pytest
 from broker.rocketmq.administration.metrics import Metrics
 from broker.rocketmq.administration.retention import Retention, RetentionLimits
 from broker.rocketmq.store.message_store import StoreOptions
-from formats.rocketmq import fastjson
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import Rig
 
 HOUR_MS = 3_600_000

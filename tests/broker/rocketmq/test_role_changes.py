@@ -16,12 +16,12 @@ from broker.rocketmq.replication.options import Role
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.shell.config_files import ConfigFile
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.epochs import EpochEntry
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.identity import BrokerIdentity
+from formats.rocketmq.files.epochs import EpochEntry
+from formats.rocketmq.files.identity import BrokerIdentity
 from formats.rocketmq.lite import queue_name
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import Rig
 

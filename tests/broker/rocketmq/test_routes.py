@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from broker.rocketmq.administration.registration import NameserverLink
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.tables.routes import KEEP_MS, QueueFinder
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, QueueData, TopicRoute
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, QueueData, TopicRoute
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 
 NEAR = QueueData("near", 1, 1, 6)
 FAR = QueueData("far", 2, 2, 6)

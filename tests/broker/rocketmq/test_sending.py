@@ -24,15 +24,15 @@ from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_de
 from broker.rocketmq.tables.services import Services
 from broker.rocketmq.tables.statistics import Statistics
 from broker.rocketmq.tables.topics import Topics
-from formats.rocketmq.batch import BatchMessage, encode_batch
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, next_frame
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import hash_map_order
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import Permission, TopicConfig
+from formats.rocketmq.remoting.batch import BatchMessage, encode_batch
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, next_frame
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.golden.rocketmq.captures import CAPTURES, streams
 from tests.golden.rocketmq.stores import records, unpack

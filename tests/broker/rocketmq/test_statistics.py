@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.tables.statistics import Counter, Morning, Statistics
-from formats.rocketmq import fastjson
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import Peer, Rig
 from tests.broker.rocketmq.test_held_up import check
 

@@ -21,9 +21,9 @@ from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.remoting.step_time import StepTime
 from broker.shell.server import Listener, Server, listen
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.grpc.http2 import Client
 from tests.waiting import WAIT_S
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame
 from tests.broker.rocketmq.rig import Peer, Rig
 
 DISK_FULL = OSError(28, "No space left on device")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from broker.rocketmq.delays.timers import PRECISION_MS, STEP_MESSAGES
-from formats.rocketmq.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig
 
 TIMERS = "rmq_sys_wheel_timer"

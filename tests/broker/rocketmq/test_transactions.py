@@ -10,11 +10,11 @@ import pytest
 
 from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.flags import Transaction
-from formats.rocketmq.frame import Frame, FrameFlag
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, decode_record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from tests.broker.rocketmq.rig import Peer, Rig
 from tests.broker.rocketmq.test_held_up import check
 

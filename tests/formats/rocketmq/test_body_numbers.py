@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from formats.errors import FormatError
-from formats.rocketmq.body_codec import BodyCodec
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
 
 
 class Numbers(NamedTuple):

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq import fastjson
-from formats.rocketmq.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIMER_CHECKPOINT
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
-from formats.rocketmq.epochs import EpochEntry, decode_epochs, encode_epochs
+from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIMER_CHECKPOINT
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
+from formats.rocketmq.files.index import IndexFile, IndexKeys, index_key, message_index_keys
+from formats.rocketmq.files.record import Record, encode_record
+from formats.rocketmq.files.timer import NONE, TIMER_RECORD, TIMER_SLOT, TimerFlag, slot_index
 from formats.rocketmq.flags import Transaction, transaction_of
-from formats.rocketmq.index import IndexFile, IndexKeys, index_key, message_index_keys
 from formats.rocketmq.java import PartHashes, index_hash, index_hashes, string_hash
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, encode_record
-from formats.rocketmq.timer import NONE, TIMER_RECORD, TIMER_SLOT, TimerFlag, slot_index
+from formats.rocketmq.remoting import fastjson
 from formats.schema import Layout
 from tests.golden.rocketmq.stores import records, unpack
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import (
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import (
     FRAME_BYTES_MAX,
     Frame,
     FrameFlag,
@@ -24,9 +24,9 @@ from formats.rocketmq.frame import (
     encode_frame,
     next_frame,
 )
-from formats.rocketmq.headers.codec import HeaderCodec, Int, Long
-from formats.rocketmq.headers.sending import SendMessageRequest, SendMessageRequestV2
-from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.remoting.headers.codec import HeaderCodec, Int, Long
+from formats.rocketmq.remoting.headers.sending import SendMessageRequest, SendMessageRequestV2
+from formats.rocketmq.remoting.headers.table import HEADERS
 from tests.golden.rocketmq.captures import CAPTURES, streams
 
 OTHER_PROTOCOLS = {8080, 8081, 20912, 22912, 24112, 24212, 24312}

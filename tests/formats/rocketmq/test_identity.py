@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from formats.errors import FormatError
-from formats.rocketmq.identity import BrokerIdentity, decode_identity, encode_identity
+from formats.rocketmq.files.identity import BrokerIdentity, decode_identity, encode_identity
 
 OWN = BrokerIdentity("HaCluster", "broker-c", 1)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from formats.errors import FormatError
-from formats.rocketmq.access_bodies import PolicyEntryInfo, PolicyInfo
-from formats.rocketmq.plain_accounts import read_accounts
+from formats.rocketmq.remoting.bodies.access import PolicyEntryInfo, PolicyInfo
+from formats.rocketmq.remoting.bodies.plain_accounts import read_accounts
 
 # As the original came with it.
 EXAMPLE = """

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
-from formats.rocketmq.index import message_index_keys
+from formats.rocketmq.fast.plain_columns import MANY, PlainColumns, read_columns
+from formats.rocketmq.fast.plain_records import PlainRecord, plain_records
+from formats.rocketmq.fast.property_columns import PropertyColumns, Values
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.files.index import message_index_keys
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.java import index_hash, string_hash
-from formats.rocketmq.plain_columns import MANY, PlainColumns, read_columns
-from formats.rocketmq.plain_records import PlainRecord, plain_records
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.property_columns import PropertyColumns, Values
-from formats.rocketmq.record import Magic, Record, body_crc, encode_record
 from tests.formats.rocketmq.test_plain_records import FILE_BYTES, HOST, SIZE_MAX, logs
 
 PIECES = (
@@ -33,7 +33,7 @@ TOPICS = (b"topic", b"topic", b"topic", b"other", b"t", b"\xff", "\u00fc".encode
 
 def read(data: bytes, offset: int, file_size: int = FILE_BYTES) -> PlainColumns | None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("formats.rocketmq.plain_columns.MANY", 1)
+        patch.setattr("formats.rocketmq.fast.plain_columns.MANY", 1)
         return read_columns(memoryview(data), offset, file_size, SIZE_MAX)
 
 

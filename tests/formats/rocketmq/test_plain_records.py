@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
+from formats.rocketmq.fast.plain_records import plain_records, read_property
+from formats.rocketmq.files.record import Blank, Magic, Record, body_crc, decode_record, encode_record
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.plain_records import plain_records, read_property
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Blank, Magic, Record, body_crc, decode_record, encode_record
 
 HOST = Host("127.0.0.1", 20911).pack()
 FILE_BYTES = 4096

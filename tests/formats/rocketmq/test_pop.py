@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.pop_bodies import (
+from formats.rocketmq.remoting.bodies.popping import (
     BATCH_ACK_REQUEST,
     AckNote,
     BatchAckNote,
@@ -16,7 +16,7 @@ from formats.rocketmq.pop_bodies import (
     read_note,
     write_note,
 )
-from formats.rocketmq.receipts import (
+from formats.rocketmq.remoting.receipts import (
     Receipt,
     kind_of_topic,
     normal_topic,

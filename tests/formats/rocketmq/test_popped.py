@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import PopMessageResponse
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.popped import read_popped
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.receipts import Receipt, offset_counts_info, start_info
-from formats.rocketmq.record import Magic, Record, body_crc, encode_record
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import PopMessageResponse
+from formats.rocketmq.remoting.popped import read_popped
+from formats.rocketmq.remoting.receipts import Receipt, offset_counts_info, start_info
 
 HOST = Host("127.0.0.1", 10911).pack()
 FIELDS = HeaderCodec(PopMessageResponse).write(

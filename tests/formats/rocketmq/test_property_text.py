@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.property_text import changed_properties, read_properties, write_properties
+from formats.rocketmq.files.property_text import changed_properties, read_properties, write_properties
 
 TEXT = """# a comment
 brokerName = a

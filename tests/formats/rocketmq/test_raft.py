@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from formats.errors import FormatError
-from formats.rocketmq.raft import (
+from formats.rocketmq.remoting.raft import (
     ENTRIES_MAX,
     Append,
     Appended,

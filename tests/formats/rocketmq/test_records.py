@@ -13,12 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.flags import CompressionType, SystemFlag, Transaction, compression_of, transaction_of
-from formats.rocketmq.hosts import Host
-from formats.rocketmq.message_ids import OffsetId
-from formats.rocketmq.names import offset_name, offset_of_name
-from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.record import (
+from formats.rocketmq.files.names import offset_name, offset_of_name
+from formats.rocketmq.files.record import (
     Blank,
     Magic,
     Record,
@@ -30,6 +26,10 @@ from formats.rocketmq.record import (
     encode_record,
     record_bytes,
 )
+from formats.rocketmq.flags import CompressionType, SystemFlag, Transaction, compression_of, transaction_of
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.properties import decode_properties, encode_properties
 from tests.golden.rocketmq.stores import STORES, read_back, records
 
 ADDED_BY_CLIENT = ("MIN_OFFSET", "MAX_OFFSET", "CLUSTER")

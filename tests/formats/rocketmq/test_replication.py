@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.epochs import EpochEntry
-from formats.rocketmq.record import Record
-from formats.rocketmq.replication import (
+from formats.rocketmq.files.epochs import EpochEntry
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.replication import (
     BODY_BYTES_MAX,
     EPOCH_REPORT,
     EPOCH_TRANSFER,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame, HeaderEncoding, encode_frame
-from formats.rocketmq.send_forms import PostedForm, form_of
-from formats.rocketmq.send_frames import Posted, json_place, read_posted
+from formats.rocketmq.fast.send_forms import PostedForm, form_of
+from formats.rocketmq.fast.send_frames import Posted, json_place, read_posted
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding, encode_frame
 
 ID = "7F0000010000000000000000000000A1"
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.sending import SendMessageRequestV2, SendMessageResponse
+from formats.rocketmq.fast.send_frames import Posted, answer_fields, answer_maker, posted_of, read_posted
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
-from formats.rocketmq.send_frames import Posted, answer_fields, answer_maker, posted_of, read_posted
-from formats.rocketmq.versions import VERSION
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.sending import SendMessageRequestV2, SendMessageResponse
+from formats.rocketmq.remoting.versions import VERSION
 from tests.golden.rocketmq.captures import CAPTURES, streams
 
 REQUEST = HeaderCodec(SendMessageRequestV2)

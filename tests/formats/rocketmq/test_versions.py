@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from formats.rocketmq.versions import STANDARD_JSON_VERSION, VERSION, VERSION_NAME, version_name
+from formats.rocketmq.remoting.versions import STANDARD_JSON_VERSION, VERSION, VERSION_NAME, version_name
 
 
 @pytest.mark.parametrize(

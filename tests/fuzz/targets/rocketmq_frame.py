@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from formats.rocketmq.frame import Frame, HeaderEncoding, encode_frame, next_frame
-from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.headers.table import HEADERS
 from tests.golden.rocketmq.captures import streams
 
 __all__ = ["decode", "seeds", "verify"]

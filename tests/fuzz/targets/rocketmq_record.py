@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from formats.errors import FormatError
-from formats.rocketmq.batch import BatchMessage, encode_batch, iter_batch
+from formats.rocketmq.files.record import Blank, Magic, Record, body_crc, decode_record, encode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Blank, Magic, Record, body_crc, decode_record, encode_record
+from formats.rocketmq.remoting.batch import BatchMessage, encode_batch, iter_batch
 
 __all__ = ["decode", "seeds", "verify"]
 

@@ -9,7 +9,7 @@ from broker.rocketmq.store.copying import copy_records
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
 from formats.errors import FormatError
-from formats.rocketmq.replication import (
+from formats.rocketmq.remoting.replication import (
     EPOCH_REPORT,
     EPOCH_TRANSFER,
     REPORT,

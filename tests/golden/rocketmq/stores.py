@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from formats.rocketmq.names import offset_of_name
-from formats.rocketmq.record import Blank, Record, decode_record
+from formats.rocketmq.files.names import offset_of_name
+from formats.rocketmq.files.record import Blank, Record, decode_record
 
 __all__ = ["STORES", "read_back", "records", "unpack"]
 

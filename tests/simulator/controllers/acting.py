@@ -23,10 +23,10 @@ from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import MASTER_ID, Permission
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID, Permission
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.simulator.controllers.clients import GroupClient
 from tests.simulator.controllers.controllers import Controller
 from tests.simulator.controllers.judge import Judge

@@ -9,10 +9,10 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.controllers.judge import Judge
 from tests.simulator.controllers.machines import TOPICS, Machine

@@ -6,7 +6,7 @@ from itertools import permutations
 from random import Random
 from typing import Protocol
 
-from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.broker.fakes import Crash
 from tests.simulator.controllers.clients import Link
 from tests.simulator.controllers.controllers import Controller

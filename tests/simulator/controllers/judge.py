@@ -15,8 +15,8 @@ from broker.rocketmq.replication.epochs import cut_epochs, drop_epochs, epoch_of
 from broker.rocketmq.replication.lifecycles import MemberState
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.epochs import EpochEntry, decode_epochs
-from formats.rocketmq.record import Magic, Record
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.files.record import Magic, Record
 from tests.simulator.controllers.machines import Machine, Setup
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.process import STORE

@@ -12,8 +12,8 @@ from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.route_bodies import MASTER_ID
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID
 from tests.simulator.controllers.process import BrokerProcess
 from tests.simulator.rocketmq.process import CLUSTER, DELAYS_MS, STORE
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, LOG_FOLDER, Disk

@@ -27,8 +27,8 @@ from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.opening import open_store
 from broker.shell.dialing import Endpoint
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.frame import Frame
 from tests.simulator.rocketmq.process import STORE, Life, make_state, make_world, read_given
 from tests.simulator.rocketmq.tree import Disk
 

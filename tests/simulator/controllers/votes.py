@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
-from formats.rocketmq.raft import read_block
+from formats.rocketmq.remoting.raft import read_block
 from tests.broker.rocketmq.raft.files import MemoryFile
 from tests.simulator.invariants import Violation
 

@@ -10,7 +10,12 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from formats.rocketmq.access_bodies import (
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.messages import Message, make
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.bodies.access import (
     AclInfo,
     PolicyEntryInfo,
     PolicyInfo,
@@ -19,7 +24,7 @@ from formats.rocketmq.access_bodies import (
     write_acl,
     write_user,
 )
-from formats.rocketmq.client_bodies import (
+from formats.rocketmq.remoting.bodies.clients import (
     GROUP_CONFIG,
     HEARTBEAT,
     SQL92,
@@ -29,14 +34,9 @@ from formats.rocketmq.client_bodies import (
     Subscription,
     make_subscription,
 )
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.frame import Frame, HeaderEncoding
-from formats.rocketmq.grpc.codes import Code
-from formats.rocketmq.grpc.messages import Message, make
-from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import Permission
+from formats.rocketmq.remoting.bodies.routes import Permission
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls

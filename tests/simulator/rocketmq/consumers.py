@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from broker.rocketmq.tables import names
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.record import Record
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.process import DELAYS_MS

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code, MessageType, TransactionResolution, TransactionSource
 from formats.rocketmq.grpc.messages import Message, make, time_of_ms
-from formats.rocketmq.receipts import Receipt
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.receipts import Receipt
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.poppers import PopGroup

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from formats.rocketmq.frame import HeaderEncoding
-from formats.rocketmq.receipts import parse_receipt
+from formats.rocketmq.remoting.frame import HeaderEncoding
+from formats.rocketmq.remoting.receipts import parse_receipt
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
 from tests.simulator.rocketmq.pops import GrpcPops, Outcome, Popped, Pops, RemotingPops

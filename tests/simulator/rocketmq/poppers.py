@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.rocketmq.tables import names
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, HeaderEncoding
-from formats.rocketmq.receipts import Receipt, parse_receipt
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
+from formats.rocketmq.remoting.receipts import Receipt, parse_receipt
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
 from tests.simulator.rocketmq.pops import Outcome, Popped, Pops, RemotingPops

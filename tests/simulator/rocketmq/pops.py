@@ -6,12 +6,12 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of
-from formats.rocketmq.pop_bodies import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
-from formats.rocketmq.receipts import Receipt, parse_receipt, retry_topic
+from formats.rocketmq.remoting.bodies.popping import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.receipts import Receipt, parse_receipt, retry_topic
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.process import BROKER

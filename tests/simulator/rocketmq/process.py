@@ -31,15 +31,15 @@ from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.tables.topics import Topics
-from formats.rocketmq.checkpoints import TIMER_CHECKPOINT
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import FRONTS, Record, decode_record
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import FRONTS, Record, decode_record
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from tests.broker.fakes import Crash
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.tree import Disk

@@ -7,12 +7,12 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from formats.rocketmq.batch import BatchMessage, encode_batch
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.flags import Transaction
-from formats.rocketmq.frame import Frame, HeaderEncoding
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting.batch import BatchMessage, encode_batch
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls

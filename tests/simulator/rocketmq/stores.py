@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables import names
-from formats.rocketmq.consume_queue import ConsumeQueueEntry
-from formats.rocketmq.index import message_index_keys
+from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
+from formats.rocketmq.files.index import message_index_keys
+from formats.rocketmq.files.record import Blank, Record, decode_record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Blank, Record, decode_record
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.changes import CHANGING
 from tests.simulator.rocketmq.process import DELAYS_MS

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.receipts import Receipt
-from formats.rocketmq.record import Record
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.receipts import Receipt
+from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.answers import records_of
 
 __all__ = ["Answered", "Connection", "name_of", "popped_of"]

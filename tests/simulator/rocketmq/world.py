@@ -11,7 +11,7 @@ from zlib import crc32
 
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.errors import DiskFull
-from formats.rocketmq.frame import Frame, HeaderEncoding
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.fakes import Crash
 from tests.simulator.invariants import Violation
 from tests.simulator.play import NotedWorld

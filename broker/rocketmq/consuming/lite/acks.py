@@ -13,16 +13,16 @@ from broker.rocketmq.consuming.pop.checks import HIDDEN_MS_MAX, NO_CODE_SET, fin
 from broker.rocketmq.consuming.pop.order import ILLEGAL, UNCHANGED, Orders
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request, success
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import (
+from formats.rocketmq.lite import QUEUE_ID, fault_of_lite_topic, queue_name
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
     ChangeInvisibleTimeResponse,
 )
-from formats.rocketmq.lite import QUEUE_ID, fault_of_lite_topic, queue_name
-from formats.rocketmq.receipts import parse_receipt
+from formats.rocketmq.remoting.receipts import parse_receipt
 
 __all__ = ["LiteAcks"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.numbers import read_digits
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 
 __all__ = ["CLIENT_QUOTA", "QUOTA_SLACK", "LiteGroup", "expiration_ms", "is_lite_topic", "lite_group"]
 

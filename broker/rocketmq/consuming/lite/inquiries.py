@@ -17,13 +17,13 @@ from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.remoting.requests import Handlers, Peer, Refused, Request, success, with_body
 from broker.rocketmq.tables.routes import FindQueues
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq import lite_bodies as bodies
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import lite as headers
-from formats.rocketmq.headers.codec import HeaderCodec
 from formats.rocketmq.lite import QUEUE_ID, is_lite_queue, queue_name, split_queue_name
-from formats.rocketmq.route_bodies import QueueData, TopicConfig
+from formats.rocketmq.remoting.bodies import lite as bodies
+from formats.rocketmq.remoting.bodies.routes import QueueData, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import lite as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["LiteInquiries"]
 

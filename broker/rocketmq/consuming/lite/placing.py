@@ -8,7 +8,6 @@ from typing import Final
 from broker.rocketmq.consuming.lite.attributes import is_lite_topic
 from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.lite import (
     DISPATCH,
     DISPATCH_OFFSET,
@@ -18,7 +17,8 @@ from formats.rocketmq.lite import (
     is_lite_queue,
     queue_name,
 )
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["LITE_TOPICS_MAX", "LitePlaces", "check_staying", "drop_places"]
 

@@ -22,13 +22,13 @@ from broker.rocketmq.consuming.pop.waiting import Place, Waiting, Waits, until_m
 from broker.rocketmq.consuming.pulling import find_messages
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import PopLiteMessageRequest, PopLiteMessageResponse
 from formats.rocketmq.lite import QUEUE_ID
-from formats.rocketmq.pop_bodies import MESSAGES_MAX
-from formats.rocketmq.receipts import ORDERED
+from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import PopLiteMessageRequest, PopLiteMessageResponse
+from formats.rocketmq.remoting.receipts import ORDERED
 
 __all__ = ["LitePopper"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from formats.rocketmq.java import string_hash
-from formats.rocketmq.route_bodies import Permission, QueueData
+from formats.rocketmq.remoting.bodies.routes import Permission, QueueData
 
 __all__ = ["consistent_hash", "owner"]
 

@@ -13,12 +13,12 @@ from broker.rocketmq.consuming.lite.registry import Evicted, Registry, Subscribe
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.remoting.requests import Handlers, Peer, Refused, Request, success
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq import lite_bodies as bodies
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import NotifyUnsubscribeLiteRequest
 from formats.rocketmq.lite import QUEUE_ID, fault_of_lite_topic, queue_name, split_queue_name
+from formats.rocketmq.remoting.bodies import lite as bodies
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import NotifyUnsubscribeLiteRequest
 
 __all__ = ["CHANGES_MAX", "SUBSCRIPTIONS_MAX", "Subscribing"]
 

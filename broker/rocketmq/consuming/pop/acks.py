@@ -14,16 +14,23 @@ from broker.rocketmq.consuming.pop.revive_log import ReviveLog
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request, failure, success
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import (
+from formats.rocketmq.remoting.bodies.popping import (
+    BATCH_ACK_REQUEST,
+    AckNote,
+    BatchAck,
+    BatchAckNote,
+    CheckPoint,
+    bits_of,
+)
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
     ChangeInvisibleTimeResponse,
 )
-from formats.rocketmq.pop_bodies import BATCH_ACK_REQUEST, AckNote, BatchAck, BatchAckNote, CheckPoint, bits_of
-from formats.rocketmq.receipts import ORDERED, Receipt, parse_receipt, real_topic
+from formats.rocketmq.remoting.receipts import ORDERED, Receipt, parse_receipt, real_topic
 
 __all__ = ["Acks"]
 

@@ -17,11 +17,9 @@ from broker.rocketmq.consuming.pop.waiting import ALL_QUEUES
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request, success, with_body
 from broker.rocketmq.tables.routes import FindQueues
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import BROADCASTING, MessageQueue
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.pop_bodies import (
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import BROADCASTING, MessageQueue
+from formats.rocketmq.remoting.bodies.popping import (
     ASSIGNMENT_REQUEST,
     ASSIGNMENTS,
     REQUEST_MODE,
@@ -32,8 +30,10 @@ from formats.rocketmq.pop_bodies import (
     RequestMode,
     RequestModes,
 )
-from formats.rocketmq.receipts import RETRY_PREFIX
-from formats.rocketmq.route_bodies import Permission, QueueData
+from formats.rocketmq.remoting.bodies.routes import Permission, QueueData
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.receipts import RETRY_PREFIX
 
 __all__ = ["AssignmentRequests", "allocate", "allocate_to_pop"]
 

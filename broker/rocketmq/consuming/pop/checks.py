@@ -8,9 +8,9 @@ from broker.rocketmq.consuming.commits import check_room
 from broker.rocketmq.consuming.consumers import starts_in_memory
 from broker.rocketmq.remoting.requests import Peer, Refused
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.receipts import RETRY_PREFIX, retry_topic
-from formats.rocketmq.route_bodies import Permission, TopicConfig
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.receipts import RETRY_PREFIX, retry_topic
 
 __all__ = [
     "HIDDEN_MS_MAX",

@@ -17,10 +17,11 @@ from broker.rocketmq.consuming.pop.waiting import Place, Waiting, Waits, until_m
 from broker.rocketmq.consuming.pulling import find_messages
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import (
+from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import (
     NotificationRequest,
     NotificationResponse,
     PeekMessageRequest,
@@ -28,8 +29,7 @@ from formats.rocketmq.headers.consuming import (
     PollingInfoResponse,
     PopMessageResponse,
 )
-from formats.rocketmq.pop_bodies import MESSAGES_MAX
-from formats.rocketmq.receipts import retry_topic
+from formats.rocketmq.remoting.receipts import retry_topic
 
 __all__ = ["Inquiries"]
 

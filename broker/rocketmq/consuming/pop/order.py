@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from formats.rocketmq import fastjson
-from formats.rocketmq.pop_bodies import ORDER_FILE, OrderFile, OrderRecord
-from formats.rocketmq.receipts import offset_counts_info, queue_count_info
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.popping import ORDER_FILE, OrderFile, OrderRecord
+from formats.rocketmq.remoting.receipts import offset_counts_info, queue_count_info
 
 __all__ = ["ILLEGAL", "UNCHANGED", "Key", "Orders"]
 

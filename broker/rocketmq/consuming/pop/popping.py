@@ -23,13 +23,15 @@ from broker.rocketmq.consuming.sql import SqlError
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request
 from broker.rocketmq.tables.properties import encode
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.consuming import PopMessageRequest, PopMessageResponse
-from formats.rocketmq.pop_bodies import MESSAGES_MAX, CheckPoint
+from formats.rocketmq.files.record import Magic, Record, decode_record, encode_record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.receipts import (
+from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX, CheckPoint
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.consuming import PopMessageRequest, PopMessageResponse
+from formats.rocketmq.remoting.receipts import (
     ORDERED,
     RETRY_PREFIX,
     Receipt,
@@ -38,8 +40,6 @@ from formats.rocketmq.receipts import (
     retry_topic,
     start_info,
 )
-from formats.rocketmq.record import Magic, Record, decode_record, encode_record
-from formats.rocketmq.route_bodies import TopicConfig
 
 __all__ = ["Popper"]
 

@@ -20,12 +20,12 @@ from broker.rocketmq.store.skips import Skips
 from broker.rocketmq.tables.names import revive_topic
 from broker.rocketmq.tables.services import Services
 from formats.errors import FormatError
+from formats.rocketmq.files.record import PROPERTIES_BYTES_MAX, Record
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.java import hash_map_order
-from formats.rocketmq.pop_bodies import CheckPoint, read_note
 from formats.rocketmq.properties import decode_properties, encode_properties
-from formats.rocketmq.receipts import RETRY_PREFIX, normal_topic, retry_topic
-from formats.rocketmq.record import PROPERTIES_BYTES_MAX, Record
+from formats.rocketmq.remoting.bodies.popping import CheckPoint, read_note
+from formats.rocketmq.remoting.receipts import RETRY_PREFIX, normal_topic, retry_topic
 
 __all__ = ["Revival"]
 

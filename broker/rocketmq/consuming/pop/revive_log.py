@@ -16,9 +16,9 @@ from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode_few
-from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.pop_bodies import AckNote, BatchAckNote, CheckPoint, write_note
+from formats.rocketmq.remoting.bodies.popping import AckNote, BatchAckNote, CheckPoint, write_note
+from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["REVIVE_GROUP", "ReviveLog"]
 

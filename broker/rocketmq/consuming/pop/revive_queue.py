@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from formats.rocketmq.pop_bodies import AckNote, BatchAckNote, CheckPoint
+from formats.rocketmq.remoting.bodies.popping import AckNote, BatchAckNote, CheckPoint
 
 __all__ = ["ReviveQueue"]
 

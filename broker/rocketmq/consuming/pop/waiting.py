@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from broker.rocketmq.remoting.held import Held, Waiting
 from broker.rocketmq.remoting.scheduler import Scheduler
-from formats.rocketmq.receipts import retry_topic
+from formats.rocketmq.remoting.receipts import retry_topic
 
 __all__ = ["ALL_QUEUES", "Place", "Waiting", "Waits", "until_ms"]
 

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-from formats.rocketmq.client_bodies import CONSUMER_IDS, HEARTBEAT, ConsumerIds
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
-from formats.rocketmq.route_bodies import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_IDS, HEARTBEAT, ConsumerIds
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame, next_frame
 
 __all__ = ["FakeCluster", "serving"]
 

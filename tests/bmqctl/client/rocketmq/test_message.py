@@ -8,8 +8,8 @@ import pytest
 
 from bmqctl.client.rocketmq.message import Content
 from bmqctl.messages.received import of_topic
+from formats.rocketmq.files.record import Magic, Record, body_crc
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import Magic, Record, body_crc
 
 HOST = b"\x7f\0\0\1\0\0\0\0"
 

@@ -17,8 +17,8 @@ from bmqctl.client.rocketmq.outgoing import (
     verdict_of,
 )
 from bmqctl.rocketmq_client.routes import Queue
-from formats.rocketmq.codes import ResponseCode
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.codes import ResponseCode
 
 SECOND_NS = 1_000_000_000
 PLAIN = Options()

@@ -14,8 +14,8 @@ from bmqctl.client.rocketmq import (
     connect,
     consuming,
 )
-from formats.rocketmq.client_bodies import HEARTBEAT
-from formats.rocketmq.codes import RequestCode
+from formats.rocketmq.remoting.bodies.clients import HEARTBEAT
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.bmqctl.client.rocketmq.fake_cluster import serving
 from tests.waiting import WAIT_S
 

@@ -17,11 +17,11 @@ from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.index_files import IndexLayout, find_layout
 from bmqctl.commitlog.scan import LogScan
 from bmqctl.journal.read.fault_report import Report
-from formats.rocketmq.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
-from formats.rocketmq.epochs import EpochEntry, encode_epochs
-from formats.rocketmq.flush_mark import MARK_NAME, encode_mark
-from formats.rocketmq.index import IndexFile
-from formats.rocketmq.names import offset_name
+from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
+from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
+from formats.rocketmq.files.flush_mark import MARK_NAME, encode_mark
+from formats.rocketmq.files.index import IndexFile
+from formats.rocketmq.files.names import offset_name
 from tests.bmqctl.commitlog.check.broker_stores import SMALL, change, fill, open_small, write_store
 from tests.bmqctl.journal.conftest import Outcome, run
 from tests.broker.rocketmq.test_leftovers import END, Golden

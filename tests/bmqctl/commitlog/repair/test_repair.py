@@ -16,10 +16,10 @@ from bmqctl.commitlog.repair.parts import Refused, RepairReport
 from bmqctl.commitlog.repair.repair import repair_log_store
 from bmqctl.commitlog.scan import LogScan
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.epochs import EpochEntry, decode_epochs, encode_epochs
-from formats.rocketmq.names import offset_name
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record, decode_record, encode_record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, decode_record, encode_record
 from tests.bmqctl.commitlog.check.broker_stores import SMALL, change, fill, open_small, write_store
 from tests.bmqctl.journal.conftest import Outcome, run
 from tests.golden.rocketmq.stores import STORES, unpack

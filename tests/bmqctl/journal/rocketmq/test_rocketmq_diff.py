@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from bmqctl.commitlog.files import log_files
 from bmqctl.commitlog.log_diff import Status, compare_logs
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
-from formats.rocketmq.epochs import EpochEntry, encode_epochs
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import Record, encode_record
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, Written, message, write_log
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import unpack

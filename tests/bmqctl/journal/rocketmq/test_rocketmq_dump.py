@@ -30,9 +30,9 @@ from bmqctl.commitlog.scan import LogFault, Loss
 from bmqctl.commitlog.text import CsvLines, JsonLines
 from bmqctl.journal.read.payload import PayloadForm
 from bmqctl.testing import RocketProcess
+from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Magic, Record, body_crc, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, Written, message, write_log
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back

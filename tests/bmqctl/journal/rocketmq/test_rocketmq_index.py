@@ -15,7 +15,7 @@ from bmqctl.commitlog.dump import dump_log, look_up_wanted, make_sink
 from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.filters import LogFilters
 from bmqctl.journal.dump.output import DumpFormat
-from formats.rocketmq.index import INDEX_HEADER
+from formats.rocketmq.files.index import INDEX_HEADER
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back
 

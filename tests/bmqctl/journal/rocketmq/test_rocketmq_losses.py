@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import Record, encode_record
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, Written, message, write_log
 from tests.bmqctl.journal.conftest import Outcome
 

@@ -15,12 +15,12 @@ from bmqctl.commitlog.files import open_store
 from bmqctl.commitlog.losses import find_losses
 from bmqctl.commitlog.queues import QueueFigures, read_queues
 from bmqctl.commitlog.topics import TopicKind, kind_of
-from formats.rocketmq import fastjson
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record, encode_record
 from formats.rocketmq.java import string_hash
-from formats.rocketmq.names import offset_name
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import Record, encode_record
+from formats.rocketmq.remoting import fastjson
 from tests.bmqctl.commitlog.logs import FILE_BYTES, Written, message, write_log
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import records

@@ -19,8 +19,8 @@ from bmqctl.pipeline.live.topic_reading import Range, TopicFailed, read_piece
 from bmqctl.pipeline.live.topic_source import TOPIC_SCHEMA, Offset, Part, TopicStreamReader, share, topic_stream_schema
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.testing import RocketProcess, free_port
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import Record
 from tests.bmqctl.commitlog.logs import message
 from tests.bmqctl.pipeline.live.topics import committed, make_topic, send
 

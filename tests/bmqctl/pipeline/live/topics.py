@@ -10,9 +10,9 @@ import trio
 from bmqctl.node_process import RocketProcess
 from bmqctl.rocketmq_client.client import Client
 from bmqctl.rocketmq_client.consuming import QueuePuller
-from formats.rocketmq.codes import RequestCode, ResponseCode
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.record import Record
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.waiting import WAIT_S
 
 __all__ = ["committed", "make_topic", "messages_of", "send"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from formats.rocketmq.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import Record, encode_record
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record, encode_record
 
 __all__ = ["numbered", "write_queues"]
 

@@ -24,7 +24,7 @@ from bmqctl.pipeline.export.table_files import FileFormat, read_table
 from bmqctl.pipeline.export.verify import Verdict, VerifyRequest
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.pipeline.spark.run_tasks import quiet
-from formats.rocketmq.record import encode_record
+from formats.rocketmq.files.record import encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, message, write_log
 from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import (
     EVERY,

@@ -10,7 +10,7 @@ import pytest
 from bmqctl.commitlog.filters import LogFilters, LogSelector
 from bmqctl.commitlog.records import search
 from bmqctl.pipeline.source.stores import StoreError
-from formats.rocketmq.record import encode_record
+from formats.rocketmq.files.record import encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, Written, message, write_log
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.rocketmq.queued import numbered, write_queues

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bmqctl.commitlog.records import search
 from bmqctl.pipeline.rocketmq.property_items import PropertyItems, key_lists
 from bmqctl.pipeline.rocketmq.tables import STRING_MAP
+from formats.rocketmq.files.record import encode_record
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.record import encode_record
 from tests.bmqctl.commitlog.logs import message
 
 ENCODED = [

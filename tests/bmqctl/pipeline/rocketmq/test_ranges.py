@@ -17,10 +17,10 @@ from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
 from bmqctl.pipeline.rocketmq.brokers import limit_of
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
-from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.files.epochs import EpochEntry
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record, encode_record
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.names import offset_name
-from formats.rocketmq.record import Record, encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, Written, message, write_log
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.rocketmq.queued import numbered, write_queues

@@ -20,8 +20,8 @@ from bmqctl.commitlog.summary import summarize_log
 from bmqctl.pipeline.reading import plan_tasks
 from bmqctl.pipeline.source.options import BadOption, ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag
-from formats.rocketmq.record import Record
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.golden.rocketmq.stores import read_back, records, unpack
 

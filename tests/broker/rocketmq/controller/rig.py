@@ -16,9 +16,9 @@ from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame, next_frame
 from tests.broker.rocketmq.raft.files import MemoryFile
 
 NAME, CLUSTER = "broker-c", "cluster"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag
-from formats.rocketmq.proof import CODE as PROOF
-from formats.rocketmq.proof import PROOF_HEADER, ProofHeader, dialer_code
-from formats.rocketmq.raft import (
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag
+from formats.rocketmq.remoting.proof import CODE as PROOF
+from formats.rocketmq.remoting.proof import PROOF_HEADER, ProofHeader, dialer_code
+from formats.rocketmq.remoting.raft import (
     CODE,
     RAFT_HEADER,
     Append,

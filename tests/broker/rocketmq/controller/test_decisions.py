@@ -11,13 +11,13 @@ from broker.rocketmq.controller.decisions import Decision, Decisions
 from broker.rocketmq.controller.election import choose_master
 from broker.rocketmq.controller.groups import CleanBrokers, Elect, Groups, SetAddress, SetMembers
 from broker.rocketmq.controller.liveness import BrokerKey, Live, Liveness
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, SYNC_STATE_SET, SyncStateSet
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import replicating as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.routing import BrokerHeartbeatRequest
-from formats.rocketmq.headers.table import HEADERS
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import replicating as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
+from formats.rocketmq.remoting.headers.table import HEADERS
 from tests.formats.rocketmq.test_frames import all_frames
 from tests.golden.rocketmq.captures import streams
 

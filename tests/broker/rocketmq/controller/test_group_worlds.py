@@ -16,8 +16,8 @@ from broker.rocketmq.controller.groups import ApplyId, Groups, Replica
 from broker.rocketmq.controller.liveness import Live
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.epochs import EpochBook, last_epoch
-from formats.rocketmq.controller_bodies import SyncStateSet
-from formats.rocketmq.headers import replicating as headers
+from formats.rocketmq.remoting.bodies.controllers import SyncStateSet
+from formats.rocketmq.remoting.headers import replicating as headers
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock
 from tests.broker.rocketmq.replication.test_epoch_stream import Broker

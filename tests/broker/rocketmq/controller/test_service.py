@@ -8,14 +8,14 @@ import pytest
 
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.raft.journal import JournalDamaged
-from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import BROKER_REPLICAS, SYNC_STATE_SET, Replicas, SyncStateSet
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers import replicating as headers
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.raft import CODE, RAFT_HEADER, RaftHeader, Solicit, encode_message
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_STATE_SET, Replicas, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import replicating as headers
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, RaftHeader, Solicit, encode_message
+from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.controller.rig import CLUSTER, NAME, FakeBroker, Peer, Rig
 
 METADATA = HeaderCodec(headers.GetControllerMetadataResponse)

@@ -13,7 +13,7 @@ from broker.rocketmq.grpc.loopback import FrameGate
 from broker.rocketmq.grpc.service import GrpcService
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, make
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from tests.broker.rocketmq.grpc.http2 import Client
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 

@@ -10,10 +10,10 @@ from broker.common.faults import Inconsistent
 from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.renewals import Changed, Held
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 
 from broker.rocketmq.grpc.sending import consistent_hash
-from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.grpc.codes import Code, MessageType
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import string_hash
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from tests.broker.rocketmq.grpc.served import Served
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 from tests.golden.rocketmq.grpc_calls import GRPC_CAPTURES, Call, calls

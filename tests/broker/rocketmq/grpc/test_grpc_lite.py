@@ -6,11 +6,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from formats.rocketmq.client_bodies import GroupConfig
 from formats.rocketmq.grpc.codes import ClientType, Code, LiteSubscriptionAction
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from formats.rocketmq.lite import queue_name
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.proxy.clustered import Clustered
 

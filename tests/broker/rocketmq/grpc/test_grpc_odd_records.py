@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from formats.rocketmq.batch import BatchMessage, encode_batch
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.remoting.batch import BatchMessage, encode_batch
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.grpc.served import Served, message
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from broker.rocketmq.grpc.call import Limits
 from broker.rocketmq.grpc.wire import frame_message
-from formats.rocketmq.codes import RequestCode
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, decode, make, time_of_ms
+from formats.rocketmq.remoting.codes import RequestCode
 from tests.broker.rocketmq.grpc.http2 import Client
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, endpoints, producer, resource

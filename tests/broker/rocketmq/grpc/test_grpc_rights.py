@@ -6,10 +6,10 @@ import pytest
 
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.grpc.needs import NEEDS
-from formats.rocketmq.access_bodies import UserInfo
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, time_of_ms
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import credential, producer
 from tests.broker.rocketmq.proxy.keyed import allow

@@ -16,14 +16,19 @@ from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.sending import consistent_hash
 from broker.rocketmq.grpc.statuses import Rejected
-from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.client_bodies import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupConfig, GroupRetryPolicy
-from formats.rocketmq.codes import RequestCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import ClientType, Code, MessageType, Permission, TransactionResolution
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of, time_of_ms
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.bodies.clients import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupConfig,
+    GroupRetryPolicy,
+)
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.proxy.clustered import Clustered
 from tests.broker.rocketmq.rig import Rig

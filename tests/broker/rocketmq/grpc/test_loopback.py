@@ -9,9 +9,9 @@ import pytest
 from broker.rocketmq.grpc import loopback
 from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, encode_frame
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame
 
 
 class Broker:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from formats.rocketmq import lite_bodies as bodies
-from formats.rocketmq.client_bodies import GROUP_CONFIG, GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies import lite as bodies
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import Peer, Rig
 

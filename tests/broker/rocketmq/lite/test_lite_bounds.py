@@ -9,11 +9,11 @@ import pytest
 
 from broker.rocketmq.consuming.lite.events import Events
 from broker.rocketmq.remoting.scheduler import Scheduler
-from formats.rocketmq import lite_bodies as bodies
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.lite import queue_name
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies import lite as bodies
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.lite.lite_rig import PARENT, LiteRig
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.consuming.lite.sharding import owner
-from formats.rocketmq import lite_bodies as bodies
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.lite import queue_name
-from formats.rocketmq.route_bodies import QueueData
+from formats.rocketmq.remoting.bodies import lite as bodies
+from formats.rocketmq.remoting.bodies.routes import QueueData
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.lite.lite_rig import PARENT, LiteClient, LiteRig
 
 

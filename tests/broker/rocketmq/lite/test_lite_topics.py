@@ -8,10 +8,10 @@ import pytest
 
 from broker.rocketmq.consuming.lite.placing import LitePlaces
 from broker.rocketmq.remoting.requests import Refused
-from formats.rocketmq import lite_bodies as bodies
-from formats.rocketmq.codes import RequestCode, ResponseCode
 from formats.rocketmq.lite import queue_name
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.bodies import lite as bodies
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.lite.lite_rig import PARENT, LiteClient, LiteRig, read
 
 A = queue_name(PARENT, "a")

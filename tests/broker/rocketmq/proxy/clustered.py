@@ -20,10 +20,10 @@ from broker.rocketmq.proxy.cluster import Cluster
 from broker.rocketmq.proxy.wire import Wire
 from broker.rocketmq.remoting.session import Gate, Service, Session
 from broker.rocketmq.settings import Settings
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import TopicConfig
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.grpc.served import Served
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 

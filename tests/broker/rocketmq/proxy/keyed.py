@@ -6,9 +6,9 @@ import json
 
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.proxy.access import Checks
-from formats.rocketmq.access_bodies import UserInfo, read_acl
 from formats.rocketmq.grpc.messages import Message
-from formats.rocketmq.route_bodies import TopicConfig
+from formats.rocketmq.remoting.bodies.access import UserInfo, read_acl
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from tests.broker.rocketmq.grpc.test_grpc_service import credential
 from tests.broker.rocketmq.proxy.clustered import Clustered
 from tests.broker.rocketmq.rig import OPTIONS, Rig

@@ -10,12 +10,12 @@ from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.grpc import held as held_module
 from broker.rocketmq.proxy.access import Checks
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import make
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.grpc.served import message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, credential, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered

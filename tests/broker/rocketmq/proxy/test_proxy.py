@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.replication.options import Role
-from formats.rocketmq.client_bodies import GroupConfig
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.grpc.codes import Code, MessageType, TransactionResolution
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, time_of_ms
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import Permission, TopicConfig
+from formats.rocketmq.remoting.bodies.clients import GroupConfig
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.grpc.served import message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, end, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import NAMESERVER, Clustered

@@ -9,8 +9,10 @@ import pytest
 from broker.rocketmq.proxy import remoting as module
 from broker.rocketmq.proxy.remoting import RemotingClients
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq import fastjson
-from formats.rocketmq.client_bodies import (
+from formats.rocketmq.hosts import Host
+from formats.rocketmq.properties import encode_properties
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.clients import (
     HEARTBEAT,
     LOCK_ANSWER,
     LOCK_REQUEST,
@@ -21,11 +23,9 @@ from formats.rocketmq.client_bodies import (
     ProducerData,
     Subscription,
 )
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag, encode_frame, next_frame
-from formats.rocketmq.hosts import Host
-from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.route_bodies import TOPIC_ROUTE
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.proxy.clustered import NAMESERVER, Clustered
 

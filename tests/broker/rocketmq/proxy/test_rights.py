@@ -8,14 +8,14 @@ import pytest
 
 from broker.rocketmq.grpc.needs import NEEDS
 from broker.rocketmq.proxy.access import Checks
-from formats.rocketmq.access_bodies import UserInfo
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
+from formats.rocketmq.files.record import Record
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, make
-from formats.rocketmq.record import Record
-from formats.rocketmq.route_bodies import TopicConfig
-from formats.rocketmq.signature import signed
+from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, credential, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered

@@ -8,8 +8,8 @@ from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE
 from broker.rocketmq.proxy import wire as module
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.codes import ResponseCode
-from formats.rocketmq.frame import Frame, HeaderEncoding
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.rocketmq.proxy.clustered import Network
 
 ADDRESS = "127.0.0.1:1"

@@ -6,7 +6,7 @@ import pytest
 
 from broker.rocketmq.raft.journal import Journal, JournalDamaged, Snapshot
 from formats.errors import FormatError
-from formats.rocketmq.raft import Entry, JournalRecord, encode_block
+from formats.rocketmq.remoting.raft import Entry, JournalRecord, encode_block
 from tests.broker.rocketmq.raft.files import MemoryFile
 
 

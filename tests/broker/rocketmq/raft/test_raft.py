@@ -11,7 +11,7 @@ import pytest
 from broker.rocketmq.raft.journal import Journal
 from broker.rocketmq.raft.raft import NotLeading, Raft, Role, Times
 from formats.errors import FormatError
-from formats.rocketmq.raft import Append, Appended, Ballot, Entry, Install, Message, Solicit
+from formats.rocketmq.remoting.raft import Append, Appended, Ballot, Entry, Install, Message, Solicit
 from tests.broker.rocketmq.raft.files import MemoryFile
 from tests.broker.rocketmq.raft.test_raft_worlds import Words
 

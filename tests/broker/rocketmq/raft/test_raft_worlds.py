@@ -18,7 +18,7 @@ from broker.rocketmq.raft import raft as raft_module
 from broker.rocketmq.raft.journal import Journal
 from broker.rocketmq.raft.raft import NotLeading, Raft, Times
 from formats.errors import FormatError
-from formats.rocketmq.raft import Message, encode_message, read_message
+from formats.rocketmq.remoting.raft import Message, encode_message, read_message
 from tests.broker.rocketmq.raft.files import MemoryFile
 from tests.families import mostly_slow
 

@@ -25,15 +25,15 @@ from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
-from formats.rocketmq.epochs import EpochEntry
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.ha_bodies import EPOCH_CACHE, HA_RUNTIME, EpochSpan
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import ExchangeHaInfoResponse, NotifyBrokerRoleChangedRequest
+from formats.rocketmq.files.epochs import EpochEntry
+from formats.rocketmq.files.identity import BrokerIdentity
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.identity import BrokerIdentity
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, HA_RUNTIME, EpochSpan
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoResponse, NotifyBrokerRoleChangedRequest
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock, pump
 from tests.broker.rocketmq.replication.test_role import STORED, Sender, sent

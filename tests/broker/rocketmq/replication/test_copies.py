@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.rocketmq.replication.lifecycles import CopyState, SlaveState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from formats.rocketmq.replication import REPORT, TRANSFER, Report, Transfer
+from formats.rocketmq.remoting.replication import REPORT, TRANSFER, Report, Transfer
 from tests.broker.rocketmq.replication.streams import MASTER, Clock, Master, Replica, carry, pump
 from tests.broker.rocketmq.test_copying import kept, log_bytes
 from tests.broker.rocketmq.test_message_store import make_message

@@ -15,8 +15,8 @@ from broker.rocketmq.replication.lifecycles import CopyState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.roster import ASK_MS, Found, Roster
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.proof import ANSWER_BYTES, CHALLENGE_BYTES, MAGIC, dialer_code
-from formats.rocketmq.replication import REPORT, Report
+from formats.rocketmq.remoting.proof import ANSWER_BYTES, CHALLENGE_BYTES, MAGIC, dialer_code
+from formats.rocketmq.remoting.replication import REPORT, Report
 from tests.broker.rocketmq.replication.streams import MASTER, Clock, Master, Replica, pump
 from tests.broker.rocketmq.test_copying import log_bytes
 

@@ -16,7 +16,7 @@ from broker.rocketmq.replication.epochs import (
     epoch_of,
     last_epoch,
 )
-from formats.rocketmq.epochs import EpochEntry
+from formats.rocketmq.files.epochs import EpochEntry
 
 
 def epochs(*pairs: tuple[int, int]) -> list[EpochEntry]:

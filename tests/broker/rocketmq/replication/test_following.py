@@ -16,16 +16,16 @@ from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import Topics
-from formats.rocketmq.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS, GROUPS, ConsumerOffsets, GroupConfig
-from formats.rocketmq.client_bodies import Groups as GroupsBody
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.delay_bodies import DELAY_OFFSETS, DelayOffsets
-from formats.rocketmq.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT, TimerCheckpoint
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.pop_bodies import REQUEST_MODES, RequestModes
-from formats.rocketmq.replication import TRANSFER, Transfer
-from formats.rocketmq.route_bodies import TOPIC_CONFIGS, DataVersion, TopicConfig, TopicConfigs
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS, GROUPS, ConsumerOffsets, GroupConfig
+from formats.rocketmq.remoting.bodies.clients import Groups as GroupsBody
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
+from formats.rocketmq.remoting.bodies.popping import REQUEST_MODES, RequestModes
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS, DataVersion, TopicConfig, TopicConfigs
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
+from formats.rocketmq.remoting.replication import TRANSFER, Transfer
 from tests.broker.rocketmq.replication.streams import Clock, Replica
 from tests.broker.rocketmq.test_message_store import make_message
 

@@ -27,13 +27,13 @@ from broker.rocketmq.settings import Settings
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import Topics
-from formats.rocketmq.client_bodies import CONSUMER_OFFSETS
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.headers.codec import HeaderCodec
-from formats.rocketmq.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.route_bodies import BrokerMemberGroup, DataVersion, TopicConfig, TopicRoute
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.routes import BrokerMemberGroup, DataVersion, TopicConfig, TopicRoute
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 from tests.broker.rocketmq.proxy.clustered import Network
 from tests.broker.rocketmq.replication.test_role import Sender
 from tests.broker.rocketmq.test_nameserver import no_settings

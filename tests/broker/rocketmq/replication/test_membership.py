@@ -13,10 +13,10 @@ from broker.rocketmq.replication.lifecycles import MEMBER_TRANSITIONS, MemberEve
 from broker.rocketmq.replication.membership import LEAD_AGAIN_MS, LogState, Membership
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.controller_bodies import SYNC_STATE_SET, SyncStateSet
-from formats.rocketmq.frame import Frame
-from formats.rocketmq.identity import BrokerIdentity
+from formats.rocketmq.files.identity import BrokerIdentity
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
 EMPTY = LogState(-1, -1, 0, 0)
 OTHER = "10.0.0.2:10911"

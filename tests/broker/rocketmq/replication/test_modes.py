@@ -17,10 +17,10 @@ from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.replication import REPORT, Report
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.replication import REPORT, Report
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock
 from tests.broker.rocketmq.replication.test_role import STORED, Sender, sent

@@ -12,9 +12,9 @@ from broker.rocketmq.assembly.group import replication_ports
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.codes import RequestCode, ResponseCode
-from formats.rocketmq.frame import Frame, FrameFlag
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from tests.broker.rocketmq.replication.streams import Clock, Master
 
 

@@ -7,7 +7,7 @@ import pytest
 from broker.rocketmq.replication import waiting as module
 from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from formats.rocketmq.replication import REPORT, Report
+from formats.rocketmq.remoting.replication import REPORT, Report
 from tests.broker.rocketmq.replication.streams import Clock, Master
 
 

@@ -1,0 +1,75 @@
+"""Records of a commit log that are like most, read in a fraction of the time that `record.decode_record` takes.
+
+A record is plain if it has version 1, hosts with IPv4 and no part in a transaction. Every other record, and every
+record with a fault, is left to `decode_record`, which names the fault.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from zlib import crc32
+
+from formats.rocketmq.files.record import BLANK_BYTES_MIN, RECORD_FRONT, Magic
+from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag
+
+__all__ = ["PlainRecord", "plain_records", "read_property"]
+
+_V1 = int(Magic.V1)
+_OTHER = int(TRANSACTION_MASK | SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+_CRC_MASK = 0x7FFFFFFF
+_FRONT_BYTES = RECORD_FRONT.size
+# Of RecordFront: size, magic, checksum, queue, queue offset, physical offset, system flags, storing time, body size.
+_unpack_front = struct.Struct(">IIIi4xqqi16xq20xi").unpack_from
+
+PROPERTY_END = b"\2"
+
+
+# Offset, size, topic field with its length, queue, queue offset, storing time, and properties with a separator in front
+# of the first: a plain tuple, as one is made for each record.
+PlainRecord = tuple[int, int, bytes, int, int, int, bytes]
+
+
+def plain_records(data: memoryview, offset: int, file_size: int, size_max: int) -> Iterator[PlainRecord]:
+    """Yield the plain records at the front of `data`, which begins at `offset` of a log.
+
+    The log has files of `file_size` bytes. Each record is whole, matches its checksum, is meant for the offset where it
+    is, and ends in its file, with room for a blank record behind it. None is longer than `size_max`.
+    """
+    at, end = 0, len(data)
+    file_end = file_size - offset % file_size
+    while end - at > _FRONT_BYTES:
+        size, magic, crc, queue_id, queue_offset, physical_offset, flags, stored_ms, body_size = _unpack_front(data, at)
+        record_end = at + size
+        if magic != _V1 or record_end > end or record_end + BLANK_BYTES_MIN > file_end or size > size_max:
+            break
+        if physical_offset != offset + at or flags & _OTHER or body_size < 0:
+            break
+        body_at = at + _FRONT_BYTES
+        topic_at = body_at + body_size
+        if topic_at >= record_end:
+            break
+        topic_end = topic_at + 1 + data[topic_at]
+        properties_at = topic_end + 2
+        if properties_at > record_end or properties_at + (data[topic_end] << 8 | data[topic_end + 1]) != record_end:
+            break
+        if crc32(data[body_at:topic_at]) & _CRC_MASK != crc:
+            break
+        topic = bytes(data[topic_at:topic_end])
+        properties = PROPERTY_END + data[properties_at:record_end]
+        yield offset + at, size, topic, queue_id, queue_offset, stored_ms, properties
+        at = record_end
+
+
+def read_property(properties: bytes, mark: bytes) -> bytes:
+    """The value of a property of a plain record; empty if there is none.
+
+    `mark` is its name between the separators: that before it, and that of names and values. The last property of a name
+    counts, as with `decode_properties`.
+    """
+    at = properties.rfind(mark)
+    if at < 0:
+        return b""
+    at += len(mark)
+    end = properties.find(PROPERTY_END, at)
+    return properties[at:] if end < 0 else properties[at:end]

@@ -1,0 +1,80 @@
+"""Requests to store messages that are like one before, read without patterns.
+
+A producer's requests differ in queue, time, number, body, and in the properties in the message's unique id, often in
+nothing else. What is the same in them is compared as a whole; what differs is looked at alone. `send_frames` reads
+requests of any form, and what a form does not take is left to it: the outcome is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from formats.rocketmq.fast.send_frames import JSON_PARTS, JSON_SEPARATORS, Posted
+
+__all__ = ["PostedForm", "form_of"]
+
+# Requests name few queues; those of others are read by their patterns.
+_QUEUE_IDS: Final = {b"%d" % number: number for number in range(256)}
+_OPAQUE_DIGITS_MAX: Final = 9
+_QUOTE: Final = b'"'
+_ZERO: Final = 0x30
+
+
+class PostedForm:
+    """The parts that are the same in all requests of a form, and how long the others are."""
+
+    __slots__ = ("_behind", "_born_ms", "_born_text", "_first", "_id_size", "_last", "_second", "_third")
+
+    def __init__(self, parts: tuple[bytes, bytes, bytes, bytes, bytes], born_text: bytes, id_size: int) -> None:
+        self._first, self._second, self._third, self._behind, self._last = parts
+        # Messages of one millisecond follow each other.
+        self._born_text = born_text
+        self._born_ms = int(born_text)
+        self._id_size = id_size
+
+    def read(self, header: bytes) -> tuple[int, int, bytes, bytes] | None:
+        """Read a header: queue, time, unique id, and the request's number as the answer repeats it.
+
+        None if it is of another form.
+        """
+        if not (header.startswith(self._first) and header.endswith(self._last)):
+            return None
+        at = len(self._first)
+        end = header.find(_QUOTE, at)
+        queue_id = _QUEUE_IDS.get(header[at:end])
+        if queue_id is None or not header.startswith(self._second, end):
+            return None
+        at = end + len(self._second)
+        end = at + len(self._born_text)
+        born_text = header[at:end]
+        if born_text != self._born_text:
+            if not born_text.isdigit() or born_text[0] == _ZERO:
+                return None
+            self._born_text, self._born_ms = born_text, int(born_text)
+        if not header.startswith(self._third, end):
+            return None
+        at = end + len(self._third)
+        end = at + self._id_size
+        unique_id = header[at:end]
+        if not unique_id.isalnum() or not header.startswith(self._behind, end):
+            return None
+        opaque = header[end + len(self._behind) : len(header) - len(self._last)]
+        if not opaque.isdigit() or len(opaque) > _OPAQUE_DIGITS_MAX or (opaque[0] == _ZERO and len(opaque) > 1):
+            return None
+        return queue_id, self._born_ms, unique_id, opaque
+
+
+def form_of(posted: Posted, id_at: int) -> PostedForm | None:
+    """The form of a request that was read from JSON; None for others. `id_at` is the place of the unique id among the
+    pieces of its properties.
+    """
+    rest = [part for part in posted.rest if isinstance(part, bytes)]
+    pieces = posted.properties
+    unique_id = pieces[id_at]
+    if len(rest) != JSON_PARTS or len(posted.rest) != JSON_PARTS or not unique_id.isalnum():
+        return None
+    name_end, value_end = JSON_SEPARATORS
+    before = b"".join([piece + (value_end if at % 2 else name_end) for at, piece in enumerate(pieces[:id_at])])
+    behind = b"".join([(name_end if at % 2 else value_end) + piece for at, piece in enumerate(pieces[id_at + 1 :])])
+    first, second, third, fourth, last = rest
+    return PostedForm((first, second, third + before, behind + fourth, last), b"%d" % posted.born_ms, len(unique_id))

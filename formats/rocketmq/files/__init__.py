@@ -1,0 +1,1 @@
+"""The files of a RocketMQ store, and of the settings beside it."""

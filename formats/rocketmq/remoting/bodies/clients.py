@@ -1,0 +1,273 @@
+"""Bodies that clients and brokers exchange about groups, and the files that keep groups and offsets.
+
+Source: HeartbeatData, SubscriptionData, SubscriptionGroupConfig, ConsumerOffsetManager,
+GetConsumerListByGroupResponseBody, LockBatchRequestBody, CheckClientRequestBody.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, NamedTuple
+
+from formats.errors import FormatError
+from formats.rocketmq.java import string_hash
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.rocketmq.remoting.bodies.routes import DataVersion
+from formats.schema import Buffer
+
+__all__ = [
+    "ALL",
+    "BROADCASTING",
+    "CHECK_CLIENT_REQUEST",
+    "CONSUMER_IDS",
+    "CONSUMER_OFFSETS",
+    "GROUPS",
+    "GROUP_CONFIG",
+    "GROUP_CONFIG_LIST",
+    "HEARTBEAT",
+    "HEARTBEAT_GROUPS_MAX",
+    "LOCK_ANSWER",
+    "LOCK_REQUEST",
+    "SQL92",
+    "SUBSCRIPTION",
+    "TAG",
+    "CheckClientRequest",
+    "ConsumerData",
+    "ConsumerIds",
+    "ConsumerOffsets",
+    "CustomizedRetryPolicy",
+    "ExponentialRetryPolicy",
+    "GroupConfig",
+    "GroupConfigList",
+    "GroupRetryPolicy",
+    "Groups",
+    "Heartbeat",
+    "LockAnswer",
+    "LockRequest",
+    "MessageQueue",
+    "ProducerData",
+    "Subscription",
+    "make_subscription",
+    "read_heartbeat",
+]
+
+# Maximum number of groups in a heartbeat, and of its subscriptions and tags.
+HEARTBEAT_GROUPS_MAX: Final = 4_096
+HEARTBEAT_ITEMS_MAX: Final = 8_000
+
+# The expression that selects all messages, and the types of the others.
+ALL: Final = "*"
+TAG: Final = "TAG"
+# The model of consumers that each get all messages.
+BROADCASTING: Final = "BROADCASTING"
+SQL92: Final = "SQL92"
+
+
+class Subscription(NamedTuple):
+    """The part of a topic's messages that a group wants. `code_set` are the hashes of `tags_set`."""
+
+    topic: str
+    sub_string: str
+    expression_type: str = "TAG"
+    sub_version: int = 0
+    tags_set: list[str] = []
+    code_set: list[int] = []
+    class_filter_mode: bool = False
+
+
+def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
+    """The subscription that `text` names: `*`, or tags with `||` between them."""
+    if text in ("", ALL):
+        return Subscription(topic, ALL, sub_version=version)
+    tags = [tag.strip() for tag in text.split("||") if tag.strip()]
+    return Subscription(topic, text, TAG, version, tags, [string_hash(tag) for tag in tags])
+
+
+class ConsumerData(NamedTuple):
+    """A consumer's membership of a group, as its client tells it with every heartbeat."""
+
+    group_name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[Subscription] = []
+    unit_mode: bool = False
+
+
+class ProducerData(NamedTuple):
+    """A producer's membership of a group."""
+
+    group_name: str
+
+
+class Heartbeat(NamedTuple):
+    """A client's heartbeat. With a fingerprint that the broker knows it may leave out its subscriptions."""
+
+    client_id: Annotated[str, "clientID"]
+    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: list[ProducerData] = []
+    heartbeat_fingerprint: int = 0
+    is_without_sub: bool = False
+
+
+class ExponentialRetryPolicy(NamedTuple):
+    """Delays before a message comes again, in milliseconds: each is `multiplier` times as long, up to `max`."""
+
+    initial: int = 5_000
+    max: int = 7_200_000
+    multiplier: int = 2
+
+
+class CustomizedRetryPolicy(NamedTuple):
+    """Delays before a message comes again, in milliseconds; the last one for all further times."""
+
+    next: list[int] = [
+        *(1_000, 5_000, 10_000, 30_000),
+        *range(60_000, 660_000, 60_000),
+        *(1_200_000, 1_800_000, 3_600_000, 7_200_000),
+    ]
+
+
+class GroupRetryPolicy(NamedTuple):
+    """The delays before a message comes again: those of the policy that `type` names, or else its defaults.
+
+    Source: GroupRetryPolicy. Other words for `type` count as the default, CUSTOMIZED.
+    """
+
+    type: str = "CUSTOMIZED"
+    exponential_retry_policy: ExponentialRetryPolicy | None = None
+    customized_retry_policy: CustomizedRetryPolicy | None = None
+
+
+class GroupConfig(NamedTuple):
+    """A consumer group of a broker."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: GroupRetryPolicy = GroupRetryPolicy()
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = {}
+
+
+class GroupConfigList(NamedTuple):
+    """Several consumer groups."""
+
+    group_config_list: list[GroupConfig] = []
+
+
+class Groups(NamedTuple):
+    """`config/subscriptionGroup.json`. `forbidden_table` has bits for what a group may not do with a topic."""
+
+    subscription_group_table: dict[str, GroupConfig] = {}
+    forbidden_table: dict[str, dict[str, int]] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class ConsumerOffsets(NamedTuple):
+    """`config/consumerOffset.json`: by `topic@group` and queue id the offset of the next message."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion = DataVersion()
+    group_topic_map: dict[str, list[str]] | None = None
+
+
+class ConsumerIds(NamedTuple):
+    """The client ids of a group."""
+
+    consumer_id_list: list[str]
+
+
+class MessageQueue(NamedTuple):
+    """A queue of a topic on a broker."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+class LockRequest(NamedTuple):
+    """The queues whose locks a client takes, or lets go of."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool = False
+
+
+class LockAnswer(NamedTuple):
+    """The queues whose locks a client has."""
+
+    lock_ok_mq_set: Annotated[list[MessageQueue], "lockOKMQSet"]
+
+
+class CheckClientRequest(NamedTuple):
+    """The subscription that a client asks the broker to look at."""
+
+    client_id: str = ""
+    group: str = ""
+    subscription_data: Subscription | None = None
+
+
+SUBSCRIPTION = BodyCodec(Subscription)
+GROUP_CONFIG = BodyCodec(GroupConfig)
+GROUP_CONFIG_LIST = BodyCodec(GroupConfigList)
+LOCK_REQUEST = BodyCodec(LockRequest)
+LOCK_ANSWER = BodyCodec(LockAnswer)
+CHECK_CLIENT_REQUEST = BodyCodec(CheckClientRequest)
+GROUPS = BodyCodec(Groups)
+CONSUMER_OFFSETS = BodyCodec(ConsumerOffsets, fastjson.FILE_KEYS_MAX)
+CONSUMER_IDS = BodyCodec(ConsumerIds)
+HEARTBEAT = BodyCodec(Heartbeat)
+
+# The C++ client writes enumerations as numbers.
+_ENUMERATIONS: Final[dict[str, tuple[str, ...]]] = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
+
+
+def read_heartbeat(body: Buffer) -> Heartbeat:
+    """A heartbeat's body. Raises `FormatError`, also beyond the bounds on groups, subscriptions and tags."""
+    value = fastjson.loads(str(body, "utf-8", "replace"))
+    consumers, producers = _items(value, "consumerDataSet"), _items(value, "producerDataSet")
+    if len(consumers) + len(producers) > HEARTBEAT_GROUPS_MAX:
+        raise FormatError("Heartbeat", 0, f"names {len(consumers) + len(producers)} groups")
+    named = 0
+    for consumer in consumers:
+        _name_enumerations(consumer)
+        for subscription in _items(consumer, "subscriptionDataSet"):
+            named += 1 + len(_items(subscription, "tagsSet")) + len(_items(subscription, "codeSet"))
+    if named > HEARTBEAT_ITEMS_MAX:
+        raise FormatError("Heartbeat", 0, f"has {named} subscriptions and tags")
+    return HEARTBEAT.read_value(value)
+
+
+def _items(value: Any, name: str) -> list[Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return list(found) if isinstance(found, (list, tuple)) else []
+
+
+def _name_enumerations(consumer: Any) -> None:
+    if not isinstance(consumer, dict):
+        return
+    for field, names in _ENUMERATIONS.items():
+        number = consumer.get(field)
+        if type(number) is int and 0 <= number < len(names):
+            consumer[field] = names[number]

@@ -1,0 +1,244 @@
+"""Bodies that brokers, nameservers and clients exchange about topics and routes.
+
+Source: RegisterBrokerBody, TopicConfig, DataVersion, TopicRouteData, ClusterInfo, BrokerMemberGroup, TopicList.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntFlag
+from typing import Annotated, Any, Final, NamedTuple
+
+from formats.errors import FormatError, check_memory
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
+from formats.schema import Buffer
+
+__all__ = [
+    "BROKER_MEMBER_GROUP_BODY",
+    "CLUSTER_INFO",
+    "DATA_VERSION",
+    "MASTER_ID",
+    "REGISTER_BROKER_BODY",
+    "TOPIC_CONFIG",
+    "TOPIC_CONFIGS",
+    "TOPIC_CONFIG_LIST",
+    "TOPIC_LIST",
+    "TOPIC_ROUTE",
+    "BrokerData",
+    "BrokerMemberGroup",
+    "BrokerMemberGroupBody",
+    "ClusterInfo",
+    "DataVersion",
+    "Permission",
+    "QueueData",
+    "RegisterBrokerBody",
+    "TopicConfig",
+    "TopicConfigList",
+    "TopicConfigs",
+    "TopicList",
+    "TopicRoute",
+    "read_compressed_registration",
+    "read_registration",
+    "standard_route",
+]
+
+MASTER_ID: Final = 0
+# Maximum size of a registration, inflated if it is compressed, and maximum number of topics of a compressed one.
+REGISTRATION_BYTES_MAX: Final = 2 << 20
+REGISTRATION_TOPICS_MAX: Final = 16_000
+# Maximum size of the version of the topics, and of the filter servers, in a compressed one.
+_PIECE_BYTES_MAX: Final = 64 << 10
+
+
+class Permission(IntFlag):
+    """Permissions of a topic on a broker (source: PermName)."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+
+
+class DataVersion(NamedTuple):
+    """The version of a configuration: of two the same, nothing has changed in between."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+
+class TopicConfig(NamedTuple):
+    """A topic of a broker. `perm` is a `Permission`."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = {}
+
+
+class TopicConfigList(NamedTuple):
+    """Several topics; their attributes are changes, as `+name`."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
+class TopicConfigs(NamedTuple):
+    """All topics of a broker, or those that changed; `topic_queue_mapping_info_map` is of static topics."""
+
+    topic_config_table: dict[str, TopicConfig] = {}
+    data_version: DataVersion = DataVersion()
+    mapping_data_version: DataVersion | None = None
+
+
+class RegisterBrokerBody(NamedTuple):
+    """The body of a broker's registration."""
+
+    topic_config_serialize_wrapper: TopicConfigs = TopicConfigs()
+    filter_server_list: list[str] = []
+
+
+class BrokerData(NamedTuple):
+    """The brokers of one name, by id; `MASTER_ID` is the master."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+class QueueData(NamedTuple):
+    """The queues that a topic has on the brokers of one name."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: Annotated[int, "topicSysFlag"] = 0
+
+
+class TopicRoute(NamedTuple):
+    """A topic's route."""
+
+    broker_datas: list[BrokerData]
+    queue_datas: list[QueueData]
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+
+
+class ClusterInfo(NamedTuple):
+    """All brokers by name, and the names of each cluster."""
+
+    broker_addr_table: dict[str, BrokerData]
+    cluster_addr_table: dict[str, list[str]]
+
+
+class BrokerMemberGroup(NamedTuple):
+    """The brokers of one name."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+
+
+class BrokerMemberGroupBody(NamedTuple):
+    """The answer to GET_BROKER_MEMBER_GROUP."""
+
+    broker_member_group: BrokerMemberGroup
+
+
+class TopicList(NamedTuple):
+    """Names of topics; for system topics also the address of some broker."""
+
+    topic_list: list[str]
+    broker_addr: str | None = None
+
+
+DATA_VERSION = BodyCodec(DataVersion)
+REGISTER_BROKER_BODY = BodyCodec(RegisterBrokerBody)
+TOPIC_ROUTE = BodyCodec(TopicRoute)
+CLUSTER_INFO = BodyCodec(ClusterInfo, fastjson.ANSWER_KEYS_MAX)
+BROKER_MEMBER_GROUP_BODY = BodyCodec(BrokerMemberGroupBody)
+TOPIC_LIST = BodyCodec(TopicList)
+TOPIC_CONFIG = BodyCodec(TopicConfig)
+TOPIC_CONFIG_LIST = BodyCodec(TopicConfigList)
+TOPIC_CONFIGS = BodyCodec(TopicConfigs)
+
+_NAMES: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType", "attributes")
+
+
+def standard_route(route: TopicRoute) -> bytes:
+    """A route in standard JSON, where the ids of brokers are text, in the order of that text."""
+    value = TOPIC_ROUTE.write_value(route)
+    for broker in value["brokerDatas"]:
+        broker["brokerAddrs"] = dict(sorted((str(each), address) for each, address in broker["brokerAddrs"].items()))
+    return fastjson.dumps(value).encode()
+
+
+def read_registration(body: Buffer) -> RegisterBrokerBody:
+    """Parse the body of a broker's registration. Raises `FormatError`."""
+    if len(body) > REGISTRATION_BYTES_MAX:
+        raise FormatError("RegisterBrokerBody", 0, f"has {len(body)} bytes, more than {REGISTRATION_BYTES_MAX}")
+    return REGISTER_BROKER_BODY.read(body)
+
+
+def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
+    """Parse the body of a broker's registration in the compressed form.
+
+    Inflated, it is a data version in JSON, then each topic as words with spaces between them, then the filter servers,
+    each behind its length. Raises `FormatError`.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, REGISTRATION_BYTES_MAX)
+    except zlib.error as error:
+        check_memory(error)
+        raise FormatError("RegisterBrokerBody", 0, f"cannot be inflated: {error}") from None
+    if inflater.unconsumed_tail:
+        raise FormatError("RegisterBrokerBody", 0, f"has more than {REGISTRATION_BYTES_MAX} bytes when inflated")
+    reader = _Pieces(data)
+    version = DATA_VERSION.read(reader.piece(_PIECE_BYTES_MAX))
+    topics: dict[str, TopicConfig] = {}
+    count = reader.number()
+    if count > REGISTRATION_TOPICS_MAX:
+        raise FormatError("RegisterBrokerBody", 0, f"has {count} topics, more than {REGISTRATION_TOPICS_MAX}")
+    for _ in range(count):
+        values: list[Any] = reader.piece().decode(errors="replace").split(" ", 5)
+        if len(values) == 6:
+            values[5] = fastjson.loads(values[5]) if values[5] not in ("", "{}") else {}
+        config = TOPIC_CONFIG.read_value(dict(zip(_NAMES, values, strict=False)))
+        topics[config.topic_name] = config
+    servers = fastjson.loads(reader.piece(_PIECE_BYTES_MAX).decode(errors="replace"))
+    return REGISTER_BROKER_BODY.read_value({"filterServerList": servers})._replace(
+        topic_config_serialize_wrapper=TopicConfigs(topics, version)
+    )
+
+
+class _Pieces:
+    """Bytes with a length of 32 bits before each piece."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self) -> int:
+        end = self._at + 4
+        if end > len(self._data):
+            raise FormatError("RegisterBrokerBody", self._at, "is cut off")
+        number = int.from_bytes(self._data[self._at : end], "big", signed=True)
+        self._at = end
+        return number
+
+    def piece(self, most: int = REGISTRATION_BYTES_MAX) -> bytes:
+        size = self.number()
+        end = self._at + size
+        if not 0 <= size <= most or end > len(self._data):
+            raise FormatError("RegisterBrokerBody", self._at, f"{size} bytes are not there")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
