@@ -3,7 +3,7 @@
 The binary unpacks itself into a folder at each start. What is large, and is not needed by each command, would make all
 of them slow to start: each such package is a module of its own, whose `PACKED` is a ZIP archive. Those stay in the
 binary, and the import of a package unpacks it into the folder, which the binary removes when it ends.
-`scripts/binary_packages.py` makes the archives.
+`scripts/releases/binary_packages.py` makes the archives.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A build hook of hatchling: a wheel gets the commit that it is made of, and compiled modules if that is asked for.
 
-With BMQCTL_COMPILE=1 in the environment, the modules of packaging/compiled.toml are compiled (scripts/compiling.py):
+With BMQCTL_COMPILE=1 in the environment, scripts/releases/compiling.py compiles the modules of packaging/compiled.toml:
 the wheel is then for this platform and Python alone. A build that cannot compile them fails. Otherwise it is for all.
 """
 
@@ -46,8 +46,8 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self._add_extensions(compiling, place / "tree", build_data)
 
     def _compiling(self) -> ModuleType:
-        """Load scripts/compiling.py, and end the build if there is no compiler for it."""
-        spec = importlib.util.spec_from_file_location("compiling", Path(self.root, "scripts/compiling.py"))
+        """Load scripts/releases/compiling.py, and end the build if there is no compiler for it."""
+        spec = importlib.util.spec_from_file_location("compiling", Path(self.root, "scripts/releases/compiling.py"))
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -72,7 +72,7 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
         skipped = shutil.ignore_patterns("__pycache__", "*.so")
         for name in (*PACKAGES, "packaging", "scripts"):
             shutil.copytree(Path(self.root, name), tree / name, ignore=skipped)
-        subprocess.run([sys.executable, str(tree / "scripts/compiling.py"), str(tree)], check=True)
+        subprocess.run([sys.executable, str(tree / "scripts/releases/compiling.py"), str(tree)], check=True)
         for path in compiling.extensions_of(tree):
             build_data["force_include"][str(path)] = path.relative_to(tree).as_posix()
         build_data["pure_python"] = False

@@ -16,7 +16,7 @@ from typing import Self
 
 import blazingmq
 
-from scripts.cpp_client import CannotInstall, cpp_python
+from scripts.judges.cpp_client import CannotInstall, cpp_python
 
 BMQCTL = str(Path(sys.executable).with_name("bmqctl"))
 QUEUE = "bmq://bmq.test.persistent.priority/tour"

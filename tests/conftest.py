@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from scripts.compiled_tree import MARKER
+from scripts.releases.compiled_tree import MARKER
 from tests import port_watch
 
 # The same examples in every run; and no deadline, as the first example may unpack a capture on a busy machine.

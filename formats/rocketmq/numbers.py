@@ -1,7 +1,7 @@
 """Parsing of numbers in untrusted texts, within the bounds of Java's types (source: Long.parseLong).
 
 Python's `int` accepts digits of all scripts, spaces and underscores, and raises for more than 4,300 digits.
-`scripts.bounded_numbers` checks that RocketMQ's modules do not apply it to texts.
+`scripts.checks.bounded_numbers` checks that RocketMQ's modules do not apply it to texts.
 """
 
 from __future__ import annotations

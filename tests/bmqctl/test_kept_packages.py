@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from bmqctl.kept_packages import MODULE_PREFIX, KeptPackages
-from scripts import binary_packages
+from scripts.releases import binary_packages
 
 NAME = "bmq_kept_for_a_test"
 

@@ -27,7 +27,7 @@ import pytest
 from bmqctl.node_process import NodeProcess, RocketProcess
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.load import parse
-from scripts.cpp_client import CannotInstall, cpp_python
+from scripts.judges.cpp_client import CannotInstall, cpp_python
 from tests.integration.library_broker import REFERENCE, library_broker
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

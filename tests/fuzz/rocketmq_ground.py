@@ -21,8 +21,8 @@ from typing import NamedTuple
 from bmqctl.children import COMMAND
 from bmqctl.node_process import ROCKETMQ_LOG_NAME, NodeFailed, NodeProcess, RocketProcess, RocketProxyProcess
 from bmqctl.ports import free_port
-from scripts.soak_rocketmq_group import Group, Unhealed
-from scripts.watched_loop import Step, read_steps
+from scripts.bench.watched_loop import Step, read_steps
+from scripts.endurance.rocketmq_group import Group, Unhealed
 from tests.fuzz.judging import MARKS, Find, Watch
 from tests.fuzz.rocketmq_clients import Called, Client, Plain, Popped, Prepared, Suffered, Timed
 from tests.fuzz.rocketmq_probe import Probe
@@ -81,7 +81,7 @@ class Running:
         self.process = process
         self.name = name
         self.steps = folder / f"{name}.steps"
-        process.command = (sys.executable, "-m", "scripts.watched_loop", str(self.steps), str(STEP_MS))
+        process.command = (sys.executable, "-m", "scripts.bench.watched_loop", str(self.steps), str(STEP_MS))
         self._seen = 0
         self._ready_ns = 0
 

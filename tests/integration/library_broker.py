@@ -14,8 +14,8 @@ from pathlib import Path
 from bmqctl.node_process import HOST, NodeProcess
 from bmqctl.ports import free_port
 from broker.bmq.config.local_cluster import write_local_cluster
-from scripts.mixed_config import adapt, write_domain
-from scripts.reference_process import ReferenceProcess, Running
+from scripts.judges.reference_process import ReferenceProcess, Running
+from scripts.mixtures.config import adapt, write_domain
 
 __all__ = ["ORDERS", "ORDERS_MAX", "REFERENCE", "library_broker"]
 

@@ -28,7 +28,7 @@ from bmqctl.client import (
     connect,
 )
 from bmqctl.testing import NodeProcess, free_port
-from scripts.reference_process import Running
+from scripts.judges.reference_process import Running
 from tests.integration.config_files import spoil, write_config
 from tests.integration.library_broker import ORDERS, ORDERS_MAX, REFERENCE, library_broker
 from tests.integration.official import Client

@@ -20,7 +20,7 @@ from bmqctl.node_process import NodeProcess
 from bmqctl.ports import free_port, free_rocketmq_port
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from scripts.kubernetes_manifests import FOLDER, Pod, build, pods, write_files
+from scripts.releases.kubernetes_manifests import FOLDER, Pod, build, pods, write_files
 from tests.integration.remoting import Remote
 from tests.waiting import WAIT_S, eventually
 

@@ -15,7 +15,7 @@ import pytest
 from bmqctl.children import COMMAND, UNTIL_INPUT_ENDS
 from bmqctl.node_process import LOG_NAME
 from bmqctl.ports import free_port, free_ports
-from scripts.children import descendants, is_running
+from scripts.judges.children import descendants, is_running
 from tests.waiting import WAIT_S, eventually
 
 ENDS = [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]

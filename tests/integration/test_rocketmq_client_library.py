@@ -18,7 +18,7 @@ import bmqctl.client
 from bmqctl.client import ClientError, ConnectFailed
 from bmqctl.client.rocketmq import Consumer, ConsumerClosed, Message, PostRefused, RequestRefused, connect
 from bmqctl.testing import RocketProcess, free_port
-from scripts.cpp_client import CannotInstall, cpp_python
+from scripts.judges.cpp_client import CannotInstall, cpp_python
 from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.anyio

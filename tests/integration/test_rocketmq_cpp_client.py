@@ -16,7 +16,7 @@ import pytest
 
 from bmqctl.node_process import HOST
 from bmqctl.testing import RocketProcess, RocketProxyProcess, rocketmq_node
-from scripts.cpp_client import CannotInstall, cpp_python
+from scripts.judges.cpp_client import CannotInstall, cpp_python
 
 __all__ = ["rocketmq_node"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bmqctl.node_process import RocketProcess, RocketProxyProcess
-from scripts.client_environment import CannotInstall, client_python
+from scripts.judges.client_environment import CannotInstall, client_python
 from tests.integration.grpc_topics import make_topics
 
 PROGRAM = Path(__file__).with_name("grpc_client.py")

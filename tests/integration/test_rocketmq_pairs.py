@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bmqctl.node_process import RocketProcess
-from scripts.conformance_pairs import Place, build, exchange
-from scripts.conformance_rocketmq import Unfit
+from scripts.suites.pairs import Place, build, exchange
+from scripts.suites.rocketmq import Unfit
 
 CLIENTS = ("cpp", "python")
 

@@ -19,7 +19,7 @@ from formats.rocketmq.grpc.messages import make
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import signed
-from scripts.client_environment import CannotInstall, client_python
+from scripts.judges.client_environment import CannotInstall, client_python
 from tests.integration.grpc_calls import Caller, connect
 from tests.integration.grpc_topics import make_topics
 from tests.integration.remoting import Remote

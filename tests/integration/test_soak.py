@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts.soak import Soak
+from scripts.endurance.blazingmq import Soak
 
 MESSAGES = 4_000
 RATE = 1_000.0

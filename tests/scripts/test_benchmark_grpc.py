@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.benchmark_grpc import CLIENT_PROCESSES, Load, figures_of, read_load
-from scripts.children import descendants, is_running
-from scripts.rocketmq_reference import ReferenceProcess
+from scripts.bench.grpc import CLIENT_PROCESSES, Load, figures_of, read_load
+from scripts.judges.children import descendants, is_running
+from scripts.judges.rocketmq_reference import ReferenceProcess
 from tests.waiting import WAIT_S
 
 JAVA = """#!/bin/sh
@@ -59,10 +59,10 @@ def test_a_time_is_to_be_no_higher() -> None:
 ENDED = """
 import runpy, sys
 from pathlib import Path
-import scripts.client_environment
+import scripts.judges.client_environment
 client = Path(sys.argv.pop(1))
-scripts.client_environment.client_python = lambda package, name: client
-runpy.run_module("scripts.benchmark_grpc", run_name="__main__")
+scripts.judges.client_environment.client_python = lambda package, name: client
+runpy.run_module("scripts.bench.grpc", run_name="__main__")
 """
 IDLE = """#!/bin/sh
 echo $$ >> {pids}

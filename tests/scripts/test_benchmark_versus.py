@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import benchmark_versus
-from scripts.benchmark_versus import Busy, Comparison, busy_percent, check_calm, main
+from scripts.bench import versus as benchmark_versus
+from scripts.bench.versus import Busy, Comparison, busy_percent, check_calm, main
 
 
 def test_share_of_busy_processors_leaves_out_idle_time_and_waiting_for_disks() -> None:

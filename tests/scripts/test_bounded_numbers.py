@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts import bounded_numbers
+from scripts.checks import bounded_numbers
 
 
 @pytest.mark.parametrize(

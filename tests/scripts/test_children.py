@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from scripts.children import descendants, is_running
+from scripts.judges.children import descendants, is_running
 from tests.waiting import WAIT_S
 
 # The child is started where nothing else would end it, as if the signal had come before anybody could hold it.
 PROGRAM = """
 import subprocess, time
-from scripts.children import ending_with_children
+from scripts.judges.children import ending_with_children
 with ending_with_children():
     child = subprocess.Popen(["sh", "-c", "echo started; sleep 600; true"])
     time.sleep({seconds})

@@ -7,7 +7,7 @@ import threading
 import blazingmq
 from blazingmq import session_events
 
-from scripts.client_watch import ClientWatch
+from scripts.judges.client_watch import ClientWatch
 from tests.waiting import WAIT_S
 
 QUEUE = "bmq://domain/queue"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import compiled_tree, compiling
+from scripts.releases import compiled_tree, compiling
 
 ROOT = Path(__file__).parents[2]
 LIST = """
@@ -99,7 +99,7 @@ def test_a_list_that_does_not_fit_is_refused(tree: Path, old: str, new: str, fau
 def test_a_listed_module_is_compiled_beside_its_source(tree: Path) -> None:
     if compiling.compiler() is None:
         pytest.skip("no C compiler")
-    script = ROOT / "scripts/compiling.py"
+    script = ROOT / "scripts/releases/compiling.py"
     subprocess.run([sys.executable, str(script), str(tree)], check=True, capture_output=True)
     made = [path.relative_to(tree).as_posix().split(".")[0] for path in compiling.extensions_of(tree)]
     assert made == ["bmqctl__mypyc", "formats/fast"]
@@ -117,7 +117,9 @@ def test_what_modules_share_has_a_name_that_can_be_imported(tree: Path) -> None:
         "from formats.fast import twice\n\n\ndef six() -> int:\n    return twice(3)\n"
     )
     relist(tree, LIST.replace('compiled = ["formats/fast.py"]', 'compiled = ["formats/fast.py", "formats/other.py"]'))
-    subprocess.run([sys.executable, str(ROOT / "scripts/compiling.py"), str(tree)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, str(ROOT / "scripts/releases/compiling.py"), str(tree)], check=True, capture_output=True
+    )
     made = [path.relative_to(tree).as_posix().split(".")[0] for path in compiling.extensions_of(tree)]
     assert sorted(made) == ["bmqctl__mypyc", "formats/fast", "formats/other"]
     command = [sys.executable, "-c", "import bmqctl__mypyc, formats.other as o; print(o.six())"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import conformance_run as runner
-from scripts.conformance_results import failed_before, tell
+from scripts.suites import blazingmq as runner
+from scripts.suites.results import failed_before, tell
 
 
 def entry(case: str, when: str, outcome: str, longrepr: object = None) -> dict[str, object]:

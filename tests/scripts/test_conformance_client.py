@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.conformance_client import Case, main, read_cases, rows
+from scripts.suites.client import Case, main, read_cases, rows
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest">

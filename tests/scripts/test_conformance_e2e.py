@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import conformance_run as runner
-from scripts.conformance_e2e import read_go
-from scripts.conformance_rocketmq import Outcomes
+from scripts.suites import blazingmq as runner
+from scripts.suites.e2e import read_go
+from scripts.suites.rocketmq import Outcomes
 
 POM = """<project>
     <modules>
@@ -63,7 +63,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("ALL_IP", "elsewhere")
-    monkeypatch.setattr("scripts.conformance_rocketmq.build", lambda home: "jars")
+    monkeypatch.setattr("scripts.suites.rocketmq.build", lambda home: "jars")
     return folder
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from scripts import conformance_grpc, conformance_pairs
-from scripts import conformance_run as runner
-from scripts.client_environment import CannotInstall
-from scripts.conformance_grpc import CASES, LANGUAGES, SOURCE, Place, Program, build, judge, prepare
-from scripts.conformance_rocketmq import Outcomes, Unfit
+from scripts.judges.client_environment import CannotInstall
+from scripts.suites import blazingmq as runner
+from scripts.suites import grpc as conformance_grpc
+from scripts.suites import pairs as conformance_pairs
+from scripts.suites.grpc import CASES, LANGUAGES, SOURCE, Place, Program, build, judge, prepare
+from scripts.suites.rocketmq import Outcomes, Unfit
 
 # How each program names its cases.
 NAMES = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import conformance_run as runner
-from scripts.conformance_java import NEEDED, JavaRun, Unfit, read_reports, run
+from scripts.suites import blazingmq as runner
+from scripts.suites.java import NEEDED, JavaRun, Unfit, read_reports, run
 from tests.waiting import eventually
 
 REPORT = """<?xml version="1.0" encoding="UTF-8"?>

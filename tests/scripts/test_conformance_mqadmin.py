@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.conformance_mqadmin import Place, chosen, fault_of, run_commands
-from scripts.mqadmin_cases import ACL_CASES, CASES, Case
+from scripts.suites.mqadmin import Place, chosen, fault_of, run_commands
+from scripts.suites.mqadmin_cases import ACL_CASES, CASES, Case
 
 PLACE = Place("127.0.0.1:1", "127.0.0.1:2", "c", "b")
 JAVA = """#!/bin/sh

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import conformance_pairs
-from scripts import conformance_run as runner
-from scripts.conformance_pairs import COUNT, Got, Place, exchange, read_got
+from scripts.suites import blazingmq as runner
+from scripts.suites import pairs as conformance_pairs
+from scripts.suites.pairs import COUNT, Got, Place, exchange, read_got
 
 PLACE = Place("127.0.0.1:1", "127.0.0.1:2")
 # It takes what it is told to, and does more after each topic.
@@ -44,7 +44,7 @@ def late_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(conformance_pairs, "_make_topics", make_topics)
     monkeypatch.setattr(conformance_pairs, "_arrival", arrival)
-    monkeypatch.setattr("scripts.conformance_pairs.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("scripts.suites.pairs.time.monotonic", lambda: clock[0])
     return times
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import conformance_ali_ons
-from scripts import conformance_run as runner
-from scripts.conformance_rocketmq import Outcomes, Unfit, build, judge, read_line
+from scripts.suites import ali_ons as conformance_ali_ons
+from scripts.suites import blazingmq as runner
+from scripts.suites.rocketmq import Outcomes, Unfit, build, judge, read_line
 
 JAVA = """#!/bin/sh
 echo "$@" > {told}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts.dashboards import DASHBOARDS, FOLDER, Dashboard, render
-from scripts.metric_names import metric_names
+from scripts.releases.dashboards import DASHBOARDS, FOLDER, Dashboard, render
+from scripts.releases.metric_names import metric_names
 
 ALERTS = FOLDER.parent / "prometheus" / "alerts.yml"
 
@@ -19,7 +19,7 @@ ALERTS = FOLDER.parent / "prometheus" / "alerts.yml"
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[each.name for each in DASHBOARDS])
 def test_the_file_is_that_of_the_table(dashboard: Dashboard) -> None:
     kept = (FOLDER / f"{dashboard.name}.json").read_text()
-    assert kept == render(dashboard), "run python -m scripts.dashboards"
+    assert kept == render(dashboard), "run python -m scripts.releases.dashboards"
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[each.name for each in DASHBOARDS])

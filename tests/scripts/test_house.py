@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripts import house
+from scripts.checks import house
 
 TREE = {
     "broker/one.py": '"""What it is."""\n\nclass Queue:\n    """A queue."""\n',

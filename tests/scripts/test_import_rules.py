@@ -5,7 +5,7 @@ from typing import Any
 import grimp
 import pytest
 
-from scripts.import_rules import AllowedImports
+from scripts.checks.import_rules import AllowedImports
 
 
 def check(imports: list[tuple[str, str]], **options: Any) -> list[str]:

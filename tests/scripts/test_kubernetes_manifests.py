@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from scripts.kubernetes_manifests import FOLDER, KUSTOMIZATIONS, build, pods
+from scripts.releases.kubernetes_manifests import FOLDER, KUSTOMIZATIONS, build, pods
 
 # The first that knows all that is used, or the oldest that the package has, and a new one.
 VERSIONS = ("1.28", "1.36")

@@ -1,4 +1,4 @@
-"""`scripts/large_store.py`: what it says of its store is so, and the store is sound."""
+"""`scripts/bench/large_store.py`: what it says of its store is so, and the store is sound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from bmqctl.journal.read.check import check_path
 from bmqctl.journal.summary.summary import summarize
-from scripts import large_store
+from scripts.bench import large_store
 
 
 def test_it_is_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

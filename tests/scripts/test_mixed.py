@@ -13,9 +13,9 @@ from bmqctl.bench.tally import ProducerTally
 from bmqctl.node_process import HOST
 from broker.bmq.config.load import load_broker_config
 from broker.bmq.config.local_cluster import write_local_cluster
-from scripts.mixed_config import APPS, CLUSTER, FANOUT, adapt, write_proxy
-from scripts.mixed_scenario import COUNT, EVERYTHING, draw
-from scripts.mixed_streams import SIZE, WANTED, Tally, number_of
+from scripts.mixtures.config import APPS, CLUSTER, FANOUT, adapt, write_proxy
+from scripts.mixtures.scenario import COUNT, EVERYTHING, draw
+from scripts.mixtures.streams import SIZE, WANTED, Tally, number_of
 
 RUN = 7
 

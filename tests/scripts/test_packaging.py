@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from scripts import compiling
-from scripts.same_wheels import differences
+from scripts.releases import compiling
+from scripts.releases.same_wheels import differences
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -50,7 +50,7 @@ def test_container_is_given_all_that_a_wheel_is_made_of() -> None:
     needed += [PROJECT["project"]["readme"], *PROJECT["project"]["license-files"], "pyproject.toml"]
     # Its modules are compiled.
     assert "BMQCTL_COMPILE=1" in text
-    needed += ["scripts/compiling.py", compiling.LIST]
+    needed += ["scripts/releases/compiling.py", compiling.LIST]
     assert {each for each in needed if each.split("/")[0] not in copied} == set()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import release
+from scripts.releases import release
 
 CHANGES = "# Changes\n\n## 0.2.0 (2026-11-23)\n\n### New\n\n- That.\n\n## 0.1.0 (2026-10-01)\n\nThe first.\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.rocketmq_reference import STARTS, ReferenceProcess
+from scripts.judges.rocketmq_reference import STARTS, ReferenceProcess
 
 pytestmark = pytest.mark.process
 

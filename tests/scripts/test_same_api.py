@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from scripts.same_api import api_of, differences
+from scripts.releases.same_api import api_of, differences
 
 SOURCE = """
 from collections.abc import Sequence

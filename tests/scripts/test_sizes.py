@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from scripts.sizes import Known, Measure, Size, complaints, functions, sizes_of
+from scripts.checks.sizes import Known, Measure, Size, complaints, functions, sizes_of
 
 MODULE = """
 class Shelf:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.soak_bridge_load import Number, account_faults, faults_of
+from scripts.endurance.bridge_load import Number, account_faults, faults_of
 
 
 def numbers(*found: int, lane: int = 0) -> list[Number]:

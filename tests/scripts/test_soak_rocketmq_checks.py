@@ -14,7 +14,15 @@ from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.folders import FileFolder
 from formats.rocketmq.hosts import Host
-from scripts.soak_rocketmq_checks import Ack, Lines, check_deliveries, check_log, check_stores, longest_gap_s, read_ack
+from scripts.endurance.rocketmq_checks import (
+    Ack,
+    Lines,
+    check_deliveries,
+    check_log,
+    check_stores,
+    longest_gap_s,
+    read_ack,
+)
 
 OPTIONS = StoreOptions(1 << 16, 2000, 50, 1000)
 HOST = Host("127.0.0.1", 10911).pack()

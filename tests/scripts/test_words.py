@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.words import Opening, complaints, is_clause, openings
+from scripts.checks.words import Opening, complaints, is_clause, openings
 
 MODULE = '''"""A shelf.
 
