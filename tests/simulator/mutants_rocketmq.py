@@ -92,7 +92,7 @@ ROCKETMQ = (
         "            if queue.cut_log(end) or not is_certain:\n",
         "            if queue.cut_log(end) and False:\n",
         hidden="Entries must come back with the power after the log has grown over their place: none of 300 worlds shows it.",
-        unit="tests/broker/rocketmq/test_message_store.py::test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it",
+        unit="tests/broker/rocketmq/store/test_message_store.py::test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it",
     ),
     _mutant(
         "mark-ahead",
@@ -108,7 +108,7 @@ ROCKETMQ = (
         "                    _check_record(record, place, offset)\n            except FormatError as error:\n",
         "                    pass\n            except FormatError as error:\n",
         hidden="300 worlds, which lose a log from some place on, do not show it; the unit test tears a record",
-        unit="tests/broker/rocketmq/test_message_store.py::test_torn_record_at_the_start_of_a_file_is_cut_off",
+        unit="tests/broker/rocketmq/store/test_message_store.py::test_torn_record_at_the_start_of_a_file_is_cut_off",
     ),
     _mutant(
         "index-not-mended",
@@ -124,7 +124,7 @@ ROCKETMQ = (
         "index_ms=flush.index_ms)",
         "index_ms=self.index.full_ms)",
         hidden="Power must fail after a checkpoint, behind an index file that was filled during the flush before it.",
-        unit="tests/broker/rocketmq/test_message_store.py::test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power",
+        unit="tests/broker/rocketmq/store/test_message_store.py::test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power",
     ),
     _mutant(
         "refused-and-stored",

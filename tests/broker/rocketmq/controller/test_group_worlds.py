@@ -21,7 +21,7 @@ from formats.rocketmq.remoting.headers import replicating as headers
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock
 from tests.broker.rocketmq.replication.test_epoch_stream import Broker
-from tests.broker.rocketmq.test_copying import log_bytes, open_at
+from tests.broker.rocketmq.store.test_copying import log_bytes, open_at
 from tests.families import mostly_slow
 
 NAME = "group"

@@ -37,8 +37,8 @@ from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoResponse
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock, pump
 from tests.broker.rocketmq.replication.test_role import STORED, Sender, sent
-from tests.broker.rocketmq.test_copying import log_bytes
-from tests.broker.rocketmq.test_message_store import SMALL, bodies, make_message
+from tests.broker.rocketmq.store.test_copying import log_bytes
+from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_message
 
 HOST = Host("10.0.0.9", 10912)
 _NOTICE = HeaderCodec(NotifyBrokerRoleChangedRequest)

@@ -32,8 +32,8 @@ from formats.rocketmq.remoting.replication import (
 )
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock, carry, pump
-from tests.broker.rocketmq.test_copying import log_bytes
-from tests.broker.rocketmq.test_message_store import SMALL, bodies, make_message
+from tests.broker.rocketmq.store.test_copying import log_bytes
+from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_message
 from tests.golden.rocketmq.captures import Stream, streams
 from tests.golden.rocketmq.stores import unpack
 

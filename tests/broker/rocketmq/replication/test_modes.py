@@ -24,7 +24,7 @@ from formats.rocketmq.remoting.replication import REPORT, Report
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock
 from tests.broker.rocketmq.replication.test_role import STORED, Sender, sent
-from tests.broker.rocketmq.test_message_store import SMALL, make_message
+from tests.broker.rocketmq.store.test_message_store import SMALL, make_message
 
 OK = (ResponseCode.SUCCESS, 0, True)
 LATE = (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3_000, True)

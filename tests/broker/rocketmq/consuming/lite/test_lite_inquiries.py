@@ -11,7 +11,7 @@ from formats.rocketmq.lite import queue_name
 from formats.rocketmq.remoting.bodies import lite as bodies
 from formats.rocketmq.remoting.bodies.routes import QueueData
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from tests.broker.rocketmq.lite.lite_rig import PARENT, LiteClient, LiteRig
+from tests.broker.rocketmq.consuming.lite.lite_rig import PARENT, LiteClient, LiteRig
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from broker.rocketmq.tables.statistics import Counter, Morning, Statistics
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.rocketmq.consuming.test_held_up import check
 from tests.broker.rocketmq.rig import Peer, Rig
-from tests.broker.rocketmq.test_held_up import check
 
 
 def view(peer: Peer, name: str, key: str) -> Any:

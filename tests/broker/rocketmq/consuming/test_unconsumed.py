@@ -6,8 +6,8 @@ import pytest
 
 from broker.rocketmq.administration.retention import Retention, RetentionLimits
 from broker.rocketmq.consuming import unconsumed
+from tests.broker.rocketmq.administration.test_retention import commit, files_of, rig_of
 from tests.broker.rocketmq.rig import Rig
-from tests.broker.rocketmq.test_retention import commit, files_of, rig_of
 
 DELAY_MS = 30 * 60_000
 FULL = RetentionLimits(forced_after_ms=DELAY_MS)

@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from formats.rocketmq.fast.plain_columns import MANY, PlainColumns, read_columns
 from formats.rocketmq.files.record import Magic, Record, decode_record, encode_blank, encode_record
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.test_message_store import GOLDEN, SMALL, bodies, due_ms, make_message
+from tests.broker.rocketmq.store.test_message_store import GOLDEN, SMALL, bodies, due_ms, make_message
 from tests.golden.rocketmq.stores import records, unpack
 
 

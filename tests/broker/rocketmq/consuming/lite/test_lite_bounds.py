@@ -14,8 +14,8 @@ from formats.rocketmq.remoting.bodies import lite as bodies
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from tests.broker.rocketmq.consuming.lite.lite_rig import PARENT, LiteRig
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.lite.lite_rig import PARENT, LiteRig
 
 QUEUES = 100
 

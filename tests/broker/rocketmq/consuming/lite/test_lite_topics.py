@@ -12,7 +12,7 @@ from formats.rocketmq.lite import queue_name
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies import lite as bodies
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from tests.broker.rocketmq.lite.lite_rig import PARENT, LiteClient, LiteRig, read
+from tests.broker.rocketmq.consuming.lite.lite_rig import PARENT, LiteClient, LiteRig, read
 
 A = queue_name(PARENT, "a")
 

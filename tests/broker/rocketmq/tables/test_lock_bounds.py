@@ -12,8 +12,8 @@ from formats.rocketmq.remoting.bodies.clients import LOCK_ANSWER, MessageQueue
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from tests.broker.rocketmq.consuming.test_held_up import broker_steps, check, collector
 from tests.broker.rocketmq.rig import Peer, Rig
-from tests.broker.rocketmq.test_held_up import broker_steps, check, collector
 
 __all__ = ["collector"]
 

@@ -15,8 +15,8 @@ from broker.rocketmq.assembly.config import load_rocketmq_config
 from formats.rocketmq.remoting.bodies.access import UserInfo, write_users
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from tests.broker.rocketmq.access.test_access import BOTH, ROOT, USER, Signer, create_user, json_body, policy
 from tests.broker.rocketmq.rig import Peer, Rig
-from tests.broker.rocketmq.test_access import BOTH, ROOT, USER, Signer, create_user, json_body, policy
 
 Code = RequestCode
 AUTHENTICATION, AUTHORIZATION = "authenticationEnabled", "authorizationEnabled"

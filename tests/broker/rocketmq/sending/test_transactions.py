@@ -15,8 +15,8 @@ from formats.rocketmq.flags import Transaction
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
+from tests.broker.rocketmq.consuming.test_held_up import check
 from tests.broker.rocketmq.rig import Peer, Rig
-from tests.broker.rocketmq.test_held_up import check
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 NOTES = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

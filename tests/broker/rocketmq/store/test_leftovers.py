@@ -19,7 +19,7 @@ from broker.shell.folders import FileFolder
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.files.record import Record
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.test_message_store import bodies, make_message
+from tests.broker.rocketmq.store.test_message_store import bodies, make_message
 from tests.golden.rocketmq.stores import records, unpack
 
 GOLDEN = StoreOptions(4194304, 6_000_000, 500, 2000)

@@ -15,8 +15,8 @@ from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, next_frame
+from tests.broker.rocketmq.consuming.test_held_up import check, collector, put
 from tests.broker.rocketmq.rig import Peer, Rig
-from tests.broker.rocketmq.test_held_up import check, collector, put
 
 __all__ = ["collector"]
 
