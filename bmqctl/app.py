@@ -11,58 +11,69 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.lazy import Entry, lazy_group
+from bmqctl.cli.lazy import Entry, lazy_group
 
 __all__ = ["COMMANDS", "app", "main"]
 
 
-# To add a command: write bmqctl/commands/<name>.py, exposing a typer.Typer (sub-commands) or one function (options
+# To add a command: write bmqctl/cli/<group>/<name>.py, exposing a typer.Typer (sub-commands) or one function (options
 # and arguments), and enter it here.
 COMMANDS: dict[str, Entry] = {
-    "admin": Entry("bmqctl.commands.admin", "admin", "Administer a running broker.", dials=True),
-    "bench": Entry("bmqctl.commands.bench", "bench", "Measure a broker: throughput, latency, losses.", dials=True),
+    "admin": Entry("bmqctl.cli.administer.admin", "admin", "Administer a running broker.", dials=True),
+    "bench": Entry("bmqctl.cli.run.bench", "bench", "Measure a broker: throughput, latency, losses.", dials=True),
     "browse": Entry(
-        "bmqctl.commands.browse", "browse", "Look at the messages of a queue or a topic, and consume none.", dials=True
+        "bmqctl.cli.messages.browse",
+        "browse",
+        "Look at the messages of a queue or a topic, and consume none.",
+        dials=True,
     ),
     "bridge": Entry(
-        "bmqctl.commands.bridge",
+        "bmqctl.cli.messages.bridge",
         "bridge",
         "Carry messages between a BlazingMQ queue and a RocketMQ topic.",
         dials=True,
     ),
     "bundle": Entry(
-        "bmqctl.commands.bundle", "bundle", "Write an archive for somebody who helps, without secrets.", dials=True
+        "bmqctl.cli.watch.bundle", "bundle", "Write an archive for somebody who helps, without secrets.", dials=True
     ),
-    "check": Entry("bmqctl.commands.check", "app", "Check queues, groups, clusters and disks for a monitoring system."),
-    "cluster": Entry("bmqctl.commands.cluster", "app", "Show the state and the problems of a running cluster."),
-    "console": Entry("bmqctl.commands.console", "console", "Serve pages that show a cluster to a browser.", dials=True),
-    "config": Entry("bmqctl.commands.config", "app", "Check and show the configuration of a broker."),
-    "context": Entry("bmqctl.commands.context", "app", "Name brokers and clusters, and choose one for other commands."),
-    "copy": Entry("bmqctl.commands.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),
+    "check": Entry(
+        "bmqctl.cli.watch.check", "app", "Check queues, groups, clusters and disks for a monitoring system."
+    ),
+    "cluster": Entry("bmqctl.cli.watch.cluster", "app", "Show the state and the problems of a running cluster."),
+    "console": Entry(
+        "bmqctl.cli.watch.console", "console", "Serve pages that show a cluster to a browser.", dials=True
+    ),
+    "config": Entry("bmqctl.cli.run.config", "app", "Check and show the configuration of a broker."),
+    "context": Entry("bmqctl.cli.run.context", "app", "Name brokers and clusters, and choose one for other commands."),
+    "copy": Entry("bmqctl.cli.messages.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),
     "dead-letters": Entry(
-        "bmqctl.commands.dead_letters", "app", "List, show and send again the dead letters of RocketMQ's groups."
+        "bmqctl.cli.messages.dead_letters", "app", "List, show and send again the dead letters of RocketMQ's groups."
     ),
     "definitions": Entry(
-        "bmqctl.commands.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
+        "bmqctl.cli.administer.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
     ),
-    "doctor": Entry("bmqctl.commands.doctor", "doctor", "Examine the host that a broker runs on."),
-    "journal": Entry("bmqctl.commands.journal", "app", "Read and check the files of a store."),
-    "move": Entry("bmqctl.commands.carry", "move", "Move messages of a queue or a topic to another.", dials=True),
-    "post": Entry("bmqctl.commands.post", "post", "Post messages to a queue or a topic.", dials=True),
-    "queue": Entry("bmqctl.commands.queue", "app", "Explain why a queue or a group does not proceed; purge a queue."),
-    "replay": Entry("bmqctl.commands.replay", "replay", "Post the messages of a store again.", dials=True),
-    "spark-export": Entry("bmqctl.commands.spark_export", "app", "Export a store to tables, with PySpark."),
-    "spark-report": Entry("bmqctl.commands.spark_report", "app", "Report on the messages of a store, with PySpark."),
-    "spark-verify": Entry("bmqctl.commands.spark_verify", "app", "Compare exported tables with their store."),
-    "start": Entry("bmqctl.commands.start", "app", "Start a broker."),
-    "tail": Entry("bmqctl.commands.tail", "tail", "Print the messages of a queue or a topic as they come.", dials=True),
+    "doctor": Entry("bmqctl.cli.run.doctor", "doctor", "Examine the host that a broker runs on."),
+    "journal": Entry("bmqctl.cli.files", "app", "Read and check the files of a store."),
+    "move": Entry("bmqctl.cli.messages.carry", "move", "Move messages of a queue or a topic to another.", dials=True),
+    "post": Entry("bmqctl.cli.messages.post", "post", "Post messages to a queue or a topic.", dials=True),
+    "queue": Entry(
+        "bmqctl.cli.administer.queue", "app", "Explain why a queue or a group does not proceed; purge a queue."
+    ),
+    "replay": Entry("bmqctl.cli.messages.replay", "replay", "Post the messages of a store again.", dials=True),
+    "spark-export": Entry("bmqctl.cli.spark.spark_export", "app", "Export a store to tables, with PySpark."),
+    "spark-report": Entry("bmqctl.cli.spark.spark_report", "app", "Report on the messages of a store, with PySpark."),
+    "spark-verify": Entry("bmqctl.cli.spark.spark_verify", "app", "Compare exported tables with their store."),
+    "start": Entry("bmqctl.cli.run.start", "app", "Start a broker."),
+    "tail": Entry(
+        "bmqctl.cli.messages.tail", "tail", "Print the messages of a queue or a topic as they come.", dials=True
+    ),
     "tool": Entry(
-        "bmqctl.commands.tool",
+        "bmqctl.cli.administer.tool",
         "tool",
         "Post, consume and inspect messages, interactively or from a script.",
         dials=True,
     ),
-    "top": Entry("bmqctl.commands.top", "top", "Watch queues, topics and nodes: rates, backlog, lag.", dials=True),
+    "top": Entry("bmqctl.cli.watch.top", "top", "Watch queues, topics and nodes: rates, backlog, lag.", dials=True),
 }
 
 
@@ -71,7 +82,7 @@ app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, pretty_excepti
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from bmqctl.version import version_text
+        from bmqctl.common.version import version_text
 
         typer.echo(version_text())
         raise typer.Exit
@@ -99,7 +110,7 @@ def root(
 ) -> None:
     """BlazingMQ and RocketMQ in Python: brokers, proxies and toolkit."""
     if until_input_ends:
-        from bmqctl.children import end_with_input
+        from bmqctl.common.children import end_with_input
 
         end_with_input()
 

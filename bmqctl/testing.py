@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeFailed, NodeProcess, ProxyProcess, RocketProcess, RocketProxyProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import NodeFailed, NodeProcess, ProxyProcess, RocketProcess, RocketProxyProcess
 
 __all__ = [
     "NodeFailed",

@@ -9,7 +9,7 @@ from pathlib import Path
 from bmqctl_kept import PACKAGES
 
 from bmqctl.app import main
-from bmqctl.kept_packages import KeptPackages
+from bmqctl.common.kept_packages import KeptPackages
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, KeptPackages(PACKAGES, Path(sys._MEIPASS) / "kept"))

@@ -44,7 +44,7 @@ KIND_OF = {
     "bmqctl/bench/test_node.py": "process",
     "bmqctl/bench/test_run.py": "process",
     "bmqctl/pipeline": "spark",
-    "bmqctl/tool/test_process.py": "process",
+    "bmqctl/cli/tool/test_process.py": "process",
     "bmqctl/test_testing.py": "process",
     "docs/test_guides.py": "process",
     "fuzz": "process",

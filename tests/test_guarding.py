@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
 from tests.guarding.sitecustomize import FOLDER, PortWatch
 
 HOST = "127.0.0.1"
 BIND = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1])))"
-GIVE_AND_BIND = "import socket; from bmqctl.ports import free_port; socket.create_server(('127.0.0.1', free_port()))"
+GIVE_AND_BIND = (
+    "import socket; from bmqctl.common.ports import free_port; socket.create_server(('127.0.0.1', free_port()))"
+)
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_children_are_watched(watch: PortWatch, tmp_path: Path) -> None:
 
 SUITE = """
 import socket
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
 
 GIVEN = free_port()
 

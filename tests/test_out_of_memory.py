@@ -12,14 +12,14 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 
-from bmqctl.decoding.avro import inflate as inflate_avro
-from bmqctl.decoding.avro import read_record
-from bmqctl.decoding.decoder import Format, Wanted, make_decoder
-from bmqctl.journal.read.payload import inflate as inflate_stored
+from bmqctl.clients.rocketmq.arrow_bodies import inflate_by_arrow
+from bmqctl.clients.rocketmq.bodies import read_body
+from bmqctl.common.decoding.avro import inflate as inflate_avro
+from bmqctl.common.decoding.avro import read_record
+from bmqctl.common.decoding.decoder import Format, Wanted, make_decoder
 from bmqctl.pipeline.source import sizes
 from bmqctl.pipeline.source.decode import Decoder
-from bmqctl.rocketmq_client.arrow_bodies import inflate_by_arrow
-from bmqctl.rocketmq_client.bodies import read_body
+from bmqctl.stores.blazingmq.read.payload import inflate as inflate_stored
 from broker.bmq.queue import message_values
 from broker.rocketmq.grpc.wire import MessageReader, frame_message
 from formats.bmq.codes import CompressionAlgorithm

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bmqctl.bench.scenarios import Scenario, domain_files
-from bmqctl.node_process import HOST, ClusterProcess, NodeFailed, NodeProcess, ProxyProcess, RocketProcess
+from bmqctl.systems.node_process import HOST, ClusterProcess, NodeFailed, NodeProcess, ProxyProcess, RocketProcess
 
 __all__ = ["Address", "own_node", "scenario_broker", "write_domains"]
 

@@ -14,7 +14,7 @@ from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
-from bmqctl.nurseries import open_nursery
+from bmqctl.common.nurseries import open_nursery
 from formats.bmq.wire.ack import AckStatus
 
 __all__ = ["consume", "produce"]

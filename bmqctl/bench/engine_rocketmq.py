@@ -18,11 +18,11 @@ import trio
 from bmqctl.bench.pace import POLL_S, Pacer, await_start
 from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
-from bmqctl.rocketmq_client.client import Client, Queue
-from bmqctl.rocketmq_client.consuming import Pulled, QueuePuller
-from bmqctl.rocketmq_client.faults import FAULTS
-from bmqctl.rocketmq_client.link import LinkLost, RemotingLink
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import Client, Queue
+from bmqctl.clients.rocketmq.consuming import Pulled, QueuePuller
+from bmqctl.clients.rocketmq.faults import FAULTS
+from bmqctl.clients.rocketmq.link import LinkLost, RemotingLink
+from bmqctl.clients.rocketmq.sending import Sender
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 

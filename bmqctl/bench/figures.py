@@ -26,7 +26,7 @@ from rich.table import Table
 from bmqctl.bench.coordinator import Outcome, run_bench
 from bmqctl.bench.plan import CannotStart, Plan
 from bmqctl.bench.relay import serve
-from bmqctl.node_process import NodeFailed, NodeProcess
+from bmqctl.systems.node_process import NodeFailed, NodeProcess
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import ANY_RECORD, RecordType, scan
 

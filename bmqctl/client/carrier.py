@@ -20,7 +20,7 @@ import anyio.abc
 from bmqctl.client.events import Event
 from bmqctl.client.lifecycle import Session
 from bmqctl.client.machine import Machine
-from bmqctl.dialing import open_stream
+from bmqctl.common.dialing import open_stream
 
 __all__ = ["SECOND_NS", "Carrier", "Endpoint", "now_ns"]
 

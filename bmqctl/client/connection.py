@@ -54,7 +54,7 @@ from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
 from bmqctl.client.spans import Spans, check_spans
 from bmqctl.client.tasks import open_task_group
-from bmqctl.dialing import open_stream
+from bmqctl.common.dialing import open_stream
 from formats.bmq.control.messages import BrokerResponse
 
 __all__ = ["Change", "Session", "SessionOptions", "connect"]

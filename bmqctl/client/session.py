@@ -47,7 +47,7 @@ from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
 from bmqctl.client.link import SECOND_NS, Link, dial, now_ns, tls_context
 from bmqctl.client.machine import Machine, MachineOptions
 from bmqctl.client.message import Message, Properties
-from bmqctl.nurseries import open_nursery
+from bmqctl.common.nurseries import open_nursery
 from formats.bmq.control.messages import BrokerResponse, Status
 from formats.schema import Buffer
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextvars import Token
 from typing import Final
 
-from bmqctl.installed import installing
+from bmqctl.common.installed import installing
 
 try:
     from opentelemetry import propagate, trace

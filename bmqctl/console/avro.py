@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from bmqctl.children import COMMAND
+from bmqctl.common.children import COMMAND
+from bmqctl.common.pretty import pretty_front
 from bmqctl.console.cluster import ClusterFault
-from bmqctl.pretty import pretty_front
 
 __all__ = ["decode_avro", "decode_input"]
 
@@ -69,7 +69,7 @@ def decode_input() -> None:
 
 
 def _decoded(payload: bytes, schema: str) -> str:
-    from bmqctl.decoding.avro import parse_avro_schema, read_container, read_record
+    from bmqctl.common.decoding.avro import parse_avro_schema, read_container, read_record
 
     if not schema.strip():
         return _shown(read_container(payload)[:_RECORDS_MAX])

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.blazingmq_status.asking import Asking, Refused, ask_for, endpoint_parts, own_cluster
-from bmqctl.blazingmq_status.queues import ask_about_queue, primary_of
+from bmqctl.carrying.messages.ends import CannotBegin
+from bmqctl.carrying.messages.listing import list_command, read_listing
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.admin import NotAdmitted as BrokerRefuses
 from bmqctl.client.authentication import Credentials
@@ -18,12 +18,12 @@ from bmqctl.console.connections import KeptConnections
 from bmqctl.console.contents import contents_value, read_contents
 from bmqctl.console.entries import Entries, Place
 from bmqctl.console.map import blazingmq_map
-from bmqctl.explaining.blazingmq import causes_of_queue, causes_of_unopened
-from bmqctl.messages.ends import CannotBegin
-from bmqctl.messages.listing import list_command, read_listing
-from bmqctl.watching.blazingmq import OLDEST_MAX, purge, take_look
-from bmqctl.watching.model import Row
-from bmqctl.watching.watcher import purge_text
+from bmqctl.systems.blazingmq.status.asking import Asking, Refused, ask_for, endpoint_parts, own_cluster
+from bmqctl.systems.blazingmq.status.queues import ask_about_queue, primary_of
+from bmqctl.systems.explaining.blazingmq import causes_of_queue, causes_of_unopened
+from bmqctl.systems.watching.blazingmq import OLDEST_MAX, purge, take_look
+from bmqctl.systems.watching.model import Row
+from bmqctl.systems.watching.watcher import purge_text
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError

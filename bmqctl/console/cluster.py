@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from bmqctl.watching.model import Sample
+from bmqctl.systems.watching.model import Sample
 
 __all__ = ["Cluster", "ClusterFault", "Connector", "Login", "NotAdmitted", "Plan", "Seen", "Words"]
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from bmqctl.pretty import pretty_front
+from bmqctl.common.pretty import pretty_front
 from formats.bmq.wire.application_data import split_application_data
 from formats.bmq.wire.properties import Property, decode_properties
 from formats.errors import FormatError

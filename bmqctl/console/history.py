@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from bmqctl.watching.model import Row
+from bmqctl.systems.watching.model import Row
 
 __all__ = ["POINTS_MAX", "History"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from bmqctl.blazingmq_status.asking import problems_of, records_behind
-from bmqctl.blazingmq_status.rows import best_view
-from bmqctl.rocketmq_status.problems import problems_of as rocketmq_problems_of
-from bmqctl.rocketmq_status.view import Broker, Name, View
+from bmqctl.systems.blazingmq.status.asking import problems_of, records_behind
+from bmqctl.systems.blazingmq.status.rows import best_view
+from bmqctl.systems.rocketmq.status.problems import problems_of as rocketmq_problems_of
+from bmqctl.systems.rocketmq.status.view import Broker, Name, View
 
 __all__ = ["blazingmq_map", "rocketmq_map"]
 

@@ -11,7 +11,7 @@ import trio
 
 from bmqctl.console.cluster import Cluster, ClusterFault, Seen
 from bmqctl.console.history import History
-from bmqctl.watching.model import Row, Sample, Selection, rows_of, selected, whole
+from bmqctl.systems.watching.model import Row, Sample, Selection, rows_of, selected, whole
 
 __all__ = ["COLUMNS", "Observer", "Overview"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
 from bmqctl.console.cluster import Plan
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.link import AccessKeys, RemotingLink
-from bmqctl.rocketmq_status.asker import Asker, body_of
-from bmqctl.rocketmq_status.group import masters_of_topic
+from bmqctl.systems.rocketmq.status.asker import Asker, body_of
+from bmqctl.systems.rocketmq.status.group import masters_of_topic
 from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers.administration import GetConsumeStatsRequest, ResetOffsetRequest

@@ -10,21 +10,21 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from bmqctl.carrying.messages.received import Unreadable, of_topic
 from bmqctl.client.rocketmq import ClientError, Content, StoredQueue
 from bmqctl.client.rocketmq import connect as connect_rocketmq
+from bmqctl.clients.rocketmq.link import AccessKeys
+from bmqctl.clients.rocketmq.moments import moment
 from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
 from bmqctl.console.contents import Contents, contents_value
 from bmqctl.console.map import rocketmq_map
 from bmqctl.console.resetting import Reset, plan_reset, reset_offsets
-from bmqctl.explaining.rocketmq import causes_of_group
-from bmqctl.messages.received import Unreadable, of_topic
-from bmqctl.rocketmq_client.link import AccessKeys
-from bmqctl.rocketmq_client.moments import moment
-from bmqctl.rocketmq_status.asker import NobodyAnswers
-from bmqctl.rocketmq_status.asking import Places, Secret
-from bmqctl.rocketmq_status.group import GroupUnknown, group_state
-from bmqctl.rocketmq_status.view import Unheard
-from bmqctl.watching.rocketmq import Look, take_look
+from bmqctl.systems.explaining.rocketmq import causes_of_group
+from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
+from bmqctl.systems.rocketmq.status.asking import Places, Secret
+from bmqctl.systems.rocketmq.status.group import GroupUnknown, group_state
+from bmqctl.systems.rocketmq.status.view import Unheard
+from bmqctl.systems.watching.rocketmq import Look, take_look
 from formats.bmq.wire.properties import Property, PropertyType
 
 __all__ = ["RocketmqCluster", "connector"]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.rocketmq.brokers import is_rocketmq
 from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart, StorePart, plan_log
 from bmqctl.pipeline.rocketmq.read import read_log_part
@@ -17,6 +16,7 @@ from bmqctl.pipeline.source.partitions import find_lost_files
 from bmqctl.pipeline.source.plan import plan
 from bmqctl.pipeline.source.read import read_part
 from bmqctl.pipeline.source.tables import chosen_columns, table_schema
+from bmqctl.stores.blazingmq.read.account import Account
 
 __all__ = ["is_rocketmq", "lost_files", "plan_tasks", "read_task", "schema_of"]
 

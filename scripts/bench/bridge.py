@@ -22,12 +22,12 @@ from typing import Final, NamedTuple
 
 import trio
 
-from bmqctl.children import COMMAND
 from bmqctl.client.events import Ack
 from bmqctl.client.session import Session
-from bmqctl.node_process import HOST, NodeProcess, RocketProcess
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.sending import Sender
+from bmqctl.common.children import COMMAND
+from bmqctl.systems.node_process import HOST, NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import encode_properties

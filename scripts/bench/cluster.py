@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from bmqctl.bench.plan import Plan, monotonic_ns
-from bmqctl.children import COMMAND
-from bmqctl.node_process import HOST, NodeProcess
-from bmqctl.ports import free_port
+from bmqctl.common.children import COMMAND
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeProcess
 from formats.bmq.disk.data import data_record_size
 from scripts.bench.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
 from scripts.bench.watched_loop import read_steps

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bmqctl.bench.coordinator import Outcome, run_bench
 from bmqctl.bench.plan import Plan
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from scripts.judges.reference_process import Running
 
 __all__ = ["MIB", "Figure", "fresh_queue", "plan_for", "print_figures", "run"]

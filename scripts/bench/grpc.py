@@ -24,9 +24,9 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import trio
 
-from bmqctl.children import COMMAND
-from bmqctl.node_process import RocketProcess
-from bmqctl.rocketmq_client.client import Client
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.common.children import COMMAND
+from bmqctl.systems.node_process import RocketProcess
 from scripts.bench.figures import Figure, print_figures
 from scripts.bench.rocketmq import HOME, command_of, cpu_s, memory_mib
 from scripts.judges.children import ending_with_children

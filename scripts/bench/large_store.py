@@ -15,7 +15,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 from formats.bmq.disk.data import DATA_HEADER, write_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.journal import (

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bmqctl.node_process import NodeProcess, ProxyProcess
+from bmqctl.systems.node_process import NodeProcess, ProxyProcess
 from scripts.bench.cluster import EVENTUAL, RUN_S, SIZE
 from scripts.bench.figures import Figure, fresh_queue, plan_for, print_figures, run
 from scripts.judges.cluster_load import STRONG, Stream, wait_healed

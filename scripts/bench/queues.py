@@ -27,8 +27,8 @@ from bmqctl.bench.plan import Plan, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.session import Queue, Session, SessionOptions
-from bmqctl.node_process import HOST, NodeProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeProcess
 from scripts.bench.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
 from scripts.bench.large_store import write_store
 

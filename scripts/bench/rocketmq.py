@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.children import COMMAND, UNTIL_INPUT_ENDS
-from bmqctl.node_process import RocketProcess
+from bmqctl.common.children import COMMAND, UNTIL_INPUT_ENDS
+from bmqctl.systems.node_process import RocketProcess
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
@@ -95,7 +95,7 @@ def command_of(checkout: Path) -> Sequence[str]:
     if not (checkout / "bmqctl" / "app.py").is_file():
         raise ValueError(f"--versus: {checkout} is not a checkout of bmqctl")
     program = f"import sys; sys.path.insert(0, {str(checkout.absolute())!r}); from bmqctl.app import main; "
-    if not (checkout / "bmqctl" / "children.py").is_file():
+    if not any((checkout / "bmqctl").glob("**/children.py")):
         program += f"sys.argv.remove({UNTIL_INPUT_ENDS!r}); "
     return (sys.executable, "-c", program + "main()")
 

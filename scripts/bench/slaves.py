@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmqctl.node_process import HOST, ControllerProcess, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, ControllerProcess, RocketProcess
 from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.bench.figures import MIB, Figure

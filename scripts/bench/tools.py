@@ -22,9 +22,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bmqctl.commitlog.files import log_files
-from bmqctl.commitlog.scan import LogScan
-from bmqctl.journal.read.scan import JournalScan
+from bmqctl.stores.blazingmq.read.scan import JournalScan
+from bmqctl.stores.rocketmq.files import log_files
+from bmqctl.stores.rocketmq.scan import LogScan
 from formats.bmq.disk.columns import count_kinds, sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD

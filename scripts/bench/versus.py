@@ -25,7 +25,7 @@ from rich.table import Table
 
 from bmqctl.bench.coordinator import Outcome
 from bmqctl.bench.plan import CannotStart, Plan
-from bmqctl.node_process import NodeFailed
+from bmqctl.systems.node_process import NodeFailed
 from scripts.bench.figures import fresh_queue, plan_for, run
 from scripts.judges.cluster_load import STRONG
 from scripts.mixtures.cluster import MixedCluster

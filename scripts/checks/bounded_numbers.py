@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-PACKAGES = ("formats/rocketmq", "broker/rocketmq", "bmqctl/commitlog", "bmqctl/rocketmq_status")
+PACKAGES = ("formats/rocketmq", "broker/rocketmq", "bmqctl/stores/rocketmq", "bmqctl/systems/rocketmq/status")
 
 EXCEPTIONS: Mapping[str, str] = {
     "formats/rocketmq/numbers.py": "It is the reader of numbers.",

@@ -21,7 +21,7 @@ from scripts.checks import sizes, words
 
 # Calls by which a module reads a store's file itself.
 _READS = re.compile(r"\b(os\.preadv?|mmap\.mmap|os\.lseek|np\.memmap|np\.fromfile)\(")
-_READERS = ("formats/", "bmqctl/journal/", "bmqctl/pipeline/", "bmqctl/tool/", "bmqctl/commands/")
+_READERS = ("formats/", "bmqctl/stores/blazingmq/", "bmqctl/pipeline/", "bmqctl/cli/")
 # The two fields of a record's or a leader's message's number; those of control messages are part of the schema.
 _NUMBER_FIELDS = (re.compile("lease|term"), re.compile("sequence|number"))
 

@@ -27,9 +27,9 @@ from typing import Any, Final
 
 import trio
 
-from bmqctl.children import COMMAND
-from bmqctl.node_process import HOST, NodeFailed
-from bmqctl.rocketmq_client.client import Client
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.common.children import COMMAND
+from bmqctl.systems.node_process import HOST, NodeFailed
 from scripts.bench.rocketmq import HOME, SOURCE
 from scripts.endurance.bridge_ends import DOMAIN, Broken, End, make_blazingmq, make_rocketmq
 from scripts.endurance.bridge_load import (

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmqctl.node_process import HOST, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, RocketProcess
 from scripts.judges.rocketmq_reference import ReferenceProcess
 from scripts.mixtures.cluster import MixedCluster
 from scripts.mixtures.config import EVENTUAL

@@ -12,11 +12,11 @@ import trio
 from bmqctl.client.control import Unusable
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.session import RequestFailed, Session, SessionLost, SessionOptions
-from bmqctl.node_process import HOST
-from bmqctl.rocketmq_client.client import Client, RequestRefused
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import Client, RequestRefused
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.link import LinkLost, NoAnswer
+from bmqctl.clients.rocketmq.sending import Sender
+from bmqctl.systems.node_process import HOST
 from formats.bmq.wire.ack import AckStatus
 from formats.errors import FormatError
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

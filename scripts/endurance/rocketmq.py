@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from bmqctl.node_process import NodeFailed
+from bmqctl.systems.node_process import NodeFailed
 from scripts.endurance.rocketmq_checks import (
     Ack,
     Lines,

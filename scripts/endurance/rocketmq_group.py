@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from bmqctl.children import COMMAND
-from bmqctl.node_process import HOST, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.children import COMMAND
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, RocketProcess
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, EpochCache

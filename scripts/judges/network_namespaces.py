@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from bmqctl.children import COMMAND
-from bmqctl.node_process import HOST, NodeProcess
+from bmqctl.common.children import COMMAND
+from bmqctl.systems.node_process import HOST, NodeProcess
 from tests.integration.cluster_processes import ClusterProcesses
 
 __all__ = ["IsolatedCluster", "Network", "why_not"]

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from bmqctl.node_process import HOST, NodeFailed
+from bmqctl.systems.node_process import HOST, NodeFailed
 
 __all__ = ["ReferenceProcess", "Running"]
 
@@ -46,7 +46,7 @@ class Running(Protocol):
 
 
 class ReferenceProcess:
-    """The reference's broker on one node's folder; the interface is that of `bmqctl.node_process.NodeProcess`."""
+    """The reference's broker on one node's folder; it has the interface of `bmqctl.systems.node_process`."""
 
     def __init__(self, executable: Path, folder: Path, port: int, timeout_s: float) -> None:
         self.data_dir = folder / "storage"

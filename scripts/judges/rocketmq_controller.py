@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bmqctl.node_process import HOST
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.headers.codec import HeaderCodec

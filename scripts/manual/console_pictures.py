@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bmqctl.node_process import ClusterProcess
+from bmqctl.systems.node_process import ClusterProcess
 from tests.integration.console_pages import console, play
 from tests.integration.official import Client, confirm
 

@@ -24,7 +24,7 @@ import formats.bmq.wire.receipt
 import formats.bmq.wire.recovery
 import formats.bmq.wire.reject
 import formats.bmq.wire.storage
-from bmqctl.commitlog.faults import CATALOGUE as ROCKETMQ_CATALOGUE
+from bmqctl.stores.rocketmq.faults import CATALOGUE as ROCKETMQ_CATALOGUE
 from formats.bmq.stores.faults import CATALOGUE, FaultKind, Severity
 from formats.rocketmq.files import checkpoints, consume_queue, index, record, timer
 from formats.rocketmq.remoting import batch, frame, replication

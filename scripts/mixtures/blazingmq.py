@@ -19,7 +19,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bmqctl.node_process import NodeFailed
+from bmqctl.systems.node_process import NodeFailed
 from scripts.judges.cluster_load import Refused
 from scripts.mixtures.faults import Differs
 from scripts.mixtures.scenario import EVERYTHING, Scenario

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from bmqctl.children import COMMAND
+from bmqctl.common.children import COMMAND
 from scripts.mixtures.faults import Differs
 
 __all__ = ["check_readable", "check_same", "journal_bytes"]

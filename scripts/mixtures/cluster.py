@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.node_process import HOST, NodeFailed, NodeProcess
-from bmqctl.ports import free_port, free_ports
+from bmqctl.common.ports import free_port, free_ports
+from bmqctl.systems.node_process import HOST, NodeFailed, NodeProcess
 from broker.bmq.config.local_cluster import write_local_cluster
 from scripts.judges.cluster_load import wait_until
 from scripts.judges.reference_process import ReferenceProcess, Running

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from broker.bmq.config.local_cluster import write_local_cluster
 
 __all__ = [

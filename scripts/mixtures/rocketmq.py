@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import RocketProcess
 from formats.rocketmq.files.names import offset_of_name
 from formats.rocketmq.files.record import decode_record
 from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME

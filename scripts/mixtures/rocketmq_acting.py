@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import RocketProcess
 from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.judges.rocketmq_controller import ControllerProcess

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from bmqctl.node_process import HOST, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, RocketProcess
 from formats.rocketmq.files.names import offset_of_name
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, EpochCache

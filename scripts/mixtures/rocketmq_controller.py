@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bmqctl.node_process import HOST, ControllerProcess, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, ControllerProcess, RocketProcess
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers import replicating as headers

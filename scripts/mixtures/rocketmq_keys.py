@@ -17,8 +17,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.node_process import HOST, RocketProcess, RocketProxyProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, RocketProcess, RocketProxyProcess
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig

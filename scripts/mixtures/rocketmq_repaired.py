@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from bmqctl.commitlog.repair.fill import LOST
+from bmqctl.stores.rocketmq.repair.fill import LOST
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.codes import RequestCode

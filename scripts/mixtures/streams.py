@@ -21,7 +21,7 @@ from bmqctl.bench.stamp import STAMP, STAMP_SIZE, filler
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
 from bmqctl.client.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import Session, SessionOptions
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from scripts.judges.client_watch import ClientWatch
 from scripts.judges.cluster_load import TIMEOUTS, UNLIMITED, Refused, Stream, wait_until
 from scripts.judges.reference_process import Running

@@ -1,4 +1,4 @@
-"""Packs packages for the single binary, which unpacks them when they are imported: see bmqctl/kept_packages.py.
+"""Packs packages for the single binary, which unpacks them when they are imported: see bmqctl/common/kept_packages.py.
 
 packaging/bmqctl.spec calls this. Of a package it takes what an import loads, and the libraries that this is linked to.
 """

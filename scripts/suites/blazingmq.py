@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bmqctl.node_process import NodeProcess, RocketProcess
+from bmqctl.systems.node_process import NodeProcess, RocketProcess
 from scripts.judges.children import ending_with_children
 from scripts.judges.rocketmq_reference import ReferenceProcess
 from scripts.suites import ali_ons as conformance_ali_ons

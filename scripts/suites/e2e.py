@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from scripts.suites import grpc as conformance_grpc
 from scripts.suites import rocketmq as conformance_rocketmq
 from scripts.suites.java import output_lines, read_reports

@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 import trio
 import trustme
 
-from bmqctl.node_process import HOST
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.link import RemotingLink
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.systems.node_process import HOST
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Final, NamedTuple, Protocol
 
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from scripts.suites.mqadmin_cases import ACL_CASES, CASES, NEEDED, Case
 from scripts.suites.rocketmq import Outcomes
 

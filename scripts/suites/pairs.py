@@ -20,9 +20,9 @@ from typing import IO, Final, NamedTuple
 
 import trio
 
-from bmqctl.node_process import RocketProcess
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.consuming import QueuePuller
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.systems.node_process import RocketProcess
 from scripts.judges.client_environment import CannotInstall
 from scripts.judges.cpp_client import cpp_python
 from scripts.suites import ali_ons as conformance_ali_ons

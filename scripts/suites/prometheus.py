@@ -27,8 +27,8 @@ import trio
 import yaml
 
 import bmqctl.client.rocketmq as rocketmq
-from bmqctl.node_process import HOST
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST
 from scripts.releases.dashboards import DASHBOARDS, FOLDER
 from scripts.suites.watched_brokers import GROUP, TOPIC, Watched, use, watched_brokers
 

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import bmqctl.client as blazingmq
 import bmqctl.client.rocketmq as rocketmq
-from bmqctl.node_process import HOST, NodeProcess, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeProcess, RocketProcess
 
 __all__ = ["Watched", "page_of", "use", "watched_brokers"]
 

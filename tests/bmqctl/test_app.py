@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from bmqctl.app import COMMANDS, app
-from bmqctl.commands.start import COMMANDS as START_COMMANDS
+from bmqctl.cli.run.start import COMMANDS as START_COMMANDS
 
 
 @pytest.mark.process
@@ -69,7 +69,7 @@ def test_a_broker_is_started_without_the_modules_of_the_others(name: str) -> Non
     code = f"""
 import sys
 from importlib import import_module
-from bmqctl.commands.start import COMMANDS
+from bmqctl.cli.run.start import COMMANDS
 import_module(COMMANDS[{name!r}].module)
 needless = [module for module in {NEEDLESS[name]!r} if module in sys.modules]
 assert not needless, needless

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from bmqctl.arguments import parse_host
+from bmqctl.cli.arguments import parse_host
 from broker.bmq.config.cluster_schema import TcpClusterNodeConnection
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl import children, console_process
-from bmqctl.console_process import run_console
+from bmqctl.common import children
+from bmqctl.console import process as console_process
+from bmqctl.console.process import run_console
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.process

@@ -9,9 +9,9 @@ import anyio
 import anyio.abc
 import pytest
 
-from bmqctl.dialing import open_stream
-from bmqctl.node_process import HOST
-from bmqctl.ports import free_port
+from bmqctl.common.dialing import open_stream
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ import pytest
 import typer
 from rich.console import Console
 
-from bmqctl.checking.verdict import Finding, Status
-from bmqctl.harmless import csv_text, guard_output, one_line
-from bmqctl.render import Column, LateProgress, ResultConsole, print_csv, print_lines, print_table
+from bmqctl.common.harmless import csv_text, guard_output, one_line
+from bmqctl.common.render import Column, LateProgress, ResultConsole, print_csv, print_lines, print_table
+from bmqctl.systems.checking.verdict import Finding, Status
 from tests.bmqctl.test_hostile_texts import HOSTILE, assert_harmless, cells
 
 

@@ -14,10 +14,10 @@ import typer
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.commands import cluster, cluster_rocketmq
-from bmqctl.render import OutputFormat
-from bmqctl.rocketmq_status.asking import Places
-from bmqctl.rocketmq_status.view import Heard, Unheard, view_of
+from bmqctl.cli.watch import cluster, cluster_rocketmq
+from bmqctl.common.render import OutputFormat
+from bmqctl.systems.rocketmq.status.asking import Places
+from bmqctl.systems.rocketmq.status.view import Heard, Unheard, view_of
 from tests.bmqctl.commitlog.logs import message, write_log
 from tests.bmqctl.rocketmq_status.answers import broker, info
 

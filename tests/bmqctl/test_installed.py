@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bmqctl import installed
 from bmqctl.app import app
-from bmqctl.commands.start import COMMANDS
-from bmqctl.installed import advise_compiling, installing
-from bmqctl.ports import free_ports
+from bmqctl.cli.run.start import COMMANDS
+from bmqctl.common import installed
+from bmqctl.common.installed import advise_compiling, installing
+from bmqctl.common.ports import free_ports
 from tests.integration.test_rocketmq_group import OFFSETS, PORTS_OF_GROUP
 
 ADVICE = (
@@ -114,8 +114,8 @@ def test_whoever_starts_interpreted_modules_is_advised(
     if module == "start_rocketmq_group":
         first = free_ports(PORTS_OF_GROUP)
         words = [*words, *(word for option, at in OFFSETS.items() for word in (option, str(first + at)))]
-    monkeypatch.setattr(import_module(f"bmqctl.commands.{module}"), run, be_ready)
-    monkeypatch.setattr("bmqctl.commands.start_rocketmq_group._wait_ready", group_is_ready)
+    monkeypatch.setattr(import_module(f"bmqctl.cli.run.{module}"), run, be_ready)
+    monkeypatch.setattr("bmqctl.cli.run.start_rocketmq_group._wait_ready", group_is_ready)
     done = CliRunner().invoke(app, ["start", command, *words], catch_exceptions=False)
     assert (done.exit_code, done.stderr) == (0, "" if is_compiled else ADVICE.format(f"start {command}"))
 
@@ -125,7 +125,7 @@ def test_whoever_measures_interpreted_modules_is_advised(
     is_compiled: bool, build: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(is_compiled)
-    module = import_module("bmqctl.commands.bench")
+    module = import_module("bmqctl.cli.run.bench")
     monkeypatch.setattr(module, "run_series", lambda *words: [])
     monkeypatch.setattr(module, "print_report", lambda *words, **options: None)
     done = CliRunner().invoke(app, ["bench", "--count", "1"], catch_exceptions=False)
@@ -135,7 +135,7 @@ def test_whoever_measures_interpreted_modules_is_advised(
 @pytest.mark.process
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_the_doctor_looks_at_the_modules(is_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bmqctl.doctor.facts.is_compiled", lambda: is_compiled)
+    monkeypatch.setattr("bmqctl.systems.doctor.facts.is_compiled", lambda: is_compiled)
     done = CliRunner().invoke(app, ["doctor", "--output", "csv"], catch_exceptions=False)
     (line,) = [each for each in done.stdout.splitlines() if each.startswith("modules,")]
     expected = "modules,ok," if is_compiled else "modules,warning,"

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from bmqctl.kept_packages import MODULE_PREFIX, KeptPackages
+from bmqctl.common.kept_packages import MODULE_PREFIX, KeptPackages
 from scripts.releases import binary_packages
 
 NAME = "bmq_kept_for_a_test"

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from bmqctl.ports import free_port, free_ports, free_rocketmq_port
+from bmqctl.common.ports import free_port, free_ports, free_rocketmq_port
 from tests.waiting import WAIT_S
 
 HOST: Final = "127.0.0.1"

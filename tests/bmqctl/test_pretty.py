@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.pretty import LEVELS_MAX, pretty, pretty_front
+from bmqctl.common.pretty import LEVELS_MAX, pretty, pretty_front
 
 
 def nested(levels: int, value: Any) -> Any:

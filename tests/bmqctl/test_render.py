@@ -11,7 +11,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from bmqctl.render import (
+from bmqctl.common.render import (
     Column,
     LateProgress,
     OutputFormat,

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.commands import start_blazingmq as start
+from bmqctl.cli.run import start_blazingmq as start
 from broker.bmq.assembly.app import BridgeLimits
 from broker.bmq.config import UNNAMED, NodeConfig
 from broker.bmq.node.durability import FsyncMode, FsyncPolicy

@@ -12,10 +12,10 @@ import pytest
 import trustme
 from typer.testing import CliRunner
 
-from bmqctl import console_process
 from bmqctl.app import app
-from bmqctl.commands import start_blazingmq, start_rocketmq, start_rocketmq_group, start_rocketmq_proxy
-from bmqctl.ports import free_port, free_ports
+from bmqctl.cli.run import start_blazingmq, start_rocketmq, start_rocketmq_group, start_rocketmq_proxy
+from bmqctl.common.ports import free_port, free_ports
+from bmqctl.console import process as console_process
 from tests.integration.config_files import PORT, spoil, write_config, write_proxy_config
 from tests.integration.test_rocketmq_group import OFFSETS, PORTS_OF_GROUP
 

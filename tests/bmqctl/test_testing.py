@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl import ports
+from bmqctl.common import ports
 from bmqctl.testing import NodeFailed, NodeProcess, free_port
 from tests.waiting import WAIT_S
 

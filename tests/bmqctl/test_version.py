@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl import installed
-from bmqctl.version import version_text
+from bmqctl.common import installed
+from bmqctl.common.version import version_text
 
 KIND_AND_ORIGINALS = r", (?:compiled|interpreted)\nBlazingMQ main [0-9a-f]{8}, RocketMQ \d+\.\d+\.\d+"
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bmqctl.node_process import NodeProcess, RocketProcess
+from bmqctl.systems.node_process import NodeProcess, RocketProcess
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.load import parse
 from scripts.judges.cpp_client import CannotInstall, cpp_python

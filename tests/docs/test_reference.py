@@ -15,7 +15,8 @@ import pytest
 
 import broker.bmq.config
 from bmqctl import app
-from bmqctl.commands import journal, start
+from bmqctl.cli import files as journal
+from bmqctl.cli.run import start
 from broker.bmq.config.model import Choice, Model
 from formats.bmq.control import messages
 from formats.bmq.control.schema import describe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bmqctl.node_process import NodeProcess
+from bmqctl.systems.node_process import NodeProcess
 
 __all__ = ["LOG_SHOWN", "MARKS", "Fault", "Find", "Watch"]
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import NamedTuple
 
-from bmqctl.children import COMMAND
-from bmqctl.node_process import ROCKETMQ_LOG_NAME, NodeFailed, NodeProcess, RocketProcess, RocketProxyProcess
-from bmqctl.ports import free_port
+from bmqctl.common.children import COMMAND
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import ROCKETMQ_LOG_NAME, NodeFailed, NodeProcess, RocketProcess, RocketProxyProcess
 from scripts.bench.watched_loop import Step, read_steps
 from scripts.endurance.rocketmq_group import Group, Unhealed
 from tests.fuzz.judging import MARKS, Find, Watch

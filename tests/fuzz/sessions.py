@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bmqctl.node_process import LOG_NAME, NodeFailed, NodeProcess, ProxyProcess
+from bmqctl.systems.node_process import LOG_NAME, NodeFailed, NodeProcess, ProxyProcess
 from tests.fuzz.judging import LOG_SHOWN, Find, Watch
 from tests.fuzz.produced import EVENT_NAMES, names_of, print_missing
 from tests.fuzz.session_events import shown

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import ROCKETMQ_LOG_NAME, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import ROCKETMQ_LOG_NAME, RocketProcess
 from formats.rocketmq.remoting.codes import RequestCode
 from tests.fuzz import rocketmq, rocketmq_ground, rocketmq_probe
 from tests.fuzz.judging import Fault, Find, Watch

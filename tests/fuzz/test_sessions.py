@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from bmqctl.node_process import LOG_NAME, NodeProcess
+from bmqctl.systems.node_process import LOG_NAME, NodeProcess
 from formats.bmq.codes import EventType
 from formats.bmq.control.messages import ClusterMessage, ControlMessage, ElectorMessage, OpenQueue
 from formats.bmq.wire.event import build_event, iter_frames

@@ -1,8 +1,8 @@
 """A watch over the ports of a test process and of the Python processes that it starts.
 
 The folder of this module is in PYTHONPATH, so that each child imports it. A process may listen on or connect to a port
-of this machine that is 0, that `bmqctl.ports` has given to it or to another of these processes, or that the kernel
-gives away. Uses of other ports are written to a file, and fail the test that runs.
+of this machine that is 0, that `bmqctl.common.ports` has given to it or to another of these processes, or that the
+kernel gives away. Uses of other ports are written to a file, and fail the test that runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["FOLDER", "PortWatch"]
 FOLDER: Final = "BMQCTL_WATCHED_PORTS"
 _OWN_HOSTS: Final = ("127.", "0.0.0.0", "localhost", "::")
 _PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_GIVER: Final = str(Path("bmqctl", "ports.py"))
+_GIVER: Final = str(Path("bmqctl", "common", "ports.py"))
 # Only a privileged process can listen below: a test may connect there to find nobody.
 _FIRST_UNPRIVILEGED: Final = 1024
 
@@ -71,7 +71,7 @@ class PortWatch:
 
 
 def _is_given() -> bool:
-    """Return whether it is `bmqctl.ports` that calls, at most one hook of a test process away."""
+    """Return whether it is `bmqctl.common.ports` that calls, at most one hook of a test process away."""
     frame = sys._getframe(2)
     callers = (frame, frame.f_back)
     return any(each is not None and each.f_code.co_filename.endswith(_GIVER) for each in callers)

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from types import TracebackType
 
-from bmqctl.node_process import HOST, NodeProcess
-from bmqctl.ports import free_ports
+from bmqctl.common.ports import free_ports
+from bmqctl.systems.node_process import HOST, NodeProcess
 from broker.bmq.config.local_cluster import write_local_cluster
 from tests.waiting import WAIT_S, eventually
 

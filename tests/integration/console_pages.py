@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from http.cookiejar import CookieJar
 from typing import Any, NamedTuple
 
-from bmqctl.children import COMMAND
-from bmqctl.ports import free_port
+from bmqctl.common.children import COMMAND
+from bmqctl.common.ports import free_port
 from tests import browser
 from tests.waiting import WAIT_S, eventually
 

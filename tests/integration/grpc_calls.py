@@ -11,7 +11,7 @@ from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from broker.rocketmq.grpc.wire import frame_message
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, make

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from bmqctl.node_process import HOST, NodeProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeProcess
 from broker.bmq.config.local_cluster import write_local_cluster
 from scripts.judges.reference_process import ReferenceProcess, Running
 from scripts.mixtures.config import adapt, write_domain

@@ -10,13 +10,13 @@ from typing import Final
 import pyarrow as pa
 import trio
 
-from bmqctl.bridge.ends import RocketEnd
+from bmqctl.carrying.bridge.ends import RocketEnd
+from bmqctl.carrying.moving.stored import find_parts
 from bmqctl.client.rocketmq import connect
-from bmqctl.moving.stored import find_parts
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.refusals import NotWritable, check_answer
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.refusals import NotWritable, check_answer
+from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.flags import COMPRESSION_FLAGS
 from formats.rocketmq.properties import encode_properties

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.journal.read.check import check_path
+from bmqctl.stores.blazingmq.read.check import check_path
 from bmqctl.testing import NodeProcess, free_port
 from formats.bmq.control import jsonc
 from formats.bmq.control.messages import AdminCommand, AdminCommandResponse, ControlMessage

@@ -21,10 +21,10 @@ import trio
 from bmqctl.client.events import Ack, StreamOptions
 from bmqctl.client.message import Message
 from bmqctl.client.session import Session, SessionOptions
-from bmqctl.rocketmq_client.client import Client, RequestRefused
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.link import LinkLost, NoAnswer
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import Client, RequestRefused
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.link import LinkLost, NoAnswer
+from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType

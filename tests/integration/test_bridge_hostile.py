@@ -8,15 +8,15 @@ from pathlib import Path
 
 import trio
 
-from bmqctl.bridge.blazingmq_ends import BlazingSource, Confirming, for_topic
-from bmqctl.bridge.carrying import Bridge, Source, TryAgain
-from bmqctl.bridge.ends import BlazingEnd, RocketEnd
-from bmqctl.bridge.flow import TAKEN, FlowOptions, Send
-from bmqctl.bridge.rocketmq_source import RocketSource
+from bmqctl.carrying.bridge.blazingmq_ends import BlazingSource, Confirming, for_topic
+from bmqctl.carrying.bridge.carrying import Bridge, Source, TryAgain
+from bmqctl.carrying.bridge.ends import BlazingEnd, RocketEnd
+from bmqctl.carrying.bridge.flow import TAKEN, FlowOptions, Send
+from bmqctl.carrying.bridge.rocketmq_source import RocketSource
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.session import Session, SessionOptions
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus
 from formats.rocketmq.flags import SystemFlag

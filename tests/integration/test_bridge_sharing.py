@@ -10,8 +10,8 @@ import trio
 
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.session import Session
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.official import queue_name

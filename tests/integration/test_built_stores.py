@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 from bmqctl.testing import NodeProcess
 from tests.integration.conftest import Connect
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from bmqctl.testing import NodeProcess, free_port
 from tests.integration.config_files import spoil, write_config
 from tests.integration.official import Client

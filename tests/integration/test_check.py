@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from bmqctl.testing import NodeProcess, free_port
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.waiting import eventually

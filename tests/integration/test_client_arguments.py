@@ -15,7 +15,7 @@ import pytest
 
 from bmqctl import client
 from bmqctl.client import Change, ClientError, Credentials, Property, PropertyType, Subscription, rocketmq
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from bmqctl.testing import NodeProcess
 from tests.integration.client_parameters import BLAZINGMQ, ROCKETMQ, Values, public_parameters
 from tests.waiting import WAIT_S

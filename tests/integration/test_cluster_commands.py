@@ -18,8 +18,8 @@ import trustme
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import PID_NAME
-from bmqctl.ports import free_port, free_ports
+from bmqctl.common.ports import free_port, free_ports
+from bmqctl.systems.node_process import PID_NAME
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.console_pages import Pages
 from tests.integration.official import Client, queue_name

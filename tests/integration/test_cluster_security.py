@@ -18,8 +18,8 @@ import trio
 import trustme
 
 from bmqctl.client.session import Session, SessionOptions
-from bmqctl.node_process import HOST, NodeProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeProcess
 from formats.bmq.codes import EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from bmqctl.client.rocketmq import connect
-from bmqctl.node_process import RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import RocketProcess
 from tests.integration.console_pages import Pages, console, play
 from tests.waiting import eventually
 

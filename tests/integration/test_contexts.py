@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from bmqctl.testing import NodeProcess
 from tests.integration.config_files import spoil, write_config
 from tests.waiting import WAIT_S

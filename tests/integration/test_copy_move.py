@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import trio
 
-from bmqctl.blazingmq_status.asking import Asking, Refused
-from bmqctl.blazingmq_status.contents import waiting_of
 from bmqctl.client.admin import AdminLost
 from bmqctl.client.rocketmq import RequestRefused, connect
+from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+from bmqctl.systems.blazingmq.status.contents import waiting_of
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.uri import parse_uri
 from tests.integration.config_files import domain, write_config

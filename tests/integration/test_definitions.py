@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.client.admin import AdminClient
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from bmqctl.testing import NodeProcess, free_port
 from tests.integration.config_files import write_config
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.client import Subscription, connect
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from bmqctl.testing import NodeProcess, free_port
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.official import Client, queue_name

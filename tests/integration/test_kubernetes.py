@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from bmqctl.client import Queue, connect
-from bmqctl.node_process import NodeProcess
-from bmqctl.ports import free_port, free_rocketmq_port
+from bmqctl.common.ports import free_port, free_rocketmq_port
+from bmqctl.systems.node_process import NodeProcess
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.releases.kubernetes_manifests import FOLDER, Pod, build, pods, write_files

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bmqctl.node_process import HOST, NodeProcess, ProxyProcess, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeProcess, ProxyProcess, RocketProcess
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.config_files import spoil, write_config
 from tests.integration.conftest import Connect

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.children import COMMAND, UNTIL_INPUT_ENDS
-from bmqctl.node_process import LOG_NAME
-from bmqctl.ports import free_port, free_ports
+from bmqctl.common.children import COMMAND, UNTIL_INPUT_ENDS
+from bmqctl.common.ports import free_port, free_ports
+from bmqctl.systems.node_process import LOG_NAME
 from scripts.judges.children import descendants, is_running
 from tests.waiting import WAIT_S, eventually
 

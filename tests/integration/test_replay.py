@@ -14,8 +14,8 @@ from typing import Any
 import blazingmq
 import pytest
 
-from bmqctl.journal.build import build_store
-from bmqctl.replay.progress import Step, read_head
+from bmqctl.carrying.replay.progress import Step, read_head
+from bmqctl.stores.blazingmq.build import build_store
 from bmqctl.testing import NodeProcess
 from tests.bmqctl.replay.stores import START_S, build, guid, message
 from tests.integration.conftest import Connect

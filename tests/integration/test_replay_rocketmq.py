@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import trio
 
-from bmqctl.commitlog.files import open_store
-from bmqctl.commitlog.scan import LogScan
-from bmqctl.commitlog.topics import DELAY_TOPIC
-from bmqctl.replay.progress import Step, read_head
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.consuming import QueuePuller
+from bmqctl.carrying.replay.progress import Step, read_head
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties, encode_properties

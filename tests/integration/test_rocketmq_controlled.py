@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
 from formats.rocketmq.files.property_text import read_properties
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas

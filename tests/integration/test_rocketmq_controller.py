@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from bmqctl.children import COMMAND
-from bmqctl.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.children import COMMAND
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_STATE_SET, Replicas, SyncStateSet
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, next_frame

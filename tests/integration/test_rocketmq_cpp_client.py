@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from bmqctl.testing import RocketProcess, RocketProxyProcess, rocketmq_node
 from scripts.judges.cpp_client import CannotInstall, cpp_python
 

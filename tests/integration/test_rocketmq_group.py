@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import HOST
-from bmqctl.ports import free_port, free_ports
+from bmqctl.common.ports import free_port, free_ports
+from bmqctl.systems.node_process import HOST
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import duration_of_ms, make
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

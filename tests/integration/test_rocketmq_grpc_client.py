@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.node_process import RocketProcess, RocketProxyProcess
+from bmqctl.systems.node_process import RocketProcess, RocketProxyProcess
 from scripts.judges.client_environment import CannotInstall, client_python
 from tests.integration.grpc_topics import make_topics
 

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import HOST, NodeFailed, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeFailed, RocketProcess
 from broker.rocketmq.assembly import config as module
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.grpc import listen_for_grpc

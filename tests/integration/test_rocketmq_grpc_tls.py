@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from bmqctl.node_process import HOST, NodeFailed, RocketProcess
+from bmqctl.systems.node_process import HOST, NodeFailed, RocketProcess
 from formats.rocketmq.grpc.codes import Code
 from tests.integration.grpc_calls import ask_route, connect
 from tests.integration.grpc_topics import make_topics

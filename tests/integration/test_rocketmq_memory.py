@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import HOST, RocketProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, RocketProcess
 from broker.shell.host import HOST as SYSTEM
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

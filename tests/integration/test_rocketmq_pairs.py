@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.node_process import RocketProcess
 from scripts.suites.pairs import Place, build, exchange
 from scripts.suites.rocketmq import Unfit
 

@@ -14,8 +14,8 @@ import trustme
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.node_process import HOST, NodeFailed, RocketProcess, RocketProxyProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST, NodeFailed, RocketProcess, RocketProxyProcess
 from broker.rocketmq.assembly import proxy as module
 from broker.rocketmq.assembly.proxy import ProxyConfig, listen_for_remoting
 from broker.shell.server import ListenError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeFailed, RocketProcess, RocketProxyProcess
+from bmqctl.systems.node_process import NodeFailed, RocketProcess, RocketProxyProcess
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import make
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.commitlog.check.check import check_log_store
-from bmqctl.commitlog.files import open_store
-from bmqctl.commitlog.repair.repair import repair_log_store
-from bmqctl.commitlog.scan import LogScan
+from bmqctl.stores.rocketmq.check.check import check_log_store
+from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.repair.repair import repair_log_store
+from bmqctl.stores.rocketmq.scan import LogScan
 from bmqctl.testing import RocketProcess, rocketmq_node
 from formats.rocketmq.remoting.codes import ResponseCode
 from tests.broker.rocketmq.answers import records_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.ports import free_port, free_rocketmq_port
+from bmqctl.common.ports import free_port, free_rocketmq_port
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.remoting.bodies.clients import GROUPS
 from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime

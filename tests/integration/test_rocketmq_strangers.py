@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from bmqctl.client.session import Session
-from bmqctl.journal.summary.summary import QueueSummary, summarize
-from bmqctl.node_process import NodeProcess
+from bmqctl.stores.blazingmq.summary.summary import QueueSummary, summarize
+from bmqctl.systems.node_process import NodeProcess
 from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.trio

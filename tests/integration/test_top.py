@@ -13,14 +13,14 @@ from textual.widgets import DataTable
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.blazingmq_status.asking import Asking, Refused
 from bmqctl.client.admin import AdminLost
-from bmqctl.node_process import RocketProcess
+from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+from bmqctl.systems.node_process import RocketProcess
+from bmqctl.systems.watching.blazingmq import purge, take_sample
+from bmqctl.systems.watching.model import Selection
+from bmqctl.systems.watching.screen import Top
+from bmqctl.systems.watching.watcher import Watcher
 from bmqctl.testing import NodeProcess, free_port
-from bmqctl.watching.blazingmq import purge, take_sample
-from bmqctl.watching.model import Selection
-from bmqctl.watching.screen import Top
-from bmqctl.watching.watcher import Watcher
 from tests.integration.cluster_processes import ClusterProcesses
 from tests.integration.official import Client, queue_name
 from tests.waiting import eventually
@@ -143,8 +143,8 @@ def test_refusals(words: tuple[str, ...], reason: str) -> None:
 
 
 def test_the_screen_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "bmqctl.watching.screen", None)
-    monkeypatch.setattr("bmqctl.commands.top._is_terminal", lambda: True)
+    monkeypatch.setitem(sys.modules, "bmqctl.systems.watching.screen", None)
+    monkeypatch.setattr("bmqctl.cli.watch.top._is_terminal", lambda: True)
     code, _, err = run()
     assert code == 2
     assert err == (

@@ -7,8 +7,8 @@ from scripts.checks import house
 TREE = {
     "broker/one.py": '"""What it is."""\n\nclass Queue:\n    """A queue."""\n',
     "broker/two.py": "class Queue:\n    pass\n\n\nclass Position:\n    lease_id: int\n    sequence_number: int\n",
-    "bmqctl/journal/three.py": "import os\n\n\ndef read(fd: int) -> bytes:\n    return os.pread(fd, 1, 0)\n",
-    "bmqctl/replay/four.py": "import os\n\nDATA = os.pread(0, 1, 0)\n",
+    "bmqctl/stores/blazingmq/three.py": "import os\n\n\ndef read(fd: int) -> bytes:\n    return os.pread(fd, 1, 0)\n",
+    "bmqctl/carrying/replay/four.py": "import os\n\nDATA = os.pread(0, 1, 0)\n",
 }
 
 
@@ -17,7 +17,7 @@ def test_class_names_in_more_than_one_module() -> None:
 
 
 def test_modules_that_read_store_files_themselves() -> None:
-    assert house.readers(TREE) == ["bmqctl/journal/three.py"]
+    assert house.readers(TREE) == ["bmqctl/stores/blazingmq/three.py"]
 
 
 def test_types_of_numbers() -> None:

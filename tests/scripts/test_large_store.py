@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.journal.read.check import check_path
-from bmqctl.journal.summary.summary import summarize
+from bmqctl.stores.blazingmq.read.check import check_path
+from bmqctl.stores.blazingmq.summary.summary import summarize
 from scripts.bench import large_store
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bmqctl.bench.stamp import MAGIC, STAMP, filler
 from bmqctl.bench.tally import ProducerTally
-from bmqctl.node_process import HOST
+from bmqctl.systems.node_process import HOST
 from broker.bmq.config.load import load_broker_config
 from broker.bmq.config.local_cluster import write_local_cluster
 from scripts.mixtures.config import APPS, CLUSTER, FANOUT, adapt, write_proxy

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from bmqctl.bridge.ends import RocketEnd
-from bmqctl.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
-from bmqctl.bridge.mapping import to_rocketmq
-from bmqctl.bridge.rocketmq_destination import RocketDestination
-from bmqctl.rocketmq_client.link import LinkLost
-from bmqctl.rocketmq_client.sharing import Place
+from bmqctl.carrying.bridge.ends import RocketEnd
+from bmqctl.carrying.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
+from bmqctl.carrying.bridge.mapping import to_rocketmq
+from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination
+from bmqctl.clients.rocketmq.link import LinkLost
+from bmqctl.clients.rocketmq.sharing import Place
 from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.files.record import Blank, decode_record
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
@@ -251,7 +251,7 @@ class BridgeClient(Consumer):
         self._begin()
         self.target.cut()
 
-    # -- see `bmqctl.bridge.carrying.Bridge`
+    # -- see `bmqctl.carrying.bridge.carrying.Bridge`
 
     def answered(self, lane: int, batch: int, answers: Sequence[Answer], *, one_by_one: bool = False) -> None:
         self._do(self.flow.answered(lane, batch, answers, self._now_s, one_by_one=one_by_one))

@@ -6,8 +6,8 @@ from tests.simulator.planted import Mutant
 
 __all__ = ["BRIDGE"]
 
-_FLOW = "bmqctl.bridge.flow"
-_DESTINATION = "bmqctl.bridge.rocketmq_destination"
+_FLOW = "bmqctl.carrying.bridge.flow"
+_DESTINATION = "bmqctl.carrying.bridge.rocketmq_destination"
 
 BRIDGE = (
     Mutant(

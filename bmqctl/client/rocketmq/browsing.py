@@ -8,9 +8,9 @@ from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_whole
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.message import Content
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.faults import FAULTS, words_of
-from bmqctl.rocketmq_client.routes import Queue
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.routes import Queue
 
 __all__ = ["StoredQueue", "stored_queues"]
 

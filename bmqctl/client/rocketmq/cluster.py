@@ -12,11 +12,11 @@ import anyio.abc
 
 from bmqctl.client.rocketmq.errors import RequestRefused as NoRoute
 from bmqctl.client.spans import Spans
-from bmqctl.rocketmq_client.faults import FAULTS, words_of
-from bmqctl.rocketmq_client.identity import new_client_id
-from bmqctl.rocketmq_client.link import AccessKeys, LinkLost, RemotingLink, dial
-from bmqctl.rocketmq_client.refusals import RequestRefused, check_answer
-from bmqctl.rocketmq_client.routes import Route, read_route
+from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.identity import new_client_id
+from bmqctl.clients.rocketmq.link import AccessKeys, LinkLost, RemotingLink, dial
+from bmqctl.clients.rocketmq.refusals import RequestRefused, check_answer
+from bmqctl.clients.rocketmq.routes import Route, read_route
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.clients import HEARTBEAT, ConsumerData, Heartbeat, ProducerData

@@ -19,10 +19,10 @@ from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.rocketmq.progress import Progress
 from bmqctl.client.rocketmq.returning import PAUSE_S, Returns
 from bmqctl.client.spans import Spans
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.faults import FAULTS, words_of
-from bmqctl.rocketmq_client.refusals import RequestRefused as Refused
-from bmqctl.rocketmq_client.sharing import Place, share_of
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.refusals import RequestRefused as Refused
+from bmqctl.clients.rocketmq.sharing import Place, share_of
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.clients import ALL, CONSUMER_IDS, ConsumerData, make_subscription
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

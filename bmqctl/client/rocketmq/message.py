@@ -8,8 +8,8 @@ from typing import Final
 
 from bmqctl.client.rocketmq.outgoing import SHARDING_KEY
 from bmqctl.client.spans import Place, Span, Spans
-from bmqctl.rocketmq_client.bodies import read_body
-from bmqctl.rocketmq_client.moments import moment
+from bmqctl.clients.rocketmq.bodies import read_body
+from bmqctl.clients.rocketmq.moments import moment
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from bmqctl.client.arguments import INT_MAX, check_whole
 from bmqctl.client.rocketmq.arguments import due_ms
-from bmqctl.rocketmq_client.routes import Queue
+from bmqctl.clients.rocketmq.routes import Queue
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.batch import PROPERTIES_BYTES_MAX, BatchMessage

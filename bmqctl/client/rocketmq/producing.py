@@ -30,10 +30,10 @@ from bmqctl.client.rocketmq.outgoing import (
 )
 from bmqctl.client.room import Room
 from bmqctl.client.spans import Place, Receiver, TracedPost
-from bmqctl.rocketmq_client.faults import FAULTS, words_of
-from bmqctl.rocketmq_client.link import RemotingLink
-from bmqctl.rocketmq_client.refusals import code_name
-from bmqctl.rocketmq_client.sending import Sender, UniqueIds
+from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.clients.rocketmq.refusals import code_name
+from bmqctl.clients.rocketmq.sending import Sender, UniqueIds
 from formats.errors import FormatError
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame

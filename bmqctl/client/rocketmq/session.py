@@ -34,8 +34,8 @@ from bmqctl.client.rocketmq.producing import Producer
 from bmqctl.client.rocketmq.simple import SimpleConsumer, SimpleConsumerOptions
 from bmqctl.client.spans import Spans, check_spans
 from bmqctl.client.tasks import open_task_group
-from bmqctl.rocketmq_client.faults import FAULTS, words_of
-from bmqctl.rocketmq_client.link import AccessKeys
+from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.link import AccessKeys
 
 __all__ = ["Session", "SessionOptions", "connect"]
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import SparkContext
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.export.manifest import Manifest
 from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task, schema_of
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.spark.run_tasks import OnProgress, run_all
+from bmqctl.stores.blazingmq.read.account import Account
 
 __all__ = ["ReadPart", "account_of_export", "account_of_stores", "worst_of"]
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark import SparkContext
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.export.accounting import account_of_export
 from bmqctl.pipeline.export.delta import log_entry, next_version
 from bmqctl.pipeline.export.manifest import (
@@ -43,6 +42,7 @@ from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task
 from bmqctl.pipeline.source.options import BadOption, FileSets, ReadOptions
 from bmqctl.pipeline.source.options import Table as Source
 from bmqctl.pipeline.spark.run_tasks import OnProgress, quiet, run_all
+from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.disk.numbers import RecordNumber
 
 __all__ = [

@@ -18,9 +18,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import SparkContext
 
-from bmqctl.journal.read.account import Account
-from bmqctl.journal.read.files import NotAStoreFile
-from bmqctl.journal.read.source import FileSource
 from bmqctl.pipeline.export.accounting import worst_of
 from bmqctl.pipeline.export.delta import live_files
 from bmqctl.pipeline.export.export import table_options
@@ -46,6 +43,9 @@ from bmqctl.pipeline.source.options import FileSets, ReadOptions
 from bmqctl.pipeline.source.plan import Part, PartitionExtent
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.pipeline.spark.run_tasks import OnProgress, run_all
+from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.source import FileSource
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, JournalFileHeader, open_file
 from formats.bmq.disk.journal import decode_record
 from formats.bmq.padding import WORD

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.export.checksums import add_checksums, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
 from bmqctl.pipeline.export.subjects import POSITION, Subject
 from bmqctl.pipeline.export.table_files import read_table
 from bmqctl.pipeline.export.write_tasks import TableShape, hashed_columns
+from bmqctl.stores.blazingmq.read.account import Account
 
 __all__ = [
     "SEGMENT_RECORDS",

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.export.checksums import add_checksums, checksum, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
 from bmqctl.pipeline.export.output import Output
 from bmqctl.pipeline.export.subjects import POSITION, Subject
 from bmqctl.pipeline.export.table_files import FileFormat, TableFile, directory_of, read_table
+from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.stores.outcomes import MessageOutcome
 
 __all__ = [

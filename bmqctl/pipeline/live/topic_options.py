@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from bmqctl.bridge.ends import RocketEnd, is_topic_name
+from bmqctl.carrying.bridge.ends import RocketEnd, is_topic_name
 from bmqctl.pipeline.source.options import BadOption
 from formats.rocketmq.hosts import split_address
 

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple, TypeVar
 
 import trio
 
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.client import Queue as Place
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.link import LinkLost
 from bmqctl.pipeline.live.topic_options import Start, TopicOptions
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.client import Queue as Place
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.faults import FAULTS, words_of
-from bmqctl.rocketmq_client.link import LinkLost
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.routes import Permission
 

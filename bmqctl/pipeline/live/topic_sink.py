@@ -24,18 +24,18 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from bmqctl.bridge.blazingmq_ends import lane_of
-from bmqctl.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
-from bmqctl.bridge.flow import FlowOptions, Item
-from bmqctl.bridge.mapping import Unfit, message_for_topic
-from bmqctl.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
-from bmqctl.bridge.patience import Patience
-from bmqctl.bridge.rocketmq_destination import RocketDestination, find_topics
-from bmqctl.nurseries import open_nursery
+from bmqctl.carrying.bridge.blazingmq_ends import lane_of
+from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
+from bmqctl.carrying.bridge.flow import FlowOptions, Item
+from bmqctl.carrying.bridge.mapping import Unfit, message_for_topic
+from bmqctl.carrying.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
+from bmqctl.carrying.bridge.patience import Patience
+from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination, find_topics
+from bmqctl.clients.rocketmq.sharing import Place
+from bmqctl.common.nurseries import open_nursery
 from bmqctl.pipeline.live.stream_sink import BATCH_ID, QUERY_ID, Posted, PostFailed
 from bmqctl.pipeline.live.topic_options import SendOptions, check_topic
 from bmqctl.pipeline.source.options import BadOption
-from bmqctl.rocketmq_client.sharing import Place
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import encode_properties
 

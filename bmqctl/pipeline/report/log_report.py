@@ -14,7 +14,6 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bmqctl.commitlog.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, TopicKind
 from bmqctl.pipeline.export.exported import exported_table
 from bmqctl.pipeline.export.manifest import need_manifest
 from bmqctl.pipeline.export.output import open_output
@@ -23,6 +22,7 @@ from bmqctl.pipeline.report.report import NothingToReport, ReportRequest, accoun
 from bmqctl.pipeline.report.report_model import TimeLine
 from bmqctl.pipeline.spark.run_tasks import OnProgress
 from bmqctl.pipeline.spark.session import open_session
+from bmqctl.stores.rocketmq.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, TopicKind
 
 __all__ = ["GroupLag", "HotKey", "LogReport", "LogReportRequest", "Retries", "TopicTraffic", "is_of_logs"]
 

@@ -12,7 +12,6 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.export.accounting import account_of_export, account_of_stores
 from bmqctl.pipeline.export.exported import exported_table
 from bmqctl.pipeline.export.manifest import need_manifest
@@ -20,6 +19,7 @@ from bmqctl.pipeline.export.output import open_output
 from bmqctl.pipeline.report.report_model import Confirms, Messages, Report, TimeLine, assemble
 from bmqctl.pipeline.spark.run_tasks import OnProgress
 from bmqctl.pipeline.spark.session import open_session
+from bmqctl.stores.blazingmq.read.account import Account
 
 __all__ = ["NothingToReport", "ReportRequest", "account_of", "loss_notes", "make_report"]
 

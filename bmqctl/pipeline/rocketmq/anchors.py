@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bmqctl.commitlog.files import LogFile, QueueFiles, StoreFiles
-from bmqctl.commitlog.queues import record_of
-from bmqctl.commitlog.records import LogRecords
-from bmqctl.journal.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.rocketmq.files import LogFile, QueueFiles, StoreFiles
+from bmqctl.stores.rocketmq.queues import record_of
+from bmqctl.stores.rocketmq.records import LogRecords
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
 __all__ = ["anchor", "queues_of"]

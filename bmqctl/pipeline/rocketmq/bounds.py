@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 
-from bmqctl.commitlog.filters import LogFilters, LogSelector
 from bmqctl.pipeline.source.pushdown import values_of
+from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
 
 __all__ = ["LogBounds", "log_bounds_of"]
 

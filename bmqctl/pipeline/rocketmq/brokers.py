@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bmqctl.commitlog.files import OFFSET_MAX, LogFile, log_files, store_of
-from bmqctl.commitlog.records import FRONT_BYTES
-from bmqctl.commitlog.scan import LogScan
-from bmqctl.journal.read.files import NotAStoreFile
-from bmqctl.journal.read.regular import open_buffered
 from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.source.partitions import find_stores
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.regular import open_buffered
+from bmqctl.stores.rocketmq.files import OFFSET_MAX, LogFile, log_files, store_of
+from bmqctl.stores.rocketmq.records import FRONT_BYTES
+from bmqctl.stores.rocketmq.scan import LogScan
 from formats.errors import FormatError
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
 from formats.rocketmq.files.identity import BrokerIdentity, decode_identity

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bmqctl.commitlog.records import LogRecords
-from bmqctl.commitlog.rows import host_text
-from bmqctl.commitlog.topics import kind_of
 from bmqctl.pipeline.rocketmq.property_items import PropertyItems, joined_bytes, key_lists
 from bmqctl.pipeline.source.arrays import TIMESTAMP, TIMESTAMP_MAX_S, Labels, hex_array
+from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.rows import host_text
+from bmqctl.stores.rocketmq.topics import kind_of
 from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.flags import TRANSACTION_MASK, CompressionType, SystemFlag, Transaction, compression_of
 

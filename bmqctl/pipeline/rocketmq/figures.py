@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from bmqctl.commitlog.files import OFFSET_MAX, QueueFiles, StoreFiles
-from bmqctl.commitlog.losses import find_losses
-from bmqctl.commitlog.queues import QueueFigures, entry_at, read_queues, stored_ms_at
-from bmqctl.commitlog.records import LogRecords
-from bmqctl.commitlog.scan import LogScan
-from bmqctl.commitlog.topics import kind_of
-from bmqctl.journal.read.files import NotAStoreFile
-from bmqctl.journal.read.regular import open_buffered
 from bmqctl.pipeline.rocketmq.brokers import Broker, ReplicaLog
 from bmqctl.pipeline.rocketmq.tables import batch_of_rows
 from bmqctl.pipeline.source.arrays import micros_of_ms
 from bmqctl.pipeline.source.options import Table
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.regular import open_buffered
+from bmqctl.stores.rocketmq.files import OFFSET_MAX, QueueFiles, StoreFiles
+from bmqctl.stores.rocketmq.losses import find_losses
+from bmqctl.stores.rocketmq.queues import QueueFigures, entry_at, read_queues, stored_ms_at
+from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.topics import kind_of
 from formats.errors import FormatError
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction

@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from bmqctl.commitlog.payload import decompressed
-from bmqctl.commitlog.queues import record_of
-from bmqctl.commitlog.records import LogRecords
 from bmqctl.pipeline.rocketmq.brokers import Broker
 from bmqctl.pipeline.rocketmq.columns import RecordColumns
 from bmqctl.pipeline.source.decode import Decoder, decoder_of
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.rocketmq.payload import decompressed
+from bmqctl.stores.rocketmq.queues import record_of
+from bmqctl.stores.rocketmq.records import LogRecords
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 from formats.rocketmq.files.record import body_crc

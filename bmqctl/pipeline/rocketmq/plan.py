@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import Filter, InputPartition
 
-from bmqctl.commitlog.files import OFFSET_MAX
-from bmqctl.commitlog.scan import LogScan
-from bmqctl.journal.read.positional import next_data
-from bmqctl.journal.read.times import CLOCK_SLACK_S
 from bmqctl.pipeline.rocketmq.bounds import LogBounds, log_bounds_of
 from bmqctl.pipeline.rocketmq.brokers import Broker, ReplicaLog, find_brokers
 from bmqctl.pipeline.rocketmq.walk import RangeScan
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.positional import next_data
+from bmqctl.stores.blazingmq.read.times import CLOCK_SLACK_S
+from bmqctl.stores.rocketmq.files import OFFSET_MAX
+from bmqctl.stores.rocketmq.scan import LogScan
 
 __all__ = ["BrokerPart", "LogExtent", "LogPart", "StorePart", "log_extents", "plan_log"]
 

@@ -8,7 +8,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.rocketmq.bounds import log_bounds_of
 from bmqctl.pipeline.rocketmq.columns import RecordColumns
 from bmqctl.pipeline.rocketmq.figures import figure_batches
@@ -19,6 +18,7 @@ from bmqctl.pipeline.rocketmq.walk import read_range
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.pushdown import kept
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.account import Account
 
 __all__ = ["read_log_part"]
 

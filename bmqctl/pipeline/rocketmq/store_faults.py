@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bmqctl.commitlog.check.check import check_log_store
-from bmqctl.journal.read.files import NotAStoreFile
 from bmqctl.pipeline.rocketmq.tables import batch_of_rows
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.rocketmq.check.check import check_log_store
 from formats.bmq.stores.faults import Fault
 
 __all__ = ["store_fault_batches"]

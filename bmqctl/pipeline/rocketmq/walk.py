@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from bmqctl.commitlog.derived import sound_bodies
-from bmqctl.commitlog.records import LogRecords
-from bmqctl.commitlog.scan import LogFault, LogScan
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.rocketmq.brokers import ReplicaLog
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.rocketmq.derived import sound_bodies
+from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.scan import LogFault, LogScan
 
 __all__ = ["RangeScan", "read_range"]
 

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.source.fates import Fates
 from bmqctl.pipeline.source.messages import Follower, Turn, ended_in, guid_bytes
@@ -23,6 +22,7 @@ from bmqctl.pipeline.source.plan import Part
 from bmqctl.pipeline.source.pushdown import Bounds
 from bmqctl.pipeline.source.records import AppLabels
 from bmqctl.pipeline.source.walk import offsets_of, up_to
+from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.disk.columns import guid_numbers, key_numbers
 from formats.bmq.disk.journal import CONFIRM_RECORD, ConfirmReason, RecordType
 from formats.bmq.stores.lives import End

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bmqctl.decoding.avro import parse_avro_schema, read_record, record_reader
+from bmqctl.common.decoding.avro import parse_avro_schema, read_record, record_reader
 
 __all__ = ["avro_codec"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from bmqctl.decoding.protobuf import find_message_type
+from bmqctl.common.decoding.protobuf import find_message_type
 
 __all__ = ["protobuf_codec"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from bmqctl.journal.read.files import NotAStoreFile, companions, read_written
-from bmqctl.journal.read.source import FileSource
 from bmqctl.pipeline.source.arrays import TIMESTAMP_MAX_S
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile, companions, read_written
+from bmqctl.stores.blazingmq.read.source import FileSource
 from formats.bmq.control import ber, jsonc
 from formats.bmq.control.messages_cluster import ClusterMessage
 from formats.bmq.disk.files import FileSet, FileType, StoreFileName, parse_file_name

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.source.fates import ALIVE, Ended, Fates
 from bmqctl.pipeline.source.names import key_text
@@ -22,6 +21,7 @@ from bmqctl.pipeline.source.plan import Part
 from bmqctl.pipeline.source.pushdown import Bounds
 from bmqctl.pipeline.source.records import message_sizes
 from bmqctl.pipeline.source.walk import DataFiles, offsets_of, select, walk
+from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.disk.columns import guid_numbers, key_numbers
 from formats.bmq.disk.journal import ANY_RECORD, CONFIRM_RECORD, LAYOUTS, ConfirmReason, RecordType

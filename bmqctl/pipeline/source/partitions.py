@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.account import Account
-from bmqctl.journal.read.files import companions, missing_journals
-from bmqctl.journal.read.losses import lose_cut, lose_hidden
-from bmqctl.journal.read.regular import open_buffered
-from bmqctl.journal.read.scan import JournalScan
 from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.blazingmq.read.files import companions, missing_journals
+from bmqctl.stores.blazingmq.read.losses import lose_cut, lose_hidden
+from bmqctl.stores.blazingmq.read.regular import open_buffered
+from bmqctl.stores.blazingmq.read.scan import JournalScan
 from formats.bmq.disk.columns import guid_numbers, sound_kinds
 from formats.bmq.disk.files import (
     HEADERS_SIZE_MAX,

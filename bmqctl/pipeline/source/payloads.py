@@ -10,8 +10,6 @@ import pyarrow as pa
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.account import Account
-from bmqctl.journal.read.payload import Payload, parse_payload
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
 from bmqctl.pipeline.source.decode import Decoder, decoder_of
 from bmqctl.pipeline.source.names import key_text
@@ -21,6 +19,8 @@ from bmqctl.pipeline.source.properties import PROPERTIES_TYPE, property_items
 from bmqctl.pipeline.source.pushdown import Bounds
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.pipeline.source.walk import DataFiles, select, walk
+from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.blazingmq.read.payload import Payload, parse_payload
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
 from formats.bmq.disk.columns import key_numbers
 from formats.bmq.disk.data import parse_data_record

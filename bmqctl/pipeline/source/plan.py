@@ -11,9 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql.datasource import Filter, InputPartition
 
-from bmqctl.journal.read.files import read_written
-from bmqctl.journal.read.scan import JournalScan
-from bmqctl.journal.read.times import CLOCK_SLACK_S
 from bmqctl.pipeline.source.names import Names
 from bmqctl.pipeline.source.options import FileSets, ReadOptions, Table
 from bmqctl.pipeline.source.partitions import (
@@ -27,6 +24,9 @@ from bmqctl.pipeline.source.partitions import (
 )
 from bmqctl.pipeline.source.pushdown import Bounds, bounds_of
 from bmqctl.pipeline.source.stores import StoreError, find_ledgers
+from bmqctl.stores.blazingmq.read.files import read_written
+from bmqctl.stores.blazingmq.read.scan import JournalScan
+from bmqctl.stores.blazingmq.read.times import CLOCK_SLACK_S
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD

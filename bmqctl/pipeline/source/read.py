@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
-from bmqctl.journal.read.account import Account
 from bmqctl.pipeline.source.confirms import confirm_batches
 from bmqctl.pipeline.source.files_read import fault_batches, ledger_batches
 from bmqctl.pipeline.source.messages import message_batches
@@ -20,6 +19,7 @@ from bmqctl.pipeline.source.pushdown import Bounds, bounds_of, kept
 from bmqctl.pipeline.source.queue_rows import queue_batches
 from bmqctl.pipeline.source.records import RecordColumns
 from bmqctl.pipeline.source.walk import DataFiles, select, walk
+from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 
 __all__ = ["read_part"]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.journal.read.account import Account
-from bmqctl.journal.read.files import map_data
 from bmqctl.pipeline.source.names import Names
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.partitions import Journal
 from bmqctl.pipeline.source.plan import RECORDS_PER_CHUNK, Chunk, Part, scan_segments
 from bmqctl.pipeline.source.pushdown import Bounds
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.blazingmq.read.files import map_data
 from formats.bmq.disk.columns import key_numbers, sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, LAYOUTS, RecordType, decode_record

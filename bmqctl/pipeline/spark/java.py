@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bmqctl.installed import installing
+from bmqctl.common.installed import installing
 
 __all__ = ["VERSIONS", "Java", "NoFitJava", "candidates", "find_java", "is_user_known", "probe", "write_java_home"]
 

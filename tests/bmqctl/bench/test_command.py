@@ -17,10 +17,10 @@ from bmqctl.app import app
 from bmqctl.bench.coordinator import Outcome
 from bmqctl.bench.plan import Plan
 from bmqctl.bench.tally import ProducerTally, settle
-from bmqctl.commands import bench as command
-from bmqctl.commands import bench_runs as runs
-from bmqctl.node_process import NodeProcess
-from bmqctl.ports import free_port
+from bmqctl.cli.run import bench as command
+from bmqctl.cli.run import bench_runs as runs
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import NodeProcess
 
 Runner = Callable[..., Any]
 

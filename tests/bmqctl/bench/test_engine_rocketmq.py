@@ -18,8 +18,8 @@ from bmqctl.app import app
 from bmqctl.bench.coordinator import Progress, run_bench
 from bmqctl.bench.engine_rocketmq import queues_of_consumer, queues_of_producer
 from bmqctl.bench.plan import CannotStart, Plan
-from bmqctl.node_process import RocketProcess
-from bmqctl.rocketmq_client.client import Queue
+from bmqctl.clients.rocketmq.client import Queue
+from bmqctl.systems.node_process import RocketProcess
 from formats.rocketmq.remoting.codes import RequestCode
 from tests.bmqctl.bench.plans import PLAN
 from tests.integration.remoting import Remote

@@ -13,7 +13,7 @@ import pytest
 from bmqctl.bench.coordinator import Progress, run_bench
 from bmqctl.bench.figures import records_in
 from bmqctl.bench.plan import CannotStart, Engine, Plan
-from bmqctl.node_process import NodeFailed, NodeProcess
+from bmqctl.systems.node_process import NodeFailed, NodeProcess
 from tests.bmqctl.bench.plans import PLAN
 
 CLIENTS: tuple[Engine, ...] = ("own", "official")

@@ -14,7 +14,7 @@ from bmqctl.bench.coordinator import Progress, run_bench
 from bmqctl.bench.plan import CannotStart
 from bmqctl.bench.relay import serve
 from bmqctl.bench.report import as_json
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
 from tests.bmqctl.bench.plans import PLAN
 
 

@@ -4,8 +4,8 @@ from typing import cast
 
 import pytest
 
-from bmqctl.blazingmq_status.asking import Refused, ask_for, endpoint_parts
 from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.systems.blazingmq.status.asking import Refused, ask_for, endpoint_parts
 
 
 class _Answering:

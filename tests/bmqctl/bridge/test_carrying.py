@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from bmqctl.bridge.carrying import BACKOFF_MIN_S, Bridge, CannotBegin, TryAgain
-from bmqctl.bridge.flow import TAKEN, Answer, AnswerKind, FlowOptions, Item, Send
-from bmqctl.bridge.patience import Patience
+from bmqctl.carrying.bridge.carrying import BACKOFF_MIN_S, Bridge, CannotBegin, TryAgain
+from bmqctl.carrying.bridge.flow import TAKEN, Answer, AnswerKind, FlowOptions, Item, Send
+from bmqctl.carrying.bridge.patience import Patience
 
 
 class FakeSource:

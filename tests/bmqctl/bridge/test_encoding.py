@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bmqctl.bridge.encoding import _plan, encode_for_blazingmq
-from bmqctl.bridge.mapping import Unfit, to_blazingmq
+from bmqctl.carrying.bridge.encoding import _plan, encode_for_blazingmq
+from bmqctl.carrying.bridge.mapping import Unfit, to_blazingmq
 from formats.bmq.wire.properties import AreaPlan, Property, PropertyType, encode_properties
 from formats.rocketmq.files.record import Magic, Record
 

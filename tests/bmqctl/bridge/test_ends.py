@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.bridge.ends import BadBridge, BlazingEnd, RocketEnd, make_bridge, parse_end, read_bridges
+from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd, RocketEnd, make_bridge, parse_end, read_bridges
 
 BROKER = "tcp://broker:30114"
 QUEUE = "bmq://my.domain/orders"

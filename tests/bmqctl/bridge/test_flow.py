@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from bmqctl.bridge.flow import (
+from bmqctl.carrying.bridge.flow import (
     AGAIN,
     PAUSE_MIN_S,
     TAKEN,
@@ -21,7 +21,7 @@ from bmqctl.bridge.flow import (
     Send,
     Settle,
 )
-from bmqctl.bridge.lifecycle import LANE_TABLE, Impossible, Lane, LaneInput, step
+from bmqctl.carrying.bridge.lifecycle import LANE_TABLE, Impossible, Lane, LaneInput, step
 
 REFUSED = Answer(AnswerKind.REFUSED, "no")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.bridge.mapping import Unfit, _kinds, _types_text, posted_guid, to_blazingmq, to_rocketmq
-from bmqctl.bridge.names import _to_blazingmq, _to_rocketmq, is_system_name
+from bmqctl.carrying.bridge.mapping import Unfit, _kinds, _types_text, posted_guid, to_blazingmq, to_rocketmq
+from bmqctl.carrying.bridge.names import _to_blazingmq, _to_rocketmq, is_system_name
 from formats.bmq.wire.properties import Property, PropertyType, encode_properties
 from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.flags import SystemFlag
@@ -189,7 +189,7 @@ def test_bodies_are_decompressed() -> None:
 
 
 def test_without_pyarrow_the_command_that_helps_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "bmqctl.rocketmq_client.arrow_bodies", None)
+    monkeypatch.setitem(sys.modules, "bmqctl.clients.rocketmq.arrow_bodies", None)
     packed = record(BatchMessage(0, b"body", b""), system_flags=1 | 1 << 8)
     with pytest.raises(Unfit, match=r"LZ4: needs pyarrow, which is not installed: pip install '\.\[arrow\]'"):
         to_blazingmq(packed, "b")

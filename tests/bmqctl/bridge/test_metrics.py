@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bmqctl.bridge.account import Account
-from bmqctl.bridge.metrics import metrics_text
+from bmqctl.carrying.bridge.account import Account
+from bmqctl.carrying.bridge.metrics import metrics_text
 
 
 def test_each_bridge_has_each_metric() -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bmqctl.bundling.redaction import LINE_CHARS_MAX, REDACTED, Redaction, has_private_key
+from bmqctl.systems.bundling.redaction import LINE_CHARS_MAX, REDACTED, Redaction, has_private_key
 
 SECRET = "p1anted-S3cret"
 

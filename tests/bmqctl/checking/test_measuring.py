@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import typer
 
-from bmqctl.checking.blazingmq import measure_cluster
-from bmqctl.checking.rocketmq import measure_group, measure_view
-from bmqctl.checking.verdict import Measured, Status
-from bmqctl.commands import check
-from bmqctl.rocketmq_status.group import QueueLag
-from bmqctl.rocketmq_status.view import Broker, Controller, Name, View
+from bmqctl.cli.watch import check
+from bmqctl.systems.checking.blazingmq import measure_cluster
+from bmqctl.systems.checking.rocketmq import measure_group, measure_view
+from bmqctl.systems.checking.verdict import Measured, Status
+from bmqctl.systems.rocketmq.status.group import QueueLag
+from bmqctl.systems.rocketmq.status.view import Broker, Controller, Name, View
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.clients import MessageQueue
 from formats.rocketmq.remoting.bodies.statistics import (

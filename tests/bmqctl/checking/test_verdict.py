@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.checking.verdict import BadThreshold, Finding, Measured, Measurement, Status, Thresholds, judge, parse_range
+from bmqctl.systems.checking.verdict import (
+    BadThreshold,
+    Finding,
+    Measured,
+    Measurement,
+    Status,
+    Thresholds,
+    judge,
+    parse_range,
+)
 
 NAMES = ("lag", "oldest")
 

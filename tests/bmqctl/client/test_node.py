@@ -12,7 +12,7 @@ import trio
 from bmqctl.client.events import StreamOptions
 from bmqctl.client.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session
-from bmqctl.node_process import NodeProcess
+from bmqctl.systems.node_process import NodeProcess
 from formats.bmq.control.messages import StatusCategory
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType

@@ -194,7 +194,7 @@ async def test_a_fault_of_the_program_comes_out_as_it_is() -> None:
 
 @pytest.fixture
 def unused_port() -> int:
-    from bmqctl.ports import free_port
+    from bmqctl.common.ports import free_port
 
     return free_port()
 

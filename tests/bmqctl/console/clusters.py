@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
-from bmqctl.watching.model import Counted, Sample
+from bmqctl.systems.watching.model import Counted, Sample
 
 __all__ = ["QUEUE", "MemoryCluster", "MemoryClusters"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bmqctl.console.history import POINTS_MAX, History
-from bmqctl.watching.model import Row
+from bmqctl.systems.watching.model import Row
 
 
 def row(name: str, backlog: int | None, rate: float | None = 1.0, part: str = "") -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bmqctl.console.map import blazingmq_map, rocketmq_map
-from bmqctl.rocketmq_status.view import Broker, Name, Nameserver, View
+from bmqctl.systems.rocketmq.status.view import Broker, Name, Nameserver, View
 
 
 def view(

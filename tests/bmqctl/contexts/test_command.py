@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from bmqctl.contexts.command import DialingCommand
+from bmqctl.cli.contexts.command import DialingCommand
 
 Run = Callable[..., Result]
 

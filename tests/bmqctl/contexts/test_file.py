@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from bmqctl.contexts.file import contexts_path, read_contexts, secret_of, write_contexts
-from bmqctl.contexts.model import BadContext, Context, Contexts, SecretSource
+from bmqctl.cli.contexts.file import contexts_path, read_contexts, secret_of, write_contexts
+from bmqctl.cli.contexts.model import BadContext, Context, Contexts, SecretSource
 
 OPEN = Contexts().with_context("prod", Context("tcp://a:1"))
 SECRET = OPEN.with_context("orders", Context("rocketmq://a:1", secret_source=SecretSource.HERE, secret="user:password"))

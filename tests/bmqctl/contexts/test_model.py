@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.contexts.model import BadContext, Context, Contexts, SecretSource, System, parse_contexts
+from bmqctl.cli.contexts.model import BadContext, Context, Contexts, SecretSource, System, parse_contexts
 
 PROD = Context("tcp://10.0.0.5:30114", (), "/ca.pem", "BASIC", SecretSource.FILE, "/secret", "json")
 ORDERS = Context("rocketmq://a:1;[::1]:2", ("c:3",), secret_source=SecretSource.HERE, secret="user:password")

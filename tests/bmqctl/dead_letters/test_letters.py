@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bmqctl.dead_letters.letters import Letter, Mark, groups_of, mark_message, read_mark, to_retry, to_topic
+from bmqctl.carrying.dead_letters.letters import Letter, Mark, groups_of, mark_message, read_mark, to_retry, to_topic
 from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.properties import decode_properties
 

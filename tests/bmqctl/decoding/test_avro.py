@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.decoding.avro import INFLATED_SIZE_MAX, inflate, parse_avro_schema, read_container, read_record
+from bmqctl.common.decoding.avro import INFLATED_SIZE_MAX, inflate, parse_avro_schema, read_container, read_record
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -18,8 +18,8 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.decoding.decoder import BadPayload, CannotDecode, Format, Wanted, make_decoder
-from bmqctl.decoding.values import to_json_value
+from bmqctl.common.decoding.decoder import BadPayload, CannotDecode, Format, Wanted, make_decoder
+from bmqctl.common.decoding.values import to_json_value
 
 ORDER = {
     "type": "record",
@@ -147,7 +147,7 @@ def test_options_that_do_not_go_together(wanted: Wanted, reason: str) -> None:
 @pytest.mark.parametrize(("form", "package"), [(Format.AVRO, "fastavro"), (Format.MSGPACK, "msgpack")])
 def test_a_package_that_is_not_there_is_named(form: Format, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for module in ("bmqctl.decoding.avro", "bmqctl.decoding.message_pack"):
+    for module in ("bmqctl.common.decoding.avro", "bmqctl.common.decoding.message_pack"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(CannotDecode, match=rf"needs {package}, which is not installed: pip install '\.\[decode\]'"):
         make_decoder(Wanted(form))

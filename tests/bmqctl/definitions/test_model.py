@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.definitions.model import (
+from bmqctl.systems.definitions.model import (
     Action,
     BadDefinitions,
     Change,
@@ -16,7 +16,7 @@ from bmqctl.definitions.model import (
     parse_definitions,
     whole_changes,
 )
-from bmqctl.definitions.rocketmq import Master, checked, one_of
+from bmqctl.systems.definitions.rocketmq import Master, checked, one_of
 
 
 def definitions(**topics: dict[str, Any]) -> Definitions:

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.doctor.examine import Judgement, State, of_folder, of_host
-from bmqctl.doctor.facts import FolderFacts, HostFacts, folder_facts, host_facts
+from bmqctl.systems.doctor.examine import Judgement, State, of_folder, of_host
+from bmqctl.systems.doctor.facts import FolderFacts, HostFacts, folder_facts, host_facts
 
 HOST = HostFacts("bmqctl 1", "3.13.0", "Linux", {"trio": "0.35"}, 1 << 20, 65_530, True, True)
 FOLDER = FolderFacts(Path("/store"), True, "ext4", 50, 100, 50, 100, 1000.0, 1060.0)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bmqctl.explaining.blazingmq import UnknownApp, causes_of_queue, causes_of_unopened
-from bmqctl.explaining.cause import Cause
-from bmqctl.explaining.rocketmq import causes_of_group
-from bmqctl.rocketmq_status.group import GroupState, QueueLag
+from bmqctl.systems.explaining.blazingmq import UnknownApp, causes_of_queue, causes_of_unopened
+from bmqctl.systems.explaining.cause import Cause
+from bmqctl.systems.explaining.rocketmq import causes_of_group
+from bmqctl.systems.rocketmq.status.group import GroupState, QueueLag
 from broker.bmq.core.config import DomainConfig, Mode
 from tests.broker.bmq.admin.conftest import start_with
 from tests.broker.bmq.rig import guid

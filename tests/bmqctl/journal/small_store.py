@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 from formats.bmq.disk.files import FileType
 from tests.golden.archives import only
 

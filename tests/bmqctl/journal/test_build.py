@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.journal.build import BadLine, build_store
-from bmqctl.journal.dump.rows import qlist_rows
-from bmqctl.journal.read.files import map_data, read_written
+from bmqctl.stores.blazingmq.build import BadLine, build_store
+from bmqctl.stores.blazingmq.dump.rows import qlist_rows
+from bmqctl.stores.blazingmq.read.files import map_data, read_written
 from formats.bmq.disk.data import parse_data_record
 from formats.bmq.disk.journal import MessageRecord
 from formats.bmq.stores.recover import iter_journal

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.golden.archives import only, unpack_store
 

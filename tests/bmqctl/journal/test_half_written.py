@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from bmqctl.journal.read import scan
-from bmqctl.journal.read.losses import record_losses
+from bmqctl.carrying.replay.messages import MessageSource
 from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.partitions import Journal, find_journals, find_lost_files
-from bmqctl.replay.messages import MessageSource
+from bmqctl.stores.blazingmq.read import scan
+from bmqctl.stores.blazingmq.read.losses import record_losses
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.bmqctl.journal.conftest import Outcome
 from tests.bmqctl.pipeline.written import WrittenStore

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.journal.build import build_store
-from bmqctl.journal.rejected import Rejected, rejected_in_log
+from bmqctl.stores.blazingmq.build import build_store
+from bmqctl.stores.blazingmq.rejected import Rejected, rejected_in_log
 from tests.bmqctl.journal.conftest import Outcome
 from tests.bmqctl.journal.small_store import ORDERS, PRICES, START_S, message_guid
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from bmqctl.journal.build import build_store
-from bmqctl.journal.read.source import FileSource
+from bmqctl.stores.blazingmq.build import build_store
+from bmqctl.stores.blazingmq.read.source import FileSource
 from formats.bmq.disk.files import FileType, initial_bytes
 from tests.golden.archives import STORES, only, storage_records
 
@@ -202,7 +202,7 @@ def test_no_large_file_is_read_as_a_whole(run: Run, tmp_path: Path, monkeypatch:
     lines = [{"type": "MESSAGE", "queue_uri": "bmq://domain/queue", "payload_hex": payload}] * 9_000
     lines.append({**lines[0], "payload_hex": bytes(9 << 20).hex()})
     build_store(map(json.dumps, lines), tmp_path, 1_795_237_864)
-    monkeypatch.setattr("bmqctl.journal.read.check.FileSource", Measured)
+    monkeypatch.setattr("bmqctl.stores.blazingmq.read.check.FileSource", Measured)
     monkeypatch.setattr("formats.bmq.stores.recover.CHUNK_RECORDS", 1 << 10)
     outcome = run("validate", "--strict", tmp_path)
     assert outcome.code == 0, outcome.out

@@ -22,10 +22,10 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.commitlog.build import BuildOptions, build_log_store
-from bmqctl.commitlog.build_files import StoreSizes
-from bmqctl.node_process import NodeProcess, RocketProcess
-from bmqctl.ports import free_ports
+from bmqctl.common.ports import free_ports
+from bmqctl.stores.rocketmq.build import BuildOptions, build_log_store
+from bmqctl.stores.rocketmq.build_files import StoreSizes
+from bmqctl.systems.node_process import NodeProcess, RocketProcess
 from broker.bmq.config.local_cluster import write_local_cluster
 from tests.bmqctl.journal.small_store import EXTENSIONS, build_small_store, small_lines
 from tests.bmqctl.matrix.conditions import CONDITIONS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.messages.content import (
+from bmqctl.carrying.messages.content import (
     BadMessage,
     Outgoing,
     payload_row,

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bmqctl.messages.browsing import start_of
-from bmqctl.messages.ends import CannotBegin
-from bmqctl.messages.listing import Listed, Listing, list_command, read_listing
+from bmqctl.carrying.messages.browsing import start_of
+from bmqctl.carrying.messages.ends import CannotBegin
+from bmqctl.carrying.messages.listing import Listed, Listing, list_command, read_listing
 
 QUEUE = "bmq://my.domain/orders"
 GUID = "40000000000001AA3B662AA85CEDD6BE"

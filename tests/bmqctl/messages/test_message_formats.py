@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.commands.message_formats import LETTER_PLACE, QUEUE_PLACE, TOPIC_PLACE, frame_of
-from bmqctl.decoding.decoder import Format, Wanted, make_decoder
-from bmqctl.messages.content import read_message
-from bmqctl.messages.ends import CannotBegin
-from bmqctl.messages.framing import Frame, Framer
-from bmqctl.messages.received import Received, Undecodable, to_text
-from bmqctl.render import OutputFormat
+from bmqctl.carrying.messages.content import read_message
+from bmqctl.carrying.messages.ends import CannotBegin
+from bmqctl.carrying.messages.framing import Frame, Framer
+from bmqctl.carrying.messages.received import Received, Undecodable, to_text
+from bmqctl.cli.messages.message_formats import LETTER_PLACE, QUEUE_PLACE, TOPIC_PLACE, frame_of
+from bmqctl.common.decoding.decoder import Format, Wanted, make_decoder
+from bmqctl.common.render import OutputFormat
 from formats.bmq.wire.properties import Property, PropertyType
 
 OF_QUEUE = Received("40", {"guid": "40"}, b'{"a": 1}', [Property("n", PropertyType.INT32, 3)])
@@ -74,7 +74,7 @@ def test_browse_completes_its_list_when_a_broker_is_lost(
         await words[4]([OF_TOPIC] * count)
         raise CannotBegin("the broker is gone")
 
-    monkeypatch.setattr("bmqctl.commands.browse.browse_topic", lost)
+    monkeypatch.setattr("bmqctl.cli.messages.browse.browse_topic", lost)
     result = CliRunner().invoke(app, ["browse", "rocketmq://mq:9876/t", "--output", "json"])
     assert (result.exit_code, result.stderr) == (2, "bmqctl browse: the broker is gone\n")
     text = capfd.readouterr().out

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
+from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.posting import Account, PostOptions, Run, Source
 from bmqctl.client import Ack, AckStatus, ClientError, PostRefused, PostUncertain
-from bmqctl.messages.content import BadMessage, Outgoing
-from bmqctl.messages.posting import Account, PostOptions, Run, Source
 
 pytestmark = pytest.mark.trio
 

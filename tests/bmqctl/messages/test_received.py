@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from bmqctl.decoding.decoder import Format, Wanted, make_decoder
-from bmqctl.messages.content import Outgoing, read_message
-from bmqctl.messages.received import (
+from bmqctl.carrying.messages.content import Outgoing, read_message
+from bmqctl.carrying.messages.received import (
     Received,
     Undecodable,
     json_form,
@@ -18,6 +17,7 @@ from bmqctl.messages.received import (
     to_raw,
     to_text,
 )
+from bmqctl.common.decoding.decoder import Format, Wanted, make_decoder
 from formats.bmq.wire.properties import Property, PropertyType
 
 PROPERTIES = [

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.messages import reading
-from bmqctl.messages.content import BadMessage, Outgoing
-from bmqctl.messages.sources import Form, Input, make_source
+from bmqctl.carrying.messages import reading
+from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.sources import Form, Input, make_source
 from formats.bmq.wire.properties import Property, PropertyType
 
 pytestmark = pytest.mark.trio

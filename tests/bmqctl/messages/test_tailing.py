@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
+from bmqctl.carrying.messages.framing import Frame
+from bmqctl.carrying.messages.received import Received, Undecodable, Unreadable, to_raw
+from bmqctl.carrying.messages.tailing import Outcome, Tail, TailOptions
 from bmqctl.client import ClientError
-from bmqctl.messages.framing import Frame
-from bmqctl.messages.received import Received, Undecodable, Unreadable, to_raw
-from bmqctl.messages.tailing import Outcome, Tail, TailOptions
 
 pytestmark = pytest.mark.trio
 

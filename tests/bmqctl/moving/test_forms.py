@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bmqctl.bridge.mapping import Unfit
+from bmqctl.carrying.bridge.mapping import Unfit
+from bmqctl.carrying.moving.forms import for_other_queue, for_other_topic, for_queue_of_run
 from bmqctl.client.message import Message
-from bmqctl.moving.forms import for_other_queue, for_other_topic, for_queue_of_run
 from formats.bmq.wire.properties import Property, PropertyType, decode_properties
 from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.properties import decode_properties as decode_texts

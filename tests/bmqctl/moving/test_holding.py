@@ -7,9 +7,9 @@ from typing import Any
 import trio
 import trio.testing
 
+from bmqctl.carrying.moving.holding import Holding
 from bmqctl.client.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import SessionLost
-from bmqctl.moving.holding import Holding
 
 
 class Delivered:

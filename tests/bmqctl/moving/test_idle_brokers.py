@@ -6,12 +6,12 @@ import pytest
 import trio
 
 import tests.bmqctl.client.rocketmq.fake_cluster as fakes
-from bmqctl.bridge.carrying import Bridge, TryAgain
-from bmqctl.bridge.ends import RocketEnd as BridgeEnd
-from bmqctl.bridge.flow import FlowOptions, Send
-from bmqctl.bridge.rocketmq_source import RocketSource
-from bmqctl.messages.ends import CannotBegin, Reach, RocketEnd
-from bmqctl.moving.run import At, CarryOptions, rehearse
+from bmqctl.carrying.bridge.carrying import Bridge, TryAgain
+from bmqctl.carrying.bridge.ends import RocketEnd as BridgeEnd
+from bmqctl.carrying.bridge.flow import FlowOptions, Send
+from bmqctl.carrying.bridge.rocketmq_source import RocketSource
+from bmqctl.carrying.messages.ends import CannotBegin, Reach, RocketEnd
+from bmqctl.carrying.moving.run import At, CarryOptions, rehearse
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from tests.waiting import WAIT_S

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import trio
 
-from bmqctl.bridge.account import Account
-from bmqctl.bridge.carrying import TryAgain
-from bmqctl.bridge.ends import RocketEnd
-from bmqctl.moving import stored
-from bmqctl.moving.forms import for_other_topic
-from bmqctl.moving.stored import EVERYTHING, Part, Selection, StoredSource
-from bmqctl.rocketmq_client.sharing import Place
+from bmqctl.carrying.bridge.account import Account
+from bmqctl.carrying.bridge.carrying import TryAgain
+from bmqctl.carrying.bridge.ends import RocketEnd
+from bmqctl.carrying.moving import stored
+from bmqctl.carrying.moving.forms import for_other_topic
+from bmqctl.carrying.moving.stored import EVERYTHING, Part, Selection, StoredSource
+from bmqctl.clients.rocketmq.sharing import Place
 from formats.rocketmq.files.record import Magic, Record, body_crc
 
 PLACE = b"\x7f\0\0\1\0\0\0\0"

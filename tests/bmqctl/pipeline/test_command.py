@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from bmqctl.installed import installing
+from bmqctl.common.installed import installing
 from bmqctl.pipeline.spark import java, launch
 from tests.bmqctl.commitlog.logs import FILE_BYTES, message, write_log
 from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import middle_file_missing
@@ -260,7 +260,7 @@ def test_without_the_extra_one_line_says_what_to_install(
     def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
         return None if name == missing else find(name, package)
 
-    monkeypatch.setattr("bmqctl.commands.spark_common.find_spec", find_spec)
+    monkeypatch.setattr("bmqctl.cli.spark.spark_common.find_spec", find_spec)
     for command, *arguments in (
         ("spark-export", tmp_path, "--out", tmp_path / "out"),
         ("spark-verify", tmp_path),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 
 __all__ = ["FANOUT", "PRIORITY", "START_S", "build", "guid", "lines", "message"]
 

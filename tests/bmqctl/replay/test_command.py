@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
-from bmqctl.journal.read.reader import JournalReader
-from bmqctl.replay.plan import Selection, make_plan
-from bmqctl.replay.progress import Head, Step, open_state
+from bmqctl.carrying.replay.plan import Selection, make_plan
+from bmqctl.carrying.replay.progress import Head, Step, open_state
+from bmqctl.stores.blazingmq.read.reader import JournalReader
 from bmqctl.testing import free_port
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType
 from tests.bmqctl.commitlog.logs import message as log_message

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from bmqctl.commitlog.files import open_store
-from bmqctl.commitlog.filters import LogFilters
-from bmqctl.commitlog.topics import DELAY_TOPIC
-from bmqctl.journal.read.files import NotAStoreFile
-from bmqctl.journal.read.filters import BadFilter
-from bmqctl.replay.log_plan import LogSelection, make_log_plan, text_values
-from bmqctl.replay.messages import StoredRecord
-from bmqctl.replay.plan import Plan, StoreChanged
+from bmqctl.carrying.replay.log_plan import LogSelection, make_log_plan, text_values
+from bmqctl.carrying.replay.messages import StoredRecord
+from bmqctl.carrying.replay.plan import Plan, StoreChanged
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.filters import BadFilter
+from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.filters import LogFilters
+from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
 from formats.errors import FormatError
 from formats.rocketmq.files.record import body_crc
 from formats.rocketmq.flags import SystemFlag

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX
-from bmqctl.replay.messages import StoredMessage, StoredRecord
-from bmqctl.replay.outgoing import Unfit, for_blazingmq, for_rocketmq
-from bmqctl.replay.progress import replay_unique_id
+from bmqctl.carrying.bridge.mapping import ROCKETMQ_PROPERTIES_SIZE_MAX
+from bmqctl.carrying.replay.messages import StoredMessage, StoredRecord
+from bmqctl.carrying.replay.outgoing import Unfit, for_blazingmq, for_rocketmq
+from bmqctl.carrying.replay.progress import replay_unique_id
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.message_ids import UniqueId
 from formats.rocketmq.properties import decode_properties, encode_properties

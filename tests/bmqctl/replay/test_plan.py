@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bmqctl.journal.read.filters import BadFilter
-from bmqctl.replay.messages import MessageSource, StoredMessage
-from bmqctl.replay.names import BadRename, Renames
-from bmqctl.replay.plan import ENTRY, Plan, Selection, StoreChanged, make_plan
+from bmqctl.carrying.replay.messages import MessageSource, StoredMessage
+from bmqctl.carrying.replay.names import BadRename, Renames
+from bmqctl.carrying.replay.plan import ENTRY, Plan, Selection, StoreChanged, make_plan
+from bmqctl.stores.blazingmq.read.filters import BadFilter
 from formats.bmq.disk.files import FileType
 from formats.bmq.stores.outcomes import MessageOutcome
 from tests.bmqctl.replay.stores import FANOUT, PRIORITY, START_S, build, guid, lines, message

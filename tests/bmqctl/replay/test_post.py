@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import trio
 
+from bmqctl.carrying.replay.account import Account, count_steps, make_account
+from bmqctl.carrying.replay.messages import StoredMessage
+from bmqctl.carrying.replay.outgoing import GUID_PROPERTY, TIME_PROPERTY, marked
+from bmqctl.carrying.replay.plan import Selection, make_plan
+from bmqctl.carrying.replay.post import PostOptions, post
+from bmqctl.carrying.replay.progress import Head, Progress, Step, replay_guid
+from bmqctl.carrying.replay.run import Fault, Run
 from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import SessionOptions
-from bmqctl.replay.account import Account, count_steps, make_account
-from bmqctl.replay.messages import StoredMessage
-from bmqctl.replay.outgoing import GUID_PROPERTY, TIME_PROPERTY, marked
-from bmqctl.replay.plan import Selection, make_plan
-from bmqctl.replay.post import PostOptions, post
-from bmqctl.replay.progress import Head, Progress, Step, replay_guid
-from bmqctl.replay.run import Fault, Run
 from formats.bmq.codes import PROPERTIES_MAX
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType

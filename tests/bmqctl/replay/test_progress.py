@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.replay.progress import Head, Progress, StateFault, Step, open_state, read_head, replay_guid
+from bmqctl.carrying.replay.progress import Head, Progress, StateFault, Step, open_state, read_head, replay_guid
 
 ABOUT = {"--queue": ["bmq://a/q"], "--since": None}
 
@@ -41,7 +41,7 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
-from bmqctl.replay.progress import Head, Step, open_state
+from bmqctl.carrying.replay.progress import Head, Step, open_state
 progress = open_state(Path(sys.argv[1]), Head.new("d", 10, {}, {}))
 progress.steps[:5] = Step.POSTED
 os.kill(os.getpid(), signal.SIGKILL)

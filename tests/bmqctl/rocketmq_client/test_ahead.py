@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from bmqctl.rocketmq_client.ahead import PullsAhead
-from bmqctl.rocketmq_client.client import RequestRefused
-from bmqctl.rocketmq_client.consuming import QueuePuller
-from bmqctl.rocketmq_client.link import NoAnswer, OnAnswer, RemotingLink
+from bmqctl.clients.rocketmq.ahead import PullsAhead
+from bmqctl.clients.rocketmq.client import RequestRefused
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.link import NoAnswer, OnAnswer, RemotingLink
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame

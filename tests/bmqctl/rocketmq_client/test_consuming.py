@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from bmqctl.rocketmq_client.client import RequestRefused
-from bmqctl.rocketmq_client.consuming import QueuePuller, read_messages, read_records
-from bmqctl.rocketmq_client.link import dial
-from bmqctl.rocketmq_client.sending import Sender
+from bmqctl.clients.rocketmq.client import RequestRefused
+from bmqctl.clients.rocketmq.consuming import QueuePuller, read_messages, read_records
+from bmqctl.clients.rocketmq.link import dial
+from bmqctl.clients.rocketmq.sending import Sender
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.properties import decode_properties

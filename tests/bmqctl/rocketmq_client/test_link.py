@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from bmqctl.node_process import HOST
-from bmqctl.ports import free_port
-from bmqctl.rocketmq_client.link import dial
+from bmqctl.clients.rocketmq.link import dial
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import HOST
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

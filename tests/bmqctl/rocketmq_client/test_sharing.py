@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.rocketmq_client.sharing import Place, share_of
+from bmqctl.clients.rocketmq.sharing import Place, share_of
 
 
 def places(count: int) -> list[Place]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bmqctl.rocketmq_status.view import BrokerAnswers, Heard, Unheard
+from bmqctl.systems.rocketmq.status.view import BrokerAnswers, Heard, Unheard
 from formats.rocketmq.remoting.bodies.controllers import ReplicaIdentity, Replicas
 from formats.rocketmq.remoting.bodies.replication import EpochCache, EpochSpan, HaRuntime, HaSlave
 from formats.rocketmq.remoting.bodies.routes import BrokerData, ClusterInfo

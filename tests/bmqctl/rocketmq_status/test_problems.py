@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.rocketmq_status.problems import Problem, problems_of
-from bmqctl.rocketmq_status.view import Heard, Unheard, view_of
+from bmqctl.systems.rocketmq.status.problems import Problem, problems_of
+from bmqctl.systems.rocketmq.status.view import Heard, Unheard, view_of
 from tests.bmqctl.rocketmq_status.answers import (
     BROKERS,
     CONTROLLERS,

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from bmqctl.rocketmq_status.printing import explanation_lines, json_value, status_lines
-from bmqctl.rocketmq_status.problems import problems_of
-from bmqctl.rocketmq_status.view import BrokerAnswers, Unheard, View, number_of, peers_of, view_of
+from bmqctl.systems.rocketmq.status.printing import explanation_lines, json_value, status_lines
+from bmqctl.systems.rocketmq.status.problems import problems_of
+from bmqctl.systems.rocketmq.status.view import BrokerAnswers, Unheard, View, number_of, peers_of, view_of
 from tests.bmqctl.rocketmq_status.answers import (
     BROKERS,
     CONTROLLERS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from bmqctl.tool.latency import Latencies
-from bmqctl.tool.stats import Stats, header
+from bmqctl.cli.tool.latency import Latencies
+from bmqctl.cli.tool.stats import Stats, header
 
 
 def test_a_line_tells_what_came_since_the_last() -> None:

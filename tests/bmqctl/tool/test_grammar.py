@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.tool.commands import (
+from bmqctl.cli.tool.commands import (
     BatchPost,
     Confirm,
     ListMessages,
@@ -19,7 +19,7 @@ from bmqctl.tool.commands import (
     stream_options,
     subscription_faults,
 )
-from bmqctl.tool.grammar import CommandError, camel, decode, encode, parse_line, show
+from bmqctl.cli.tool.grammar import CommandError, camel, decode, encode, parse_line, show
 from formats.bmq.wire.properties import Property, PropertyType
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from bmqctl.tool.printing import hex_dump
+from bmqctl.cli.tool.printing import hex_dump
 from formats.bmq.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
 from formats.bmq.wire.properties import Property, PropertyType, encode_properties
 from tests.bmqctl.client.fakes import FakeBroker

@@ -6,8 +6,8 @@ import re
 import threading
 from pathlib import Path
 
-from bmqctl.tool.file_log import FileLog
-from bmqctl.tool.log import DEFAULT_FORMAT, Log, Severity
+from bmqctl.cli.tool.file_log import FileLog
+from bmqctl.cli.tool.log import DEFAULT_FORMAT, Log, Severity
 
 
 def test_only_what_is_severe_enough_is_written() -> None:

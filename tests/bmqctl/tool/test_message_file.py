@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.tool.message_file import MessageFileError, parse_message_file
-from bmqctl.tool.printing import hex_dump
+from bmqctl.cli.tool.message_file import MessageFileError, parse_message_file
+from bmqctl.cli.tool.printing import hex_dump
 
 PROPERTIES = bytes(range(1, 30))
 PAYLOAD = b"payload " * 10

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from bmqctl.cli.tool.commands import MessageProperty, Subscription
+from bmqctl.cli.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
+from bmqctl.cli.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, result_of
+from bmqctl.cli.tool.session import parse_endpoint
 from bmqctl.client.address import BadAddress
-from bmqctl.tool.commands import MessageProperty, Subscription
-from bmqctl.tool.parameters import ParameterError, Parameters, default_broker, dump_profile, load_profile
-from bmqctl.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, result_of
-from bmqctl.tool.session import parse_endpoint
 from formats.bmq.control.messages import Status, StatusCategory
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.tool.printing import (
+from bmqctl.cli.tool.printing import (
     Plain,
     ascii_dump,
     attributes,

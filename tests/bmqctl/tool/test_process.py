@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.node_process import NodeProcess
-from bmqctl.ports import free_port
+from bmqctl.common.ports import free_port
+from bmqctl.systems.node_process import NodeProcess
 from tests.integration.config_files import spoil, write_config
 from tests.waiting import WAIT_S
 

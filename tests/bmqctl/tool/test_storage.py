@@ -14,10 +14,10 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bmqctl.tool.log import Log
-from bmqctl.tool.storage import StorageInspector
-from bmqctl.tool.store_files import Cursor, DataCursor, JournalCursor, QlistCursor
-from bmqctl.tool.store_print import kind_of, print_data, print_record
+from bmqctl.cli.tool.log import Log
+from bmqctl.cli.tool.storage import StorageInspector
+from bmqctl.cli.tool.store_files import Cursor, DataCursor, JournalCursor, QlistCursor
+from bmqctl.cli.tool.store_print import kind_of, print_data, print_record
 from formats.bmq.disk.journal import MessageRecord
 from formats.errors import FormatError
 from tests.golden.archives import only, storage_records, unpack_store

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
-from bmqctl.tool.file_log import FileLog
-from bmqctl.tool.interactive import Interactive
-from bmqctl.tool.log import Log
-from bmqctl.tool.poster import Latency
-from bmqctl.tool.receiver import Receiver
-from bmqctl.tool.session import ToolSession, parse_endpoint
+from bmqctl.cli.tool.file_log import FileLog
+from bmqctl.cli.tool.interactive import Interactive
+from bmqctl.cli.tool.log import Log
+from bmqctl.cli.tool.poster import Latency
+from bmqctl.cli.tool.receiver import Receiver
+from bmqctl.cli.tool.session import ToolSession, parse_endpoint
 from tests.bmqctl.client.serving import Server
 from tests.waiting import WAIT_S
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.watching.cells import cells_of
-from bmqctl.watching.model import COLUMNS, Counted, Row, Sample, Selection, rows_of, selected
-from bmqctl.watching.watcher import purge_text
+from bmqctl.systems.watching.cells import cells_of
+from bmqctl.systems.watching.model import COLUMNS, Counted, Row, Sample, Selection, rows_of, selected
+from bmqctl.systems.watching.watcher import purge_text
 
 A, B = "bmq://d/a", "bmq://d/b"
 

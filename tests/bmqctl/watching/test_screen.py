@@ -11,9 +11,9 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from bmqctl.client.admin import AdminLost
-from bmqctl.watching.model import Counted, NodeState, Sample, Selection
-from bmqctl.watching.screen import Confirmation, Top
-from bmqctl.watching.watcher import Watcher
+from bmqctl.systems.watching.model import Counted, NodeState, Sample, Selection
+from bmqctl.systems.watching.screen import Confirmation, Top
+from bmqctl.systems.watching.watcher import Watcher
 
 A, B = "bmq://d/a", "bmq://d/b"
 

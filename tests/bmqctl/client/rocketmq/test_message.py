@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
+from bmqctl.carrying.messages.received import of_topic
 from bmqctl.client.rocketmq.message import Content
-from bmqctl.messages.received import of_topic
 from formats.rocketmq.files.record import Magic, Record, body_crc
 from formats.rocketmq.flags import SystemFlag
 

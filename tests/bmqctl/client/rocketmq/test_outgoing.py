@@ -16,7 +16,7 @@ from bmqctl.client.rocketmq.outgoing import (
     encode_message,
     verdict_of,
 )
-from bmqctl.rocketmq_client.routes import Queue
+from bmqctl.clients.rocketmq.routes import Queue
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import ResponseCode
 

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from bmqctl.commitlog.check.check import check_log_store
-from bmqctl.commitlog.files import open_store
-from bmqctl.commitlog.repair.fill import FILLER_TOPIC, LOST
-from bmqctl.commitlog.repair.parts import Refused, RepairReport
-from bmqctl.commitlog.repair.repair import repair_log_store
-from bmqctl.commitlog.scan import LogScan
+from bmqctl.stores.rocketmq.check.check import check_log_store
+from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.repair.fill import FILLER_TOPIC, LOST
+from bmqctl.stores.rocketmq.repair.parts import Refused, RepairReport
+from bmqctl.stores.rocketmq.repair.repair import repair_log_store
+from bmqctl.stores.rocketmq.scan import LogScan
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.files.names import offset_name

@@ -8,8 +8,8 @@ from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 
-from bmqctl.journal.dump.ledger import Ledger, LedgerFilters, row_of
-from bmqctl.journal.read.files import read_blocks, read_written
+from bmqctl.stores.blazingmq.dump.ledger import Ledger, LedgerFilters, row_of
+from bmqctl.stores.blazingmq.read.files import read_blocks, read_written
 from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import (

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bmqctl.journal.read import reader
-from bmqctl.journal.read.files import read_blocks, read_written
-from bmqctl.journal.read.reader import JournalReader
+from bmqctl.stores.blazingmq.read import reader
+from bmqctl.stores.blazingmq.read.files import read_blocks, read_written
+from bmqctl.stores.blazingmq.read.reader import JournalReader
 from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record

@@ -14,10 +14,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from bmqctl.journal.dump.dump import open_journal
-from bmqctl.journal.dump.follow import Follower
-from bmqctl.journal.read.columns import journal_columns, rows_of
-from bmqctl.journal.read.filters import Filters
+from bmqctl.stores.blazingmq.dump.dump import open_journal
+from bmqctl.stores.blazingmq.dump.follow import Follower
+from bmqctl.stores.blazingmq.read.columns import journal_columns, rows_of
+from bmqctl.stores.blazingmq.read.filters import Filters
 from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.numbers import RecordNumber

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bmqctl.journal.read import reader
-from bmqctl.journal.read.files import FileKind
+from bmqctl.stores.blazingmq.read import reader
+from bmqctl.stores.blazingmq.read.files import FileKind
 from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.qlist import build_queue_record
@@ -286,8 +286,8 @@ def test_what_cannot_be_printed(run: Run, golden: Golden, tmp_path: Path, monkey
     outcome = run("dump", "--output", "json-pretty", only(store, ".bmq_data"))
     assert (outcome.code, "is a DATA file" in outcome.err) == (2, True)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "bmqctl.journal.dump.arrow", raising=False)
-    monkeypatch.delattr("bmqctl.journal.dump.arrow", raising=False)
+    monkeypatch.delitem(sys.modules, "bmqctl.stores.blazingmq.dump.arrow", raising=False)
+    monkeypatch.delattr("bmqctl.stores.blazingmq.dump.arrow", raising=False)
     outcome = run("dump", "--out", tmp_path / "out.parquet", file)
     assert outcome.code == 2
     (line,) = outcome.err.splitlines()

@@ -1,4 +1,4 @@
-"""`bmqctl.journal.read.scan`: what is in the file, no more of it in memory than a chunk, and a broker at work on it."""
+"""The scan of a file: its content, a chunk of it in memory at a time, while a broker writes to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bmqctl.journal.read.scan import JournalScan
+from bmqctl.stores.blazingmq.read.scan import JournalScan
 from formats.bmq.disk.columns import count_kinds, kinds_of, sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.journal import ANY_RECORD, RecordType, decode_record

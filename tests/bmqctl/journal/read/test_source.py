@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bmqctl.journal.read.files import NotAStoreFile
-from bmqctl.journal.read.source import SECTOR_SIZE, FileSource
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.source import SECTOR_SIZE, FileSource
 from tests.golden.archives import only
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bmqctl.journal.read import reader
+from bmqctl.stores.blazingmq.read import reader
 from tests.bmqctl.journal.dump.slow_rows import JournalRows
 from tests.golden.archives import STORES, only
 

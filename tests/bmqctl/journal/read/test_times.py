@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.journal.read.times import iso_time, shown_time
+from bmqctl.stores.blazingmq.read.times import iso_time, shown_time
 
 
 @pytest.mark.parametrize(

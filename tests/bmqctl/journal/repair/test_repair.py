@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 from formats.bmq.control import ber
 from formats.bmq.control.messages_cluster import (
     ClusterMessage,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bmqctl.journal.repair.repair import repair_store
-from bmqctl.journal.repair.report import Mode, RepairReport
+from bmqctl.stores.blazingmq.repair.repair import repair_store
+from bmqctl.stores.blazingmq.repair.report import Mode, RepairReport
 from broker.bmq.assembly.opening import open_ledger, open_partitions
 from broker.bmq.store.partition_files import PartitionLimits
 from broker.common.clock import Now

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmqctl.commitlog.build import BuildOptions, LogStoreBuilder, build_log_store, read_build_options
-from bmqctl.commitlog.build_files import StoreSizes
-from bmqctl.commitlog.lines import BadMessage
+from bmqctl.stores.rocketmq.build import BuildOptions, LogStoreBuilder, build_log_store, read_build_options
+from bmqctl.stores.rocketmq.build_files import StoreSizes
+from bmqctl.stores.rocketmq.lines import BadMessage
 from bmqctl.testing import RocketProcess
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message

@@ -18,17 +18,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.commitlog import filters as filters_module
-from bmqctl.commitlog.columns import LogColumns
-from bmqctl.commitlog.dump import FollowEnded, LogFollower
-from bmqctl.commitlog.files import log_files
-from bmqctl.commitlog.filters import first_at
-from bmqctl.commitlog.payload import BodyReader
-from bmqctl.commitlog.records import search
-from bmqctl.commitlog.rows import rows_of
-from bmqctl.commitlog.scan import LogFault, Loss
-from bmqctl.commitlog.text import CsvLines, JsonLines
-from bmqctl.journal.read.payload import PayloadForm
+from bmqctl.stores.blazingmq.read.payload import PayloadForm
+from bmqctl.stores.rocketmq import filters as filters_module
+from bmqctl.stores.rocketmq.columns import LogColumns
+from bmqctl.stores.rocketmq.dump import FollowEnded, LogFollower
+from bmqctl.stores.rocketmq.files import log_files
+from bmqctl.stores.rocketmq.filters import first_at
+from bmqctl.stores.rocketmq.payload import BodyReader
+from bmqctl.stores.rocketmq.records import search
+from bmqctl.stores.rocketmq.rows import rows_of
+from bmqctl.stores.rocketmq.scan import LogFault, Loss
+from bmqctl.stores.rocketmq.text import CsvLines, JsonLines
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.flags import SystemFlag

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bmqctl.commitlog.dump import dump_log, look_up_wanted, make_sink
-from bmqctl.commitlog.files import open_store
-from bmqctl.commitlog.filters import LogFilters
-from bmqctl.journal.dump.output import DumpFormat
+from bmqctl.stores.blazingmq.dump.output import DumpFormat
+from bmqctl.stores.rocketmq.dump import dump_log, look_up_wanted, make_sink
+from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.filters import LogFilters
 from formats.rocketmq.files.index import INDEX_HEADER
 from tests.bmqctl.journal.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bmqctl.journal.build import build_store
-from bmqctl.journal.read.scan import JournalScan
-from bmqctl.journal.summary.summary import QueueSummary, summarize
+from bmqctl.stores.blazingmq.build import build_store
+from bmqctl.stores.blazingmq.read.scan import JournalScan
+from bmqctl.stores.blazingmq.summary.summary import QueueSummary, summarize
 
 START_S = 1_767_225_600
 FANOUT, PRIORITY = "bmq://my.fanout/q", "bmq://my.priority/q"

@@ -9,7 +9,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 from tests.golden.archives import ledger_records, only, unpack_store
 
 FANOUT = "bmq://my.fanout/q"

@@ -1,4 +1,4 @@
-"""`bmqctl.journal.summary.series`: no message lost, however long the time span, and steps that stay few."""
+"""`bmqctl.stores.blazingmq.summary.series`: no message lost, however long the time span, and steps that stay few."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.journal.summary.series import STEPS_MAX, TIMES_MAX, TIMES_MIN, Series
+from bmqctl.stores.blazingmq.summary.series import STEPS_MAX, TIMES_MAX, TIMES_MIN, Series
 
 times = st.lists(st.one_of(st.integers(1000, 1100), st.integers(0, 10**9), st.integers(-5, 1 << 62)), max_size=30)
 batches = st.lists(st.tuples(times, times), max_size=5)

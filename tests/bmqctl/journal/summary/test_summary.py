@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmqctl.commands.journal.summary import Order, _as_json
-from bmqctl.journal.read.scan import JournalScan
-from bmqctl.journal.summary.summary import summarize
+from bmqctl.cli.files.summary import Order, _as_json
+from bmqctl.stores.blazingmq.read.scan import JournalScan
+from bmqctl.stores.blazingmq.summary.summary import summarize
 from formats.bmq.disk.data import DATA_HEADER
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.stores.recover import iter_data
@@ -228,7 +228,7 @@ def test_payload_bytes_on_demand(run: Run, tmp_path: Path, monkeypatch: pytest.M
 
     assert totals() == totals("--payload-bytes") == (2392, 2300)
     assert totals("--no-payload-bytes") == (2392, None)
-    monkeypatch.setattr("bmqctl.journal.summary.summary_records.DATA_SIZE_READ", 10)
+    monkeypatch.setattr("bmqctl.stores.blazingmq.summary.summary_records.DATA_SIZE_READ", 10)
     assert totals() == (2392, None)
     assert totals("--payload-bytes") == (2392, 2300)
 

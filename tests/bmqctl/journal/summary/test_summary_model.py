@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmqctl.journal.build import build_store
+from bmqctl.stores.blazingmq.build import build_store
 from tests.bmqctl.journal.summary.summaries import FANOUT, PRIORITY, START_S, built, small_chunks, summary
 
 

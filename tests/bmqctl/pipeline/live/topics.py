@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import trio
 
-from bmqctl.node_process import RocketProcess
-from bmqctl.rocketmq_client.client import Client
-from bmqctl.rocketmq_client.consuming import QueuePuller
+from bmqctl.clients.rocketmq.client import Client
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.systems.node_process import RocketProcess
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

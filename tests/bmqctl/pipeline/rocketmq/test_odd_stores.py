@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.commitlog.filters import LogFilters, LogSelector
-from bmqctl.commitlog.records import search
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
+from bmqctl.stores.rocketmq.records import search
 from formats.rocketmq.files.record import encode_record
 from tests.bmqctl.commitlog.logs import FILE_BYTES, Written, message, write_log
 from tests.bmqctl.pipeline.reading import read_rows

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.commitlog.files import OFFSET_MAX
 from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
 from bmqctl.pipeline.rocketmq.brokers import limit_of
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.rocketmq.files import OFFSET_MAX
 from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
 import bmqctl.pipeline
-from bmqctl.commitlog.files import open_store
-from bmqctl.commitlog.summary import summarize_log
 from bmqctl.pipeline.reading import plan_tasks
 from bmqctl.pipeline.source.options import BadOption, ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.summary import summarize_log
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag
 from tests.bmqctl.pipeline.reading import read_rows

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.journal.read.files import map_data
 from bmqctl.pipeline.source import sizes
 from bmqctl.pipeline.source.sizes import MessageSizes, measure
+from bmqctl.stores.blazingmq.read.files import map_data
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.disk.data import DataHeaderFlags, data_record_size, write_data_record
 from formats.bmq.disk.journal import MessageRecord

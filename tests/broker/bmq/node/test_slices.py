@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.installed import is_compiled
+from bmqctl.common.installed import is_compiled
 from broker.bmq.core.messages import Content, Message, message_of
 from broker.bmq.core.redelivery import MOVES_PER_UNIT, Lot, Returning
 from broker.bmq.core.work import Work

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.ports import free_ports, free_rocketmq_port
+from bmqctl.common.ports import free_ports, free_rocketmq_port
 from broker.rocketmq.assembly.config import load_rocketmq_config
 from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.local_group import (

@@ -1,0 +1,1 @@
+"""Messages on their way between queues, topics and stores: bridges, copies, moves, replays and dead letters."""

@@ -1,0 +1,164 @@
+"""Several bridges in one process, from their beginning to their account."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from bmqctl.carrying.bridge.account import Account
+from bmqctl.carrying.bridge.blazingmq_ends import BlazingDestination, BlazingSource, Confirming, for_topic
+from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, TryAgain
+from bmqctl.carrying.bridge.ends import BlazingEnd, BridgeOptions, RocketEnd
+from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination, find_places
+from bmqctl.carrying.bridge.rocketmq_source import RocketSource
+from bmqctl.client.events import StreamOptions
+
+__all__ = ["CannotBegin", "Outcome", "Running", "run_bridges"]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One bridge's account. `ended_by` says why it ended by itself; it is empty if it was told to end."""
+
+    options: BridgeOptions
+    account: Account = field(default_factory=Account)
+    ended_by: str = ""
+
+
+@dataclass(slots=True)
+class Running:
+    """The bridges of a process; `is_interrupted` after a signal."""
+
+    outcomes: list[Outcome]
+    is_interrupted: bool = False
+
+
+async def run_bridges(
+    bridges: Sequence[BridgeOptions],
+    tell: Callable[[str, str], None],
+    report_s: float | None = None,
+    on_report: Callable[[Running], None] = lambda running: None,
+) -> Running:
+    """Run bridges until all have ended, or a signal comes. Raises `CannotBegin` if one cannot begin.
+
+    `tell` is given a bridge's name and what happened to it, `on_report` the state every `report_s` seconds.
+    """
+    running = Running([Outcome(each) for each in bridges])
+    lives = [_Life(outcome, tell) for outcome in running.outcomes]
+    fault: CannotBegin | None = None
+    async with trio.open_nursery() as watching:
+        watching.start_soon(_watch_signals, lives, running)
+        if report_s is not None:
+            watching.start_soon(_report, report_s, running, on_report)
+        async with trio.open_nursery() as nursery:
+
+            async def run(life: _Life) -> None:
+                nonlocal fault
+                try:
+                    await life.run()
+                except CannotBegin as raised:
+                    # Raised inside the nursery it would be wrapped in an exception group.
+                    fault = raised
+                    nursery.cancel_scope.cancel()
+
+            for life in lives:
+                nursery.start_soon(run, life)
+        watching.cancel_scope.cancel()
+    if fault is not None:
+        raise fault
+    return running
+
+
+class _Life:
+    """One bridge from its beginning, when it may have to wait for its topic."""
+
+    def __init__(self, outcome: Outcome, tell: Callable[[str, str], None]) -> None:
+        self._outcome = outcome
+        self._options = outcome.options
+        self._tell_named = tell
+        self._bridge: Bridge | None = None
+        self._making = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Carry messages. Raises `CannotBegin`."""
+        with self._making:
+            self._bridge = await self._make()
+        if self._bridge is None:
+            return
+        self._outcome.account = self._bridge.account
+        await self._bridge.run(self._options.idle_s, self._options.patience_s)
+        self._outcome.ended_by = self._bridge.flow.ended_by
+
+    def stop(self) -> None:
+        """End it as soon as what is in flight has been acknowledged; at once if it has not begun."""
+        self._making.cancel()
+        if self._bridge is not None:
+            self._bridge.stop()
+
+    def give_up(self) -> None:
+        """End it at once."""
+        if self._bridge is not None:
+            self._bridge.give_up()
+
+    async def _make(self) -> Bridge:
+        match self._options.source, self._options.destination:
+            case BlazingEnd() as source, RocketEnd() as destination:
+                return await self._to_rocketmq(source, destination)
+            case RocketEnd() as source, BlazingEnd() as destination:
+                return self._to_blazingmq(source, destination)
+        raise CannotBegin("a bridge leads from one system to the other")
+
+    async def _to_rocketmq(self, source: BlazingEnd, destination: RocketEnd) -> Bridge:
+        options = self._options
+        places = await find_places(destination, options.timeout_s, self._trying(destination))
+        keeping = Confirming(StreamOptions(max_unconfirmed_messages=options.flow.window))
+        return Bridge(
+            BlazingSource(
+                source,
+                options.session,
+                keeping,
+                for_topic(),
+                len(places),
+                destination.key,
+                self._trying(source),
+            ),
+            RocketDestination(destination, places, options.timeout_s, self._trying(destination), self._tell),
+            options.flow,
+            self._tell,
+        )
+
+    def _to_blazingmq(self, source: RocketEnd, destination: BlazingEnd) -> Bridge:
+        options = self._options
+        return Bridge(
+            RocketSource(source, options.timeout_s, self._trying(source), self._tell),
+            BlazingDestination(destination, options.session, self._trying(destination), self._tell),
+            options.flow,
+            self._tell,
+        )
+
+    def _trying(self, end: BlazingEnd | RocketEnd) -> TryAgain:
+        return TryAgain(str(end), self._tell, self._options.wait_s)
+
+    def _tell(self, text: str) -> None:
+        self._tell_named(self._options.name, text)
+
+
+async def _watch_signals(lives: list[_Life], running: Running) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async for _ in received:
+            # A second one ends the wait for the answers, too.
+            if running.is_interrupted:
+                for life in lives:
+                    life.give_up()
+            running.is_interrupted = True
+            for life in lives:
+                life.stop()
+
+
+async def _report(interval_s: float, running: Running, on_report: Callable[[Running], None]) -> None:
+    while True:
+        await trio.sleep(interval_s)
+        on_report(running)

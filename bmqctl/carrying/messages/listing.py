@@ -1,0 +1,89 @@
+"""The messages of a queue of BlazingMQ, as the broker's administration lists them: without their payloads."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, NamedTuple, NoReturn
+
+from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, Reach, blazingmq_credentials, check_authority
+from bmqctl.client.admin import AdminClient, AdminLost
+from formats.bmq.uri import parse_uri
+
+__all__ = ["Listed", "Listing", "list_command", "list_messages", "read_listing"]
+
+_GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
+_TIME: Final = re.compile(r"[0-9T:.+-]{1,40}", re.ASCII)
+_SIZE_MAX: Final = 1 << 40
+_SHOWN: Final = 300
+
+
+class Listed(NamedTuple):
+    """A message: its GUID, the bytes of its properties and payload, and the time at which it was stored."""
+
+    guid: str
+    size: int
+    arrived_at: str
+
+
+class Listing(NamedTuple):
+    """Messages from number `offset` on, of so many that are there."""
+
+    messages: list[Listed]
+    offset: int
+    total: int
+
+
+def list_messages(end: BlazingEnd, reach: Reach, offset: int, count: int) -> Listing:
+    """List messages of a queue, oldest first; a negative offset counts from the end. Raises `CannotBegin`."""
+    credentials = blazingmq_credentials(reach)
+    authority = check_authority(reach.authority)
+    try:
+        with AdminClient(end.host, end.port, reach.timeout_s, authority, credentials) as client:
+            answer = client.send(list_command(end.uri, offset, count))
+    except AdminLost as fault:
+        raise CannotBegin(str(fault)) from None
+    return read_listing(end.uri, answer)
+
+
+def list_command(uri: str, offset: int, count: int) -> str:
+    """The command that lists messages of a queue, or those that an app has yet to confirm."""
+    queue = parse_uri(uri)
+    app = f" {queue.app_id}" if queue.app_id else ""
+    where = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue}"
+    return f"ENCODING JSON_COMPACT {where} LIST{app} {offset} {count}"
+
+
+def read_listing(uri: str, answer: str) -> Listing:
+    """Read the broker's answer. Raises `CannotBegin` if it refuses, or the answer is not understood."""
+    try:
+        found = json.loads(answer)
+    except (ValueError, RecursionError):
+        _not_understood(uri, answer)
+    if isinstance(found, dict) and isinstance(found.get("error"), dict):
+        raise CannotBegin(f"{uri}: {ascii(found['error'].get('message'))[:_SHOWN]}")
+    try:
+        contents = found["queueContents"]
+        messages = [
+            Listed(_text(each["guid"], _GUID), _number(each["sizeBytes"]), _text(each["arrivalTimestamp"], _TIME))
+            for each in contents.get("messages", [])
+        ]
+        return Listing(messages, _number(contents["offset"]), _number(contents["totalQueueMessages"]))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        _not_understood(uri, answer)
+
+
+def _text(value: object, pattern: re.Pattern[str]) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValueError
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _SIZE_MAX:
+        raise ValueError
+    return value
+
+
+def _not_understood(uri: str, answer: str) -> NoReturn:
+    raise CannotBegin(f"{uri}: the broker's answer is not understood: {answer[:80]!a}")

@@ -1,0 +1,82 @@
+"""The messages of a queue or a topic as they go to another queue or topic of the same system; between the systems they
+are mapped as by a bridge.
+
+A message keeps its payload and properties; from topic to topic the payload stays compressed as it is. In a topic a
+message keeps its unique id, by which a repeated message is known. In a queue its GUID is another, made of what the
+message was at its source, so that the broker leaves out a repeated one for its domain's `deduplicationTimeMs`. With a
+salt such GUIDs are those of one run: a second copy is a second message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Final
+
+from bmqctl.carrying.bridge.blazingmq_ends import Made, Make, ToPost
+from bmqctl.carrying.bridge.encoding import Encoded
+from bmqctl.carrying.bridge.mapping import Unfit, message_for_topic, stored_body_of
+from bmqctl.carrying.bridge.names import UNIQUE_KEY, is_system_name
+from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, for_queue
+from bmqctl.client.message import Message
+from bmqctl.clients.rocketmq.sending import UniqueIds
+from formats.bmq.guid import GUID_VERSION
+from formats.bmq.wire.properties import Property, encode_properties
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.batch import CompressedMessage
+
+__all__ = ["for_other_queue", "for_other_topic", "for_queue_of_run"]
+
+_NEWER_ENCODING: Final = 1
+
+
+def for_other_queue(uri: str, salt: bytes = b"") -> Make:
+    """Make the maker of messages, of the queue `uri`, for another queue."""
+
+    def make(message: Message, properties: list[Property]) -> Made:
+        payload = message.payload
+        try:
+            area = encode_properties(properties, _NEWER_ENCODING) if properties else b""
+        except ValueError as fault:
+            raise Unfit(str(fault)) from None
+        guid_of = partial(_guid, salt, uri.encode() + message.guid)
+        return Made(ToPost(Encoded(payload, area), guid_of), len(payload) + len(area))
+
+    return make
+
+
+def for_queue_of_run(salt: bytes) -> MakeOfRecord:
+    """Make the maker of messages, of a topic, for a queue, to which no message of another run is a repetition."""
+
+    def make(record: Record, broker_name: str) -> Made:
+        (encoded, guid_of), size, _ = for_queue(record, broker_name)
+        return Made(ToPost(encoded, lambda renewals: _guid(salt, guid_of(renewals), 0)), size)
+
+    return make
+
+
+def for_other_topic(more: Mapping[str, str] = MappingProxyType({})) -> MakeOfRecord:
+    """Make the maker of messages, of a topic, for another topic; they get the properties `more`, too."""
+    ids = UniqueIds()
+
+    def make(record: Record, broker_name: str) -> Made:
+        found = decode_properties(record.properties)
+        kept = {name: text for name, text in found.items() if name and text and not is_system_name(name)}
+        properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept, **more}
+        # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
+        encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
+        # Nobody reads the body: it is passed on as it is, compressed or not.
+        body, flags = stored_body_of(record)
+        plain = message_for_topic(record.flag, body, encoded)
+        made = CompressedMessage(plain.flag, plain.body, plain.properties, flags) if flags else plain
+        return Made(made, len(body) + len(encoded), is_alone=flags != 0)
+
+    return make
+
+
+def _guid(salt: bytes, origin: bytes, renewals: int) -> bytes:
+    made = blake2b(origin + renewals.to_bytes(8), digest_size=16, key=salt).digest()
+    return bytes((GUID_VERSION << 6 | made[0] & 0x3F,)) + made[1:]

@@ -1,0 +1,239 @@
+"""The plan of a replay of a RocketMQ store: its messages in the order of the commit log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.carrying.replay.log_source import LogSource, delayed_place
+from bmqctl.carrying.replay.plan import Matches, Plan, Progress, StoreChanged
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.filters import BadFilter
+from bmqctl.stores.rocketmq.files import LOG_FOLDER, StoreFiles
+from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
+from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.scan import LogChunk, LogScan
+from bmqctl.stores.rocketmq.tables import read_delays, read_progress
+from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, TopicKind, kind_of
+from formats.errors import FormatError
+from formats.rocketmq.properties import decode_properties
+
+__all__ = ["LOG_ENTRY", "LogSelection", "make_log_plan", "text_values"]
+
+LOG_ENTRY: Final = np.dtype([("time", np.int64), ("place", np.int64), ("journal", np.uint16), ("queue", np.uint32)])
+"""A message of RocketMQ: milliseconds since 1970, its offset in the log, 0, and the number of its topic."""
+
+_PER_S: Final = 1000
+_INTEGER_DIGITS_MAX: Final = 18
+_NAMES_SHOWN: Final = 5
+
+Progresses = Mapping[str, Mapping[int, int]]
+"""By topic and queue the offset of the next message."""
+
+
+@dataclass(frozen=True)
+class LogSelection:
+    """Criteria of messages: all must hold, each for one of its values; an empty one always holds.
+
+    Without topics, messages of the applications' topics are selected. `groups` select what one of them has not
+    consumed yet; `delayed` those, too, whose time by delay level has not come. `matches` decides by the properties.
+    """
+
+    filters: LogFilters = field(default_factory=LogFilters)
+    groups: frozenset[str] = frozenset()
+    delayed: bool = False
+    matches: Matches | None = None
+
+
+def text_values(properties: Mapping[str, str]) -> dict[str, bool | int | str]:
+    """Convert properties, which are texts, to what an expression may compare them with: numbers and truth values."""
+    return {name: _value(text) for name, text in properties.items()}
+
+
+def _value(text: str) -> bool | int | str:
+    if text in ("true", "false"):
+        return text == "true"
+    digits = text.removeprefix("-")
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) <= _INTEGER_DIGITS_MAX
+    return int(text) if is_number and str(int(text)) == text else text
+
+
+def make_log_plan(
+    store: StoreFiles,
+    selection: LogSelection,
+    stack: ExitStack,
+    ends: Mapping[str, int] | None = None,
+    on_progress: Progress = lambda done, total: None,
+) -> Plan:
+    """Collect the messages of a store; its files stay open in `stack`.
+
+    With the `ends` of an earlier plan, later records are left out; raises `StoreChanged` if the log has become
+    shorter. BadFilter if the store has no such topic or group, NotAStoreFile if a table of it cannot be read.
+    """
+    source = stack.enter_context(LogSource(store))
+    walk = _Walk(store, selection, None if ends is None else ends.get(LOG_FOLDER))
+    parts = walk.collect(on_progress)
+    found = Plan([source], np.zeros(0, LOG_ENTRY), list(walk.numbers), {LOG_FOLDER: walk.log_end}, per_s=_PER_S)
+    widths: dict[str, int] = {}
+    for queue in store.queues():
+        widths[queue.topic] = max(widths.get(queue.topic, 0), queue.queue_id + 1)
+    found.widths = widths
+    found.known = frozenset(walk.seen).union(widths)
+    for topic in sorted(selection.filters.topics - found.known):
+        raise BadFilter(f"--topic {topic}: not in the store; known names: {_listed(found.known)}")
+    if parts:
+        found.entries = np.concatenate(parts)
+        found.entries["time"] = np.maximum.accumulate(found.entries["time"])
+    found.damaged = walk.damaged
+    found.unseen = tuple(sorted(walk.unseen))
+    return found
+
+
+def _listed(names: Collection[str]) -> str:
+    listed = ", ".join(sorted(names)[:_NAMES_SHOWN])
+    return (listed or "none") + (", ..." if len(names) > _NAMES_SHOWN else "")
+
+
+class _Walk:
+    """Collects the messages of one log; `numbers` are those of the topics, in order of appearance."""
+
+    def __init__(self, store: StoreFiles, selection: LogSelection, end: int | None) -> None:
+        self.numbers: dict[str, int] = {}
+        self.seen: set[str] = set()
+        self.damaged = 0
+        self.log_end = 0
+        self._store = store
+        self._selection = selection
+        self._end = end
+        filters = selection.filters
+        self._selector = LogSelector(filters)
+        # The topic and the queue of a message that waits for its time are among its properties.
+        self._delayed = LogSelector(replace(filters, topics=frozenset(), queue_ids=frozenset()))
+        self._groups = [_progress_of(store, group) for group in sorted(selection.groups)]
+        self._delays = _delays(store) if selection.delayed else {}
+
+    @property
+    def unseen(self) -> set[str]:
+        """The ids that no selected message has."""
+        unseen = self._selector.unseen
+        return unseen & self._delayed.unseen if self._selection.delayed else unseen
+
+    def collect(self, on_progress: Progress) -> list[NDArray[Any]]:
+        """Read the log; return the entries, chunk by chunk."""
+        files, filters = self._store.log, self._selection.filters
+        scan = LogScan(files, filters.begin(files))
+        parts = []
+        for chunk in scan.chunks():
+            on_progress(chunk.end - scan.begin, max(1, self._store.end - scan.begin))
+            records = chunk.records
+            if self._end is not None:
+                records = records.where(records.ends + records.offset <= self._end)
+            self._count_faults(chunk)
+            if len(records):
+                part = self._entries(records)
+                if len(part):
+                    parts.append(part)
+            if filters.ends_before(chunk.records, chunk.end) or (self._end is not None and chunk.end >= self._end):
+                break
+        if self._end is not None and scan.end < self._end:
+            raise StoreChanged(f"{self._store.root} has a commit log up to {scan.end}, and had one up to {self._end}")
+        self.log_end = scan.end if self._end is None else self._end
+        return parts
+
+    def _count_faults(self, chunk: LogChunk) -> None:
+        faults = (fault for fault in chunk.faults if fault.is_loss and self._selection.filters.passes_fault(fault))
+        self.damaged += sum(self._end is None or fault.offset < self._end for fault in faults)
+
+    def _entries(self, records: LogRecords) -> NDArray[Any]:
+        """The entries of the messages that are selected."""
+        kept = [(index, topic) for index, topic in enumerate(self._topics(records)) if topic]
+        if self._selection.matches is not None and kept:
+            properties = records.properties()
+            kept = [each for each in kept if _is_match(self._selection.matches, properties[each[0]])]
+        entries = np.zeros(len(kept), LOG_ENTRY)
+        indices = [index for index, _ in kept]
+        entries["time"] = np.maximum(records.stored_ms[indices], 0)
+        entries["place"] = records.offsets[indices]
+        entries["queue"] = [self.numbers.setdefault(topic, len(self.numbers)) for _, topic in kept]
+        return entries
+
+    def _topics(self, records: LogRecords) -> list[str]:
+        """The topics of the messages that the filters let pass, and "" for the others."""
+        names = [topic.decode(errors="replace") for topic in records.topics()]
+        self.seen.update(names)
+        wanted = set(self._selector.select(records).offsets.tolist())
+        is_given = bool(self._selection.filters.topics)
+        offsets = records.offsets.tolist()
+        topics = [
+            name if offset in wanted and (is_given or kind_of(name) is TopicKind.ORDINARY) else ""
+            for name, offset in zip(names, offsets, strict=True)
+        ]
+        if self._groups:
+            self._leave_out_consumed(records, topics)
+        if self._selection.delayed and DELAY_TOPIC in names:
+            self._add_delayed(records, names, topics)
+        return topics
+
+    def _leave_out_consumed(self, records: LogRecords, topics: list[str]) -> None:
+        numbers = zip(records.front("queue_id").tolist(), records.front("queue_offset").tolist(), strict=True)
+        for index, (queue_id, offset) in enumerate(numbers):
+            name = topics[index]
+            if name and not any(
+                name in progress and offset >= progress[name].get(queue_id, 0) for progress in self._groups
+            ):
+                topics[index] = ""
+
+    def _add_delayed(self, records: LogRecords, names: list[str], topics: list[str]) -> None:
+        """Enter the topics of the messages whose time has not come, as far as can be said."""
+        filters = self._selection.filters
+        wanted = set(self._delayed.select(records).offsets.tolist())
+        queue_ids, queue_offsets = records.front("queue_id").tolist(), records.front("queue_offset").tolist()
+        properties = records.properties()
+        for index, offset in enumerate(records.offsets.tolist()):
+            if names[index] != DELAY_TOPIC or offset not in wanted:
+                continue
+            if queue_offsets[index] < self._delays.get(queue_ids[index] + 1, 0):
+                continue
+            try:
+                topic, queue_id = delayed_place(properties[index])
+            except FormatError:
+                self.damaged += 1
+                continue
+            self.seen.add(topic)
+            is_wanted = not filters.topics or topic in filters.topics
+            topics[index] = topic if is_wanted and (not filters.queue_ids or queue_id in filters.queue_ids) else ""
+
+
+def _is_match(matches: Matches, encoded: bytes) -> bool:
+    """Return whether properties match, with what looks like a number or a truth value as such, or all as texts."""
+    texts = decode_properties(encoded)
+    return matches(text_values(texts)) or matches(dict(texts))
+
+
+def _progress_of(store: StoreFiles, group: str) -> Progresses:
+    """The progress of a group in its topics. Raises BadFilter if the store has none of it."""
+    faults: list[str] = []
+    table = read_progress(store, faults)
+    _check(faults)
+    found = {topic: offsets for (topic, of_group), offsets in table.items() if of_group == group}
+    if not found:
+        raise BadFilter(f"--group {group}: has no progress in the store; known names: {_listed({g for _, g in table})}")
+    return found
+
+
+def _delays(store: StoreFiles) -> Mapping[int, int]:
+    faults: list[str] = []
+    found = read_delays(store, faults)
+    _check(faults)
+    return found
+
+
+def _check(faults: list[str]) -> None:
+    """Raise NotAStoreFile for a table that cannot be read."""
+    for fault in faults:
+        raise NotAStoreFile(fault)

@@ -1,0 +1,227 @@
+"""The plan of a replay: the messages, their order and their target queues."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.carrying.replay.messages import MessageSource, Source, expression_values
+from bmqctl.carrying.replay.outcomes import chosen_places
+from bmqctl.stores.blazingmq.read.chunks import Chunk
+from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, Selector, parse_key, places
+from bmqctl.stores.blazingmq.read.names import QueueNames
+from bmqctl.stores.blazingmq.read.reader import load_names, with_names
+from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.keys import hex_of
+from formats.bmq.stores.outcomes import MessageOutcome
+from formats.errors import FormatError
+
+__all__ = ["ENTRY", "Matches", "Plan", "Progress", "Selection", "StoreChanged", "make_plan"]
+
+Progress = Callable[[int, int], None]
+Matches = Callable[[dict[str, bool | int | str]], bool]
+
+ENTRY = np.dtype([("time", np.int64), ("place", np.uint32), ("journal", np.uint16), ("queue", np.uint32)])
+"""A message of BlazingMQ: seconds since 1970 (see `Plan`), its record's slot, the numbers of its journal and queue."""
+
+
+class StoreChanged(Exception):
+    """Messages to be replayed have disappeared; one line."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Criteria of messages: all must hold, each for one of its values; an empty one always holds.
+
+    `queues` and `apps` are names or keys; times are in seconds, `since` inclusive, `until` exclusive. `matches` decides
+    by the message's properties; one whose properties cannot be read is selected, so that it is reported.
+    """
+
+    queues: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    guids: frozenset[bytes] = frozenset()
+    outcomes: frozenset[MessageOutcome] = frozenset()
+    matches: Matches | None = None
+
+    def filters(self) -> Filters:
+        """Return the part that a journal's filters can decide. Raises `BadFilter` if times contradict each other."""
+        return Filters(
+            types=frozenset({RecordType.MESSAGE}),
+            queues=self.queues,
+            guids=self.guids,
+            since=self.since,
+            until=self.until,
+        )
+
+
+@dataclass
+class Plan:
+    """The messages in replay order: `entries` are `ENTRY`, or for RocketMQ `LOG_ENTRY`.
+
+    They are ordered by time. Within a journal the order is that of its records, whatever its clock did: a time is
+    at least that of those before it in its journal. `queues` are URIs, or keys in hex if a store has no name; for
+    RocketMQ they are topics. `ends` are the ends of the journals' parts that were read, by file name. `damaged` counts
+    slots without a record before the last one. `known` are the names of all queues, `queues` of those that are
+    selected. Of times there are `per_s` in a second. `unseen` are ids of messages that were asked for and not found,
+    `widths` the numbers of queues that topics have.
+    """
+
+    sources: Sequence[Source]
+    entries: NDArray[Any]
+    queues: list[str]
+    ends: dict[str, int]
+    damaged: int = 0
+    known: frozenset[str] = frozenset()
+    per_s: int = 1
+    unseen: tuple[str, ...] = ()
+    widths: Mapping[str, int] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """Return the plan's digest: plans with equal digests replay the same messages in the same order."""
+        return hashlib.sha256(self.entries.tobytes() + "\n".join(self.queues).encode()).hexdigest()
+
+    def due_s(self, order: NDArray[np.int64], speed: float) -> NDArray[np.float64]:
+        """Return the due times of the entries `order`, in seconds from the first one.
+
+        The messages of one time, a second or a millisecond, are spread evenly over it.
+        """
+        times = self.entries["time"][order]
+        if not len(times):
+            return np.zeros(0)
+        starts = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
+        counts = np.diff(starts, append=len(times))
+        within = np.arange(len(times)) - np.repeat(starts, counts)
+        due: NDArray[np.float64] = (times - times[0] + within / np.repeat(counts, counts)) / (speed * self.per_s)
+        return due
+
+
+@dataclass
+class _Queues:
+    """Numbers queues by their names."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def of(self, names: QueueNames, keys: list[bytes]) -> list[int]:
+        by_key: dict[bytes, int] = {}
+        # In order of appearance, so that a repeated plan is the same.
+        for key in dict.fromkeys(keys):
+            name = names.uris.get(key) or hex_of(key)
+            by_key[key] = self.numbers.setdefault(name, len(self.numbers))
+        return [by_key[key] for key in keys]
+
+
+def make_plan(
+    journals: list[Path],
+    selection: Selection,
+    stack: ExitStack,
+    ends: Mapping[str, int] | None = None,
+    on_progress: Progress = lambda done, total: None,
+) -> Plan:
+    """Collect the messages of `journals`; their files stay open in `stack`.
+
+    With the `ends` of an earlier plan, later records are left out; raises `StoreChanged` if journals have become
+    shorter. FormatError if a journal's headers are damaged, BadFilter if no journal has a requested queue or app,
+    NotAStoreFile if a journal has no DATA file.
+    """
+    sources = [stack.enter_context(MessageSource(path)) for path in journals]
+    names = [load_names(source.path, source.reader.partition_id) for source in sources]
+    _check_names(names, selection)
+    found, queues = Plan(sources, np.zeros(0, ENTRY), [], {}), _Queues()
+    parts = []
+    for number, source in enumerate(sources):
+        end = source.reader.record_end()
+        if ends is not None:
+            if end < ends[source.path.name]:
+                raise StoreChanged(f"{source.path} has {end} records, and had {ends[source.path.name]}")
+            end = ends[source.path.name]
+        found.ends[source.path.name] = end
+
+        def show(done: int, total: int, before: int = number) -> None:
+            on_progress(before * total + done, len(sources) * total)
+
+        walk = _Walk(source, names[number], selection, end, show)
+        parts += [_entries(chunk, names[number], number, queues) for chunk in walk.messages()]
+        found.damaged += walk.damaged
+    if parts:
+        entries = np.concatenate(parts)
+        for number in range(len(sources)):
+            rows = np.flatnonzero(entries["journal"] == number)
+            entries["time"][rows] = np.maximum.accumulate(entries["time"][rows])
+        found.entries = entries[np.argsort(entries["time"], kind="stable")]
+    found.queues = list(queues.numbers)
+    found.known = frozenset(uri for each in names for uri in each.uris.values()).union(found.queues)
+    return found
+
+
+def _check_names(names: list[QueueNames], selection: Selection) -> None:
+    for option, wanted, there in (
+        ("--queue", selection.queues, {uri for each in names for uri in each.uris.values()}),
+        ("--app", selection.apps, {app_id for each in names for app_id in each.app_ids.values()}),
+    ):
+        for name in wanted:
+            if parse_key(name) is None and name not in there:
+                listed = ", ".join(sorted(there)[:5]) + (", ..." if len(there) > 5 else "")
+                raise BadFilter(f"{option} {name}: not in the store; known names: {listed or 'none'}")
+
+
+@dataclass
+class _Walk:
+    """Collects the messages of one journal."""
+
+    source: MessageSource
+    names: QueueNames
+    selection: Selection
+    end: int
+    on_progress: Progress
+    damaged: int = 0
+
+    def messages(self) -> Iterator[Chunk]:
+        """Yield the selected messages, chunk by chunk; while one is out, `names` are those of its records."""
+        reader, selection, filters = self.source.reader, self.selection, self.selection.filters()
+        chosen = None
+        if selection.outcomes or selection.apps:
+            chosen = chosen_places(reader, self.names, self.end, selection.outcomes, selection.apps, self.on_progress)
+        start, end = places(reader, filters)
+        end = self.end if end is None else min(end, self.end)
+        selector = Selector(filters, self.names)
+        for chunk in with_names(reader.chunks(start, end), self.names):
+            self.damaged += len(chunk.faults)
+            self.on_progress(chunk.end_offset, reader.size)
+            messages = selector.select(chunk.without_faults())
+            if chosen is not None:
+                messages = messages.where(chosen[messages.index])
+            if selection.matches is not None:
+                messages = messages.where(self._matching(messages.index.tolist(), selection.matches))
+            if len(messages):
+                yield messages
+
+    def _matching(self, found: list[int], matches: Matches) -> NDArray[np.bool_]:
+        wanted = np.ones(len(found), np.bool_)
+        for at, place in enumerate(found):
+            try:
+                wanted[at] = matches(expression_values(self.source.read(place).properties))
+            except (FormatError, OSError):
+                continue
+        return wanted
+
+
+def _entries(chunk: Chunk, names: QueueNames, journal: int, queues: _Queues) -> NDArray[Any]:
+    part = chunk.of_kind(RecordType.MESSAGE)
+    entries = np.zeros(len(part.rows), ENTRY)
+    entries["time"] = np.minimum(part.column("timestamp"), _TIME_MAX_S).astype(np.int64)
+    entries["place"] = part.places["index"]
+    entries["journal"] = journal
+    entries["queue"] = queues.of(names, part.column("queue_key").tolist())
+    return entries
+
+
+_TIME_MAX_S = (1 << 63) - 1

@@ -1,0 +1,224 @@
+"""Sends the messages of a plan to topics of RocketMQ: at a pace, in the order of each queue, over lost connections.
+
+A queue has one batch with its broker at a time. What has no answer is sent again: RocketMQ keeps both copies, which
+have the same unique id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from bmqctl.carrying.bridge.blazingmq_ends import lane_of
+from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, Destination, Tell, TryAgain, run_to_end
+from bmqctl.carrying.bridge.ends import RocketEnd
+from bmqctl.carrying.bridge.flow import FlowOptions, Item, Send
+from bmqctl.carrying.bridge.patience import Patience
+from bmqctl.carrying.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_topics
+from bmqctl.carrying.replay.messages import Stored, StoredRecord
+from bmqctl.carrying.replay.outgoing import Unfit, for_rocketmq
+from bmqctl.carrying.replay.progress import Step, replay_unique_id
+from bmqctl.carrying.replay.run import Run, sync, watch_signals
+from bmqctl.clients.rocketmq.client import PLAIN, Security
+from bmqctl.clients.rocketmq.sharing import Place
+from bmqctl.common.nurseries import open_nursery
+from formats.bmq.wire.properties import Property, PropertyType
+from formats.rocketmq.properties import decode_properties
+
+__all__ = ["CannotBegin", "SendOptions", "send"]
+
+_WINDOW_BYTES: Final = 32 << 20
+_PIECE_COUNT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """`speed` is a factor of the original pace, None as fast as possible. A run ends when patience does.
+
+    With `makes_topics` a topic that the nameserver does not know is made, with as many queues as it had.
+    """
+
+    end: RocketEnd
+    makes_topics: bool = False
+    speed: float | None = None
+    window: int = 4096
+    patience_s: float = 30.0
+    timeout_s: float = 10.0
+    security: Security = PLAIN
+
+
+async def send(run: Run, options: SendOptions) -> None:
+    """Send what is left. Raises `CannotBegin` if there is no such topic, or no broker."""
+    if not len(run.order):
+        return
+    trying = _at_once(options, lambda text: None)
+    wanted = _new_queues(run, options)
+    found = await find_topics(options.end, wanted, options.timeout_s, trying, options.security)
+    lanes = _Lanes(options.end, found)
+    await _Sending(run, options, lanes).run()
+
+
+def _at_once(options: SendOptions, tell: Tell) -> TryAgain:
+    """Await no end that is away at the start."""
+    return TryAgain(str(options.end), tell, 0.0)
+
+
+def _new_queues(run: Run, options: SendOptions) -> dict[str, int]:
+    """The targets, with the number of queues that one gets if the nameserver does not know it."""
+    widths = dict.fromkeys(run.targets, 0)
+    if options.makes_topics:
+        for source, target in zip(run.plan.queues, run.targets, strict=True):
+            least = (options.end.queue or 0) + 1
+            widths[target] = max(widths[target], run.plan.widths.get(source, NEW_QUEUES), least)
+    return widths
+
+
+class _Lanes:
+    """The queues that messages go to, and the choice between those of a topic."""
+
+    def __init__(self, end: RocketEnd, topics: Mapping[str, list[Place]]) -> None:
+        self.places: list[Place] = []
+        self._begins: dict[str, int] = {}
+        self._end = end
+        self._counts = {topic: len(places) for topic, places in topics.items()}
+        for topic, places in topics.items():
+            if end.queue is not None and end.queue >= len(places):
+                raise CannotBegin(f"{end}: topic {topic} has {len(places)} queues, and none with number {end.queue}")
+            self._begins[topic] = len(self.places)
+            self.places += places
+
+    def of(self, topic: str, message: Stored) -> int:
+        """The lane of a message: of the queue that was named, of its key's value, or of the queue that it was in."""
+        count = self._counts[topic]
+        if self._end.key:
+            chosen = lane_of(_properties(message), self._end.key, count)
+        elif self._end.queue is not None:
+            chosen = self._end.queue
+        else:
+            chosen = message.queue_id % count if isinstance(message, StoredRecord) else 0
+        return self._begins[topic] + chosen
+
+
+def _properties(message: Stored) -> list[Property]:
+    if not isinstance(message, StoredRecord):
+        return message.properties
+    found = decode_properties(message.record.properties)
+    return [Property(name, PropertyType.STRING, text) for name, text in found.items()]
+
+
+class _Sending:
+    """A run, as the source of a bridge whose destination are the topics."""
+
+    def __init__(self, run: Run, options: SendOptions, lanes: _Lanes) -> None:
+        self._run = run
+        self._options = options
+        self._patience = Patience(options.patience_s)
+        self._source = _PlanSource(run, options, lanes)
+        tell = self._patience.tell
+        inner = RocketDestination(
+            options.end, lanes.places, options.timeout_s, _at_once(options, tell), tell, options.security
+        )
+        flow = FlowOptions(window=options.window, window_bytes=_WINDOW_BYTES, skip_refused=True)
+        self._bridge = Bridge(self._source, _Noting(inner, run), flow, self._patience.tell)
+
+    async def run(self) -> None:
+        async with open_nursery() as nursery:
+            nursery.start_soon(watch_signals, self._run, self._bridge.stop, self._bridge.give_up)
+            nursery.start_soon(sync, self._run)
+            nursery.start_soon(self._patience.watch, self._bridge, lambda: self._run.acked + len(self._run.refused))
+            await self._bridge.run(None, self._options.patience_s)
+        self._run.ended_by = self._patience.ended_by
+
+
+class _Noting:
+    """A destination that notes in the progress what goes out, before it does."""
+
+    def __init__(self, inner: Destination, run: Run) -> None:
+        self._inner = inner
+        self._steps = run.progress.steps
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Keep the connections."""
+        await self._inner.run(bridge, task_status)
+
+    def send(self, send: Send) -> None:
+        """Send a batch."""
+        self._steps[[item.token for item in send.items]] = Step.SENT
+        self._inner.send(send)
+
+
+class _PlanSource:
+    """The messages of a plan, a few at a time, and no more than the window has room for."""
+
+    def __init__(self, run: Run, options: SendOptions, lanes: _Lanes) -> None:
+        self.lanes = len(lanes.places)
+        self._run = run
+        self._options = options
+        self._choice = lanes
+        self._seed = run.progress.head.seed
+        self._bytes = 0
+
+    async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
+        """Hand out all messages, and stop the bridge when all are answered."""
+        await run_to_end(bridge, task_status, self._hand_out)
+
+    def settle(self, lane: int, items: list[Item]) -> None:
+        """Note the broker's word on messages."""
+        run = self._run
+        for item in items:
+            self._bytes -= item.size
+            if item.unfit:
+                run.take_refusal(item.token, item.unfit)
+            else:
+                run.take_ack(item.token, len(item.message.body))
+        run.on_progress(run.acked, len(run.order))
+
+    async def _hand_out(self, bridge: Bridge) -> None:
+        order, speed = self._run.order, self._options.speed
+        due_s = None if speed is None else self._run.plan.due_s(order, speed).tolist()
+        started = trio.current_time()
+        lanes: dict[int, list[Item]] = {}
+        count = 0
+        for at, number in enumerate(order.tolist()):
+            is_late = due_s is None or started + due_s[at] <= trio.current_time()
+            if count >= _PIECE_COUNT or self._bytes >= _WINDOW_BYTES or not is_late:
+                lanes, count = self._take(bridge, lanes), 0
+                await self._await_room(bridge)
+            if due_s is not None:
+                await trio.sleep_until(started + due_s[at])
+            made = self._item(number)
+            if made is not None:
+                lane, item = made
+                lanes.setdefault(lane, []).append(item)
+                self._bytes += item.size
+            count += 1
+        self._take(bridge, lanes)
+
+    def _take(self, bridge: Bridge, lanes: dict[int, list[Item]]) -> dict[int, list[Item]]:
+        """Let the bridge take what was read; return what is left, nothing."""
+        for lane, items in lanes.items():
+            bridge.take(lane, items)
+        return {}
+
+    async def _await_room(self, bridge: Bridge) -> None:
+        await trio.lowlevel.checkpoint()
+        while bridge.flow.held >= self._options.window or self._bytes >= _WINDOW_BYTES:
+            await bridge.await_change()
+
+    def _item(self, number: int) -> tuple[int, Item] | None:
+        run = self._run
+        message = run.read(number)
+        if message is None:
+            return None
+        try:
+            made = for_rocketmq(message, replay_unique_id(self._seed, number))
+        except Unfit as fault:
+            run.fail(number, Step.UNFIT, str(fault))
+            return None
+        is_delayed = isinstance(message, StoredRecord) and message.delay_level > 0
+        lane = self._choice.of(run.target_of(number), message)
+        # Brokers take no batch with delayed messages.
+        return lane, Item(number, made, len(made.body) + len(made.properties), is_alone=is_delayed)

@@ -1,0 +1,104 @@
+"""`bmqctl journal queues` on a store of RocketMQ: its topics and their queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from bmqctl.cli.files.printing import end_with, size_text, stopped_by
+from bmqctl.common.render import (
+    Column,
+    LateProgress,
+    OutputFormat,
+    choose_format,
+    print_table,
+    print_values,
+    until_reader_leaves,
+)
+from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.losses import find_losses
+from bmqctl.stores.rocketmq.queues import QueueFigures, read_queues
+from bmqctl.stores.rocketmq.rows import time_text
+
+__all__ = ["list_queues", "lost_messages", "queue_json", "shown_ms", "with_lost"]
+
+COMMAND: Final = "journal queues"
+
+_COLUMNS = [
+    Column("topic", "topic", 36),
+    Column("queue_id", "queue", 5, right=True),
+    Column("begin", "begin", 10, right=True),
+    Column("end", "end", 10, right=True),
+    Column("messages", "messages", 10, right=True),
+    Column("lost", "lost", 8, right=True),
+    Column("size", "stored", 10, right=True),
+    Column("last", "last message", 24),
+    Column("tags", "tags"),
+]
+_KEYS = (
+    *("topic", "queue_id", "begin", "end", "messages", "damaged", "missing", "size"),
+    *("first_ms", "first", "last_ms", "last", "tags", "tag_count"),
+)
+
+
+def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> None:
+    """Print the queues of the topics whose name contains `name`."""
+    with stopped_by(COMMAND, path), LateProgress("reading the commit log") as on_progress:
+        store = open_store(path)
+        losses = find_losses(store.log, on_progress)
+        found = read_queues(store, losses, lambda topic: name is None or name in topic)
+    with until_reader_leaves():
+        chosen = choose_format(output)
+        if chosen is OutputFormat.TABLE:
+            print_table(_rows(found), with_lost(_COLUMNS, lost_messages(found)))
+        else:
+            print_values(map(queue_json, found), _KEYS, chosen)
+    end_with(COMMAND, path, losses.account, lost_messages(found))
+
+
+def queue_json(queue: QueueFigures) -> dict[str, Any]:
+    """The figures of a queue, with its times also as text."""
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "begin": queue.begin,
+        "end": queue.end,
+        "messages": queue.entries,
+        "damaged": queue.damaged,
+        "missing": queue.missing,
+        "size": queue.size,
+        "first_ms": queue.first_ms,
+        "first": shown_ms(queue.first_ms),
+        "last_ms": queue.last_ms,
+        "last": shown_ms(queue.last_ms),
+        "tags": queue.tags,
+        "tag_count": queue.tag_count,
+    }
+
+
+def lost_messages(queues: Iterable[QueueFigures]) -> int:
+    """Count the messages that queues name and whose records, or whose entries, are not there."""
+    return sum(queue.damaged + queue.missing for queue in queues)
+
+
+def with_lost(columns: list[Column], lost: int) -> list[Column]:
+    """Return the columns, with that of lost messages if there are any."""
+    return [column for column in columns if column.key != "lost" or lost]
+
+
+def shown_ms(ms: int | None) -> str | None:
+    """A time as text; None if there is none."""
+    return None if ms is None else time_text(ms)
+
+
+def _rows(found: Iterable[QueueFigures]) -> Iterable[dict[str, Any]]:
+    for queue in found:
+        tags = ", ".join(f"{tag} {count}" for tag, count in queue.tags.items())
+        more = queue.tag_count - len(queue.tags)
+        yield {
+            **queue_json(queue),
+            "lost": queue.damaged + queue.missing or "",
+            "size": size_text(queue.size),
+            "tags": f"{tags} and {more} more" if more > 0 else tags,
+        }

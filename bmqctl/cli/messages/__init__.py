@@ -1,0 +1,1 @@
+"""Commands for the messages of queues and topics."""

@@ -1,0 +1,176 @@
+"""`bmqctl browse`: the messages that a queue or a topic holds, without consuming them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from bmqctl.carrying.messages.browsing import Browsed, browse_topic
+from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, Reach, RocketEnd, parse
+from bmqctl.carrying.messages.framing import Frame, Framer
+from bmqctl.carrying.messages.listing import Listed, list_messages
+from bmqctl.carrying.messages.received import Received, Undecodable, text_form
+from bmqctl.carrying.messages.writing import Writer
+from bmqctl.cli.messages.message_formats import TOPIC_PLACE, AsLines, choose_format, frame_of
+from bmqctl.cli.messages.message_options import (
+    AuthnData,
+    AuthnMechanism,
+    Broker,
+    DecodeAs,
+    Descriptor,
+    MessageName,
+    Schema,
+    TlsAuthority,
+    Uri,
+    decoder_of,
+    reach_of,
+    run,
+    say,
+)
+from bmqctl.common.render import (
+    EXIT_FAULTS,
+    EXIT_READER_LEFT,
+    Output,
+    OutputFormat,
+    aligned,
+    print_values,
+    refuse,
+    until_reader_leaves,
+)
+
+__all__ = ["browse"]
+
+COMMAND = "browse"
+STANDARD_OUTPUT = 1
+OFFSET_MAX = 1 << 62
+
+
+def browse(
+    context: typer.Context,
+    uri: Uri,
+    offset: Annotated[
+        int | None,
+        typer.Option(
+            min=-OFFSET_MAX,
+            max=OFFSET_MAX,
+            help="Begin at this message of a queue, or at this offset of each queue of a topic; a negative number "
+            "counts from the end. By default the oldest.",
+            show_default=False,
+        ),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=1 << 30, help="Messages to show, of each queue of a topic.")
+    ] = 20,
+    output: Output = None,
+    as_lines: AsLines = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print payloads of a topic only, as they are, and a line feed behind each.")
+    ] = False,
+    decode: DecodeAs = None,
+    schema: Schema = None,
+    descriptor: Descriptor = None,
+    message: MessageName = None,
+    broker: Broker = "tcp://localhost:30114",
+    tls_authority: TlsAuthority = None,
+    authn_mechanism: AuthnMechanism = None,
+    authn_data: AuthnData = "",
+) -> None:
+    """Look at the messages that a queue of BlazingMQ or a topic of RocketMQ holds. None is consumed or committed.
+
+    Messages of a queue are listed by the broker's administration: GUID, size and time, not the payload, which a broker
+    of BlazingMQ gives to consumers only. With `?id=APP` behind it they are those that the app has yet to confirm.
+
+    Messages of a topic are shown whole, by queue and offset. With `?queue=NUMBER` they are those of the queues with
+    this number. The dead letters of a group are the topic %DLQ%GROUP, whose % is %25 in a URI.
+
+    Examples:
+
+        bmqctl browse bmq://my.domain/orders
+
+        bmqctl browse 'bmq://my.domain/orders?id=audit' --offset -10 --output csv
+
+        bmqctl browse 'rocketmq://127.0.0.1:9876/orders?queue=2' --offset 1000 --count 50
+
+        bmqctl browse rocketmq://127.0.0.1:9876/%25DLQ%25billing --output jsonl
+
+        bmqctl browse rocketmq://127.0.0.1:9876/orders --decode protobuf --descriptor shop.desc --message shop.Order
+
+    With --output jsonl or csv each message is a line, with json an element of a list; lines of jsonl of a topic are
+    input of post --jsonl.
+
+    Exit codes: 0; 1 a message, or its payload, could not be decoded; 2 there is no broker, no such queue or topic, or
+    an option is invalid.
+    """
+    reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decode)
+    decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
+    try:
+        end = parse(uri, broker, "")
+        if isinstance(end, BlazingEnd):
+            if wanted is None:
+                refuse(COMMAND, "--raw is for topics: a broker of BlazingMQ lists messages without their payloads")
+            if decoder is not None:
+                refuse(COMMAND, "--decode is for topics: a broker of BlazingMQ lists messages without their payloads")
+            _list(end, reach, offset, count, wanted)
+        else:
+            frame = frame_of(wanted, text_form(decoder, is_placed=True), TOPIC_PLACE, decoder)
+            _browse(end, reach, offset, count, frame)
+    except CannotBegin as fault:
+        refuse(COMMAND, str(fault))
+
+
+def _list(end: BlazingEnd, reach: Reach, offset: int | None, count: int, wanted: OutputFormat) -> None:
+    """Print messages of a queue."""
+    listing = list_messages(end, reach, offset or 0, count)
+    with until_reader_leaves():
+        if wanted is not OutputFormat.TABLE:
+            print_values((each._asdict() for each in listing.messages), Listed._fields, wanted)
+        else:
+            rows = (
+                (str(number), each.guid, f"{each.size:,}", each.arrived_at)
+                for number, each in enumerate(listing.messages, listing.offset)
+            )
+            for line in aligned(("", "GUID", "bytes", "stored"), rows):
+                print(line)
+    _tell_rest(len(listing.messages), listing.total)
+
+
+def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, frame: Frame) -> None:
+    """Print messages of a topic."""
+    writer, framer = Writer(STANDARD_OUTPUT), Framer(frame)
+    undecoded = 0
+
+    async def show(messages: list[Received]) -> None:
+        nonlocal undecoded
+        lines = []
+        for message in messages:
+            try:
+                lines.append(frame.form(message))
+            except Undecodable as fault:
+                undecoded += 1
+                say(COMMAND, f"{fault} ({message.place['broker']}/{message.place['queue']} {message.place['offset']})")
+        await writer.write(framer.join(lines))
+
+    async def framed() -> Browsed:
+        try:
+            browsed = await browse_topic(end, reach, offset, count, show, partial(say, COMMAND))
+        except CannotBegin:
+            await writer.write(framer.cut())
+            raise
+        await writer.write(framer.end())
+        return browsed
+
+    try:
+        browsed = run(COMMAND, framed)
+    except BrokenPipeError:
+        raise typer.Exit(EXIT_READER_LEFT) from None
+    _tell_rest(browsed.shown + browsed.unreadable, browsed.held)
+    if browsed.unreadable or undecoded:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+def _tell_rest(shown: int, held: int) -> None:
+    if shown < held:
+        say(COMMAND, f"{shown:,} of {held:,} messages: --offset and --count choose others")

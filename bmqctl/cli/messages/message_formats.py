@@ -1,0 +1,78 @@
+"""The formats in which the commands for messages print them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+
+from bmqctl.carrying.messages.framing import Frame
+from bmqctl.carrying.messages.received import Form, Received, decoded, json_form, row_of, to_raw
+from bmqctl.cli.given import given_options
+from bmqctl.common.decoding.decoder import Decode
+from bmqctl.common.render import OutputFormat, csv_line, refuse
+
+__all__ = ["LETTER_PLACE", "QUEUE_PLACE", "TOPIC_PLACE", "AsLines", "Raw", "choose_format", "frame_of"]
+
+# The first columns of CSV: where messages of a queue, of a topic, and dead letters were.
+QUEUE_PLACE: Final = ("guid",)
+TOPIC_PLACE: Final = ("message_id", "topic", "broker", "queue", "offset", "attempt", "born_at")
+LETTER_PLACE: Final = (*TOPIC_PLACE, "original_topic", "dead_since", "sent_again")
+
+_OF_TOPICS: Final = ("tag", "keys", "sharding_key")
+
+AsLines = Annotated[bool, typer.Option("--json", help="The same as --output jsonl.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Print payloads only, as they are, and a line feed behind each.")]
+
+
+def choose_format(
+    command: str, context: typer.Context, *, as_lines: bool, raw: bool, decode: object
+) -> OutputFormat | None:
+    """The format of messages, None for payloads as they are; exit with code 2 for options that contradict each other.
+
+    A format that is not on the command line, but in the environment or in a context, is no contradiction of `--raw`.
+    """
+    output: OutputFormat | None = context.params["output"]
+    if not raw:
+        if as_lines and output is not OutputFormat.JSONL:
+            for option in given_options(context, ("output",)):
+                refuse(command, f"--json or {option} {output}, not both")
+        return OutputFormat.JSONL if as_lines else output or OutputFormat.TABLE
+    for option in given_options(context, ("as_lines", "output")):
+        refuse(command, f"{option} or --raw, not both")
+    if decode is not None:
+        refuse(command, "--raw prints payloads as they are: leave out --decode")
+    return None
+
+
+def frame_of(wanted: OutputFormat | None, line: Form, place: Sequence[str], decode: Decode | None) -> Frame:
+    """Make the frame of a format; `line` makes the lines of a table, `place` names the first columns of CSV."""
+    match wanted:
+        case None:
+            return Frame(to_raw)
+        case OutputFormat.TABLE:
+            return Frame(line)
+        case OutputFormat.JSONL:
+            return Frame(json_form(decode))
+        case OutputFormat.JSON:
+            return Frame(json_form(decode), b"[", b",", b"\n]\n")
+        case OutputFormat.CSV:
+            return _csv_frame(place, decode)
+
+
+def _csv_frame(place: Sequence[str], decode: Decode | None) -> Frame:
+    of_decoded = () if decode is None else ("decoded",)
+    of_topics = () if place is QUEUE_PLACE else _OF_TOPICS
+    keys = (*place, "payload", "payload_base64", *of_decoded, "properties", *of_topics)
+
+    def form(message: Received) -> bytes:
+        row = row_of(message, {} if decode is None else {"decoded": decoded(message, decode)})
+        return _encoded(csv_line(row.get(key) for key in keys))
+
+    return Frame(form, _encoded(csv_line(keys)))
+
+
+def _encoded(line: str) -> bytes:
+    # Names and tags may have halves of surrogate pairs, which are no text.
+    return line.encode(errors="backslashreplace")

@@ -1,0 +1,127 @@
+"""The options that the commands for messages share, and the ends of their runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import trio
+import typer
+
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.common.decoding.decoder import CannotDecode, Decode, Format, Wanted, make_decoder
+from bmqctl.common.harmless import one_line
+from bmqctl.common.render import refuse
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "AuthnData",
+    "AuthnMechanism",
+    "Broker",
+    "DecodeAs",
+    "Descriptor",
+    "MessageName",
+    "Schema",
+    "TlsAuthority",
+    "Uri",
+    "decoder_of",
+    "reach_of",
+    "run",
+    "say",
+]
+
+EXIT_INTERRUPTED = 130
+
+T = TypeVar("T")
+
+Uri = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI",
+        help="A queue, bmq://DOMAIN/QUEUE, or a topic, rocketmq://NAMESERVER:PORT/TOPIC, or in the context's cluster "
+        "rocketmq:///TOPIC.",
+        show_default=False,
+    ),
+]
+Broker = Annotated[str, typer.Option("--broker", "-b", help="The broker of BlazingMQ's queue, as tcp://HOST:PORT.")]
+TlsAuthority = Annotated[
+    Path | None,
+    typer.Option(help="Connect with TLS; trust the CA certificates in this PEM file.", show_default=False),
+]
+AuthnMechanism = Annotated[
+    str | None,
+    typer.Option(help="BlazingMQ's authentication mechanism, such as BASIC; by default none.", show_default=False),
+]
+AuthnData = Annotated[
+    str,
+    typer.Option(
+        help="Credentials, such as user:password; for a topic an access key and its secret.",
+        envvar="BMQCTL_AUTHN_DATA",
+        show_default=False,
+    ),
+]
+
+
+DecodeAs = Annotated[
+    Format | None,
+    typer.Option("--decode", help="Show payloads decoded: what is not of this encoding is told.", show_default=False),
+]
+Schema = Annotated[
+    Path | None,
+    typer.Option(
+        help="For avro: the schema of the records, an .avsc file; object containers bring their own.",
+        show_default=False,
+    ),
+]
+Descriptor = Annotated[
+    Path | None,
+    typer.Option(
+        help="For protobuf: descriptors, by protoc --include_imports --descriptor_set_out=FILE.", show_default=False
+    ),
+]
+MessageName = Annotated[
+    str | None,
+    typer.Option("--message", help="For protobuf: the full name of the message's type.", show_default=False),
+]
+
+
+def decoder_of(
+    command: str, form: Format | None, schema: Path | None, descriptor: Path | None, message: str | None
+) -> Decode | None:
+    """Make what decodes payloads; exit with code 2 for options that do not go together, or lack what they need."""
+    if form is None:
+        for option, value in (("schema", schema), ("descriptor", descriptor), ("message", message)):
+            if value is not None:
+                refuse(command, f"--{option} is for --decode")
+        return None
+    try:
+        return make_decoder(Wanted(form, schema, descriptor, message))
+    except CannotDecode as fault:
+        refuse(command, str(fault))
+
+
+def reach_of(command: str, authority: Path | None, mechanism: str | None, data: str) -> Reach:
+    """Make the options by which brokers are reached."""
+    return Reach(f"bmqctl {command}", authority, mechanism, data)
+
+
+def run(command: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Run a command's work, with the warnings of the library on standard error; exit with code 2 if it cannot begin."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"bmqctl {command}: %(message)s"))
+    logger = logging.getLogger("bmqctl")
+    logger.addHandler(handler)
+    try:
+        return trio.run(work)
+    except CannotBegin as fault:
+        refuse(command, str(fault))
+    finally:
+        logger.removeHandler(handler)
+
+
+def say(command: str, text: str) -> None:
+    """Print a line on standard error."""
+    print(one_line(f"bmqctl {command}: {text}"), file=sys.stderr, flush=True)

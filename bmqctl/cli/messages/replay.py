@@ -1,0 +1,335 @@
+"""`bmqctl replay`: messages of a store, posted once more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd, RocketEnd, parse_end
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.carrying.moving.security import security_of
+from bmqctl.carrying.replay.account import count_steps
+from bmqctl.carrying.replay.log_plan import LogSelection, make_log_plan
+from bmqctl.carrying.replay.names import BadRename, Renames, check_queue, check_topic
+from bmqctl.carrying.replay.plan import Matches, Plan, Selection, StoreChanged, make_plan
+from bmqctl.carrying.replay.plan import Progress as OnProgress
+from bmqctl.carrying.replay.post import PostOptions
+from bmqctl.carrying.replay.progress import Head, Progress, StateFault, open_state, read_head
+from bmqctl.carrying.replay.run import Run
+from bmqctl.carrying.replay.send import SendOptions
+from bmqctl.cli.administer.admin import endpoint_of
+from bmqctl.cli.files.printing import say, stopped_by
+from bmqctl.cli.given import given_options
+from bmqctl.cli.messages import replay_options as options
+from bmqctl.cli.messages.replay_job import COMMAND, Job, missing_guids
+from bmqctl.client.authentication import Credentials
+from bmqctl.client.posting import PostingOptions
+from bmqctl.client.session import SessionOptions
+from bmqctl.clients.rocketmq.client import PLAIN, Security
+from bmqctl.common.render import LateProgress, Output, refuse, wanted_format
+from bmqctl.stores.blazingmq.read.files import (
+    FileKind,
+    NotAStoreFile,
+    find_files,
+    identify,
+    missing_journals,
+    recovery_sets,
+)
+from bmqctl.stores.blazingmq.read.filters import BadFilter, parse_time
+from bmqctl.stores.rocketmq.files import LOG_FOLDER, is_store, open_store
+from bmqctl.stores.rocketmq.filters import LogFilters, parse_time_ms
+from formats.bmq.expressions import ExpressionError, compile_expression
+from formats.bmq.guid import GUID_SIZE, parse_guid
+from formats.bmq.stores.outcomes import MessageOutcome
+from formats.bmq.uri import parse_uri
+from formats.errors import FormatError
+
+__all__ = ["replay"]
+
+SPEED_MAX: Final = 1e6
+LOG_FILTERS: Final = ("topics", "queue_ids", "ids", "keys", "tags")
+
+End = BlazingEnd | RocketEnd
+MakePlan = Callable[[Mapping[str, int] | None, OnProgress], Plan]
+
+
+def replay(
+    context: typer.Context,
+    store: options.Store,
+    to: options.To = None,
+    broker: options.Broker = "tcp://localhost:30114",
+    queues: options.Queues = None,
+    apps: options.Apps = None,
+    topics: options.Topics = None,
+    queue_ids: options.QueueIds = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    guids: options.Guids = None,
+    ids: options.Ids = None,
+    keys: options.Keys = None,
+    tags: options.Tags = None,
+    groups: options.Groups = None,
+    delayed: options.Delayed = False,
+    where: options.Where = None,
+    statuses: options.Statuses = None,
+    partition: options.Partition = None,
+    renames: options.Renames = None,
+    create_topics: options.CreateTopics = False,
+    pace: options.Pace = "max",
+    dry_run: options.DryRun = False,
+    state: options.State = None,
+    window: options.Window = 4096,
+    patience: options.Patience = 30.0,
+    output: Output = None,
+    as_json: options.Json = False,
+    tls_authority: options.TlsAuthority = None,
+    authn_mechanism: options.AuthnMechanism = None,
+    authn_data: options.AuthnData = "",
+) -> None:
+    """Post messages of a store of BlazingMQ or RocketMQ again, to a broker of BlazingMQ or a cluster of RocketMQ.
+
+    Options that select are combined with AND, repeated values of one option with OR. Messages are posted in the order
+    of the store, with their properties, the place where they come from, and `replay_time`, the original time in seconds
+    since 1970. Between the systems they are mapped as by `bmqctl bridge`. The journal of BlazingMQ has times in whole
+    seconds: with a pace, the messages of one second are spread evenly over it.
+
+    Examples:
+
+        bmqctl replay --dry-run --queue bmq://my.domain/orders --since 2026-11-21T05:00 store/
+
+        bmqctl replay --app billing --status outstanding --rename bmq://my.domain/*=bmq://test.domain/* store/
+
+        bmqctl replay --where 'region == "eu" && amount > 100' --pace original store/
+
+        bmqctl replay --state replay.state --pace 10 --broker tcp://10.0.0.5:30114 store/
+
+        bmqctl replay --topic orders --tag paid --to rocketmq://127.0.0.1:9876 rocketmq-store/
+
+        bmqctl replay --topic orders --group billing --to bmq://my.domain/orders rocketmq-store/
+
+        bmqctl replay --queue bmq://my.domain/orders --to 'rocketmq://127.0.0.1:9876/orders?key=customer' store/
+
+    With --state no message is posted twice to BlazingMQ, however a run ended: a message that may or may not have
+    reached the broker is posted again under the same GUID, which the broker recognizes for its domain's
+    deduplicationTimeMs. RocketMQ keeps such a message a second time, with the same unique id.
+
+    Messages that a queue has no room for are posted again until --patience ends; other refusals are final for this run.
+
+    Exit codes: 0 if all selected messages were posted (or could be, with --dry-run); 1 if not; 2 if the replay cannot
+    begin: an invalid option, no such store, no broker, no such topic, or a --state of another replay.
+    """
+    end = _end(to, broker)
+    security = _security(end, Reach(f"bmqctl {COMMAND}", tls_authority, authn_mechanism, authn_data))
+    speed = _speed(pace)
+    with stopped_by(COMMAND, store), ExitStack() as stack:
+        if is_store(store):
+            _refuse_foreign(
+                context, options.BLAZINGMQ_OPTIONS, f"{store} is a RocketMQ store, and {{}} is for BlazingMQ's"
+            )
+            _refuse_delays(delayed, end)
+            make, names, about = _rocketmq_plan(context, store, stack)
+        else:
+            _refuse_foreign(
+                context, options.ROCKETMQ_OPTIONS, f"{store} is no store of RocketMQ, and {{}} is for these"
+            )
+            make, names, about = _blazingmq_plan(context, store, stack)
+        about |= {"--where": where, "--rename": renames or []}
+        if to is not None:
+            about["--to"] = to if isinstance(end, BlazingEnd) else to.replace(f"{end.host}:{end.port}", "")
+        progress_of = partial(_open_progress, state, dry_run, stack)
+        job = _prepare(make, names, end, renames or [], state, about, progress_of)
+        job.tell_missing(f"{store / name}: is missing" for name in missing_journals(store))
+        job.tell_missing(missing_guids(job.plan, frozenset(map(_guid, guids or []))))
+        if dry_run:
+            account = job.rehearse()
+        elif isinstance(end, RocketEnd):
+            account = job.send(SendOptions(end, create_topics, speed, window, patience, security=security))
+        else:
+            credentials = Credentials(authn_mechanism, authn_data.encode()) if authn_mechanism else None
+            session = SessionOptions(
+                process_name="bmqctl replay", resume=True, credentials=credentials, tls_authority=tls_authority
+            )
+            account = job.post(PostOptions(end.host, end.port, session, speed, PostingOptions(window, patience)))
+    job.tell(account, dry_run, wanted_format(output, as_json))
+
+
+def _end(to: str | None, broker: str) -> End:
+    """The place that messages go to; one without a name leaves each its own."""
+    if to is None:
+        return BlazingEnd(*endpoint_of(COMMAND, broker), "")
+    try:
+        end = parse_end(to, broker, may_lack_topic=True)
+    except BadBridge as fault:
+        refuse(COMMAND, f"--to {fault}" if to in str(fault) else f"--broker {fault}")
+    if isinstance(end, BlazingEnd) and parse_uri(end.uri).app_id:
+        refuse(COMMAND, f"--to {to}: messages are posted to a queue, not to one of its apps")
+    return end
+
+
+def _security(end: End, reach: Reach) -> Security:
+    """The security of the connections to RocketMQ; for BlazingMQ the session has its own."""
+    if isinstance(end, BlazingEnd):
+        return PLAIN
+    try:
+        return security_of(reach)
+    except CannotBegin as fault:
+        refuse(COMMAND, f"--to {end}: {fault}")
+
+
+def _refuse_foreign(context: typer.Context, names: frozenset[str], text: str) -> None:
+    for option in given_options(context, names):
+        refuse(COMMAND, text.format(option))
+
+
+def _refuse_delays(delayed: bool, end: End) -> None:
+    if delayed and isinstance(end, BlazingEnd):
+        refuse(COMMAND, "--delayed: BlazingMQ has no delays; such messages can go to RocketMQ only, with --to")
+
+
+def _blazingmq_plan(context: typer.Context, store: Path, stack: ExitStack) -> tuple[MakePlan, set[str], dict[str, Any]]:
+    """The making of the plan, the files that it reads, and the options that decide it."""
+    given = context.params
+    selection = Selection(
+        queues=tuple(given["queues"] or []),
+        apps=tuple(given["apps"] or []),
+        since=None if given["since"] is None else parse_time(given["since"]),
+        until=None if given["until"] is None else parse_time(given["until"]),
+        guids=frozenset(map(_guid, given["guids"] or [])),
+        outcomes=frozenset(MessageOutcome[status.name] for status in given["statuses"] or []),
+        matches=None if given["where"] is None else _matches(given["where"]),
+    )
+    selection.filters()
+    journals = _journals(store, given["partition"])
+    about = {
+        "--queue": sorted(selection.queues),
+        "--app": sorted(selection.apps),
+        "--since": selection.since,
+        "--until": selection.until,
+        "--guid": sorted(map(bytes.hex, selection.guids)),
+        "--status": sorted(outcome.word for outcome in selection.outcomes),
+    }
+    return partial(make_plan, journals, selection, stack), {path.name for path in journals}, about
+
+
+def _rocketmq_plan(context: typer.Context, path: Path, stack: ExitStack) -> tuple[MakePlan, set[str], dict[str, Any]]:
+    given = context.params
+    store = open_store(path)
+    if not path.is_dir() or not path.samefile(store.root):
+        refuse(COMMAND, f"{path} is a part of a store: name the store, {store.root}")
+    texts: dict[str, Any] = {name: frozenset(given[name] or ()) for name in LOG_FILTERS}
+    filters = LogFilters(
+        since_ms=None if given["since"] is None else parse_time_ms(given["since"]),
+        until_ms=None if given["until"] is None else parse_time_ms(given["until"]),
+        **texts,
+    )
+    matches = None if given["where"] is None else _matches(given["where"])
+    selection = LogSelection(filters, frozenset(given["groups"] or ()), given["delayed"], matches)
+    about = {
+        "--since": filters.since_ms,
+        "--until": filters.until_ms,
+        "--delayed": "given" if selection.delayed else None,
+        "--group": sorted(selection.groups),
+        **{f"--{name[:-1].replace('_', '-')}": sorted(values) for name, values in texts.items()},
+    }
+    return partial(make_log_plan, store, selection, stack), {LOG_FOLDER}, about
+
+
+def _prepare(
+    make: MakePlan,
+    names: set[str],
+    end: End,
+    rules: list[str],
+    state: Path | None,
+    about: dict[str, Any],
+    progress_of: Callable[[Head], Progress],
+) -> Job:
+    started = time.monotonic()
+    try:
+        renames = Renames(rules)
+        earlier = None if state is None else read_head(state)
+        ends = None if earlier is None else earlier.ends
+        if ends is not None and set(ends) != names:
+            raise StateFault(f"{state} belongs to a replay of other files: {', '.join(sorted(ends))}")
+        with LateProgress("looking for messages") as on_progress:
+            plan = make(ends, on_progress)
+        targets = _targets(renames, rules, end, plan)
+        head = Head.new(plan.digest(), len(plan.entries), plan.ends, about)
+        silent_s = time.time() - state.stat().st_mtime if state is not None and earlier is not None else 0.0
+        progress = progress_of(head)
+    except (BadRename, StateFault, StoreChanged) as error:
+        refuse(COMMAND, str(error))
+    is_rocketmq = isinstance(end, RocketEnd)
+    return Job(Run(plan, progress, targets), count_steps(plan, progress.steps), state, started, silent_s, is_rocketmq)
+
+
+def _targets(renames: Renames, rules: list[str], end: End, plan: Plan) -> list[str]:
+    """The queue or topic that each of the plan's goes to. Raises `BadRename`."""
+    is_rocketmq = isinstance(end, RocketEnd)
+    name = end.topic if isinstance(end, RocketEnd) else end.uri
+    if not name:
+        return renames.targets(plan.queues, plan.known, check_topic if is_rocketmq else check_queue)
+    if rules:
+        raise BadRename(f"--rename {rules[0]}: --to names {name} for all messages; give one of the two")
+    return [name] * len(plan.queues)
+
+
+def _open_progress(state: Path | None, dry_run: bool, stack: ExitStack, head: Head) -> Progress:
+    """A dry run begins where the state says, and leaves it as it is."""
+    if state is None or (dry_run and not state.exists()):
+        return Progress.in_memory(head)
+    progress = stack.enter_context(open_state(state, head))
+    return Progress.in_memory(progress.head, progress.steps) if dry_run else progress
+
+
+def _journals(path: Path, partition: int | None) -> list[Path]:
+    """The journals that a broker would recover from."""
+    if not path.is_dir():
+        if partition is not None:
+            refuse(COMMAND, f"--partition is for the directory of a store; {path} has only one partition")
+        kind = identify(path)
+        if kind is not FileKind.JOURNAL:
+            refuse(COMMAND, f"{path} is a {kind}: name the .bmq_journal file beside it, or the directory")
+        return [path]
+    try:
+        sets = recovery_sets(path)
+    except NotAStoreFile as fault:
+        raise NotAStoreFile(f"{fault}, and no commitlog of a RocketMQ store") from None
+    older = sum(files.journal is not None for files in find_files(path).sets) - len(sets)
+    if older:
+        say(COMMAND, f"{older} older journals in {path} skipped: to replay one, give its path")
+    if partition is not None and partition not in sets:
+        refuse(COMMAND, f"--partition {partition}: {path} has {', '.join(map(str, sorted(sets)))}")
+    chosen = sets if partition is None else {partition: sets[partition]}
+    return [path / files.journal for _, files in sorted(chosen.items()) if files.journal is not None]
+
+
+def _speed(pace: str) -> float | None:
+    if pace in ("max", "original"):
+        return None if pace == "max" else 1.0
+    try:
+        speed = float(pace)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= SPEED_MAX:
+        refuse(COMMAND, f"--pace {pace}: expected max, original, or a factor above 0")
+    return speed
+
+
+def _guid(text: str) -> bytes:
+    try:
+        return parse_guid(text.upper())
+    except FormatError:
+        raise BadFilter(f"--guid {text}: a GUID has {2 * GUID_SIZE} hexadecimal digits") from None
+
+
+def _matches(text: str) -> Matches:
+    try:
+        return compile_expression(text).matches
+    except ExpressionError as error:
+        refuse(COMMAND, f"--where: {error}")

@@ -1,0 +1,203 @@
+"""A replay that can begin: carried out or rehearsed, and its account printed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import trio
+import typer
+from numpy.typing import NDArray
+
+from bmqctl.carrying.replay.account import QUEUE_KEYS, Account, make_account
+from bmqctl.carrying.replay.messages import MessageSource, Stored
+from bmqctl.carrying.replay.outgoing import for_blazingmq, for_rocketmq
+from bmqctl.carrying.replay.plan import Plan
+from bmqctl.carrying.replay.post import PostOptions, post
+from bmqctl.carrying.replay.run import Fault, Run, read_all
+from bmqctl.carrying.replay.send import CannotBegin, SendOptions, send
+from bmqctl.cli.files.printing import missing, say
+from bmqctl.client.session import RequestFailed, SessionLost
+from bmqctl.common.render import (
+    EXIT_FAULTS,
+    LateProgress,
+    OutputFormat,
+    ResultConsole,
+    ResultTable,
+    print_values,
+    refuse,
+    until_reader_leaves,
+)
+
+__all__ = ["COMMAND", "Job", "missing_guids"]
+
+COMMAND = "replay"
+EXIT_INTERRUPTED = 130
+FAULTS_SHOWN = 10
+WIDTH_MIN = 100
+# As long as those that messages are given when they are sent.
+_ANY_UNIQUE_ID = "0" * 32
+
+
+def missing_guids(plan: Plan, guids: frozenset[bytes]) -> list[str]:
+    """Texts about messages that were asked for by GUID or id and are not there."""
+    found = set()
+    for entry in plan.entries if guids else ():
+        source = plan.sources[entry["journal"]]
+        assert isinstance(source, MessageSource)
+        record = source.reader.read(int(entry["place"]), 1)
+        found |= {guid for guid in guids if guid in record}
+    return [missing(guid) for guid in sorted(guids - found)] + [f"no message has the id {text}" for text in plan.unseen]
+
+
+@dataclass
+class Job:
+    """A replay that can begin; `silent_s` is how long ago an earlier run wrote to the state."""
+
+    run: Run
+    before: NDArray[np.int64]
+    state: Path | None
+    started: float
+    silent_s: float
+    to_rocketmq: bool = False
+    faults: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        return self.run.plan
+
+    def tell_missing(self, texts: Iterable[str]) -> None:
+        """Tell of messages that were asked for and are not there."""
+        for text in texts:
+            say(COMMAND, text)
+            self.faults += 1
+
+    def rehearse(self) -> Account:
+        """Read and convert all messages."""
+        to_rocketmq = partial(for_rocketmq, unique_id=_ANY_UNIQUE_ID)
+        convert: Callable[[Stored], object] = to_rocketmq if self.to_rocketmq else for_blazingmq
+        with LateProgress("reading messages") as self.run.on_progress:
+            self.run.on_fault = self.tell_fault
+            return make_account(self.run, self.before, np.fromiter(read_all(self.run, convert), np.int64))
+
+    def post(self, options: PostOptions) -> Account:
+        """Post to a broker of BlazingMQ."""
+        run = self.run
+        try:
+            self._carry_out(partial(post, run, options))
+        except OSError as error:
+            refuse(COMMAND, f"no broker at {options.host}:{options.port}: {error.strerror or error}")
+        except (SessionLost, RequestFailed) as error:
+            refuse(COMMAND, str(error))
+        account = make_account(run, self.before)
+        if account.again and run.deduplication_time_ms is not None:
+            known_s = run.deduplication_time_ms / 1000
+            late = f"; that was {self.silent_s:.0f} s ago, so some may be duplicated" if self.silent_s > known_s else ""
+            say(
+                COMMAND,
+                f"{account.again} messages were unacknowledged when the last run ended: posted again with the same "
+                f"GUIDs, which the broker remembers for {known_s:g} s{late}",
+            )
+        return account
+
+    def send(self, options: SendOptions) -> Account:
+        """Send to a cluster of RocketMQ."""
+        try:
+            self._carry_out(partial(send, self.run, options))
+        except CannotBegin as fault:
+            refuse(COMMAND, str(fault))
+        account = make_account(self.run, self.before)
+        if account.again:
+            say(
+                COMMAND,
+                f"{account.again} messages were unacknowledged when the last run ended: sent again with the same "
+                "unique ids, so some may be duplicated",
+            )
+        return account
+
+    def _carry_out(self, work: Callable[[], Awaitable[None]]) -> None:
+        run = self.run
+        with LateProgress("posting messages") as run.on_progress:
+            run.on_fault = self.tell_fault
+            try:
+                trio.run(work)
+            except (KeyboardInterrupt, BaseExceptionGroup) as error:
+                # SIGINT before there was a queue to post to: trio gives it in a group.
+                if isinstance(error, BaseExceptionGroup) and error.split(KeyboardInterrupt)[1] is not None:
+                    raise
+                raise typer.Exit(EXIT_INTERRUPTED) from None
+
+    def tell_fault(self, fault: Fault) -> None:
+        """The first few, on standard error."""
+        self.faults += 1
+        if self.faults <= FAULTS_SHOWN:
+            say(COMMAND, f"{fault.where}: {fault.reason}")
+        elif self.faults == FAULTS_SHOWN + 1:
+            say(COMMAND, "and more")
+
+    def tell(self, account: Account, dry_run: bool, wanted: OutputFormat) -> None:
+        """Print the account, and end with the exit code that it deserves."""
+        run = self.run
+        with until_reader_leaves():
+            if wanted is OutputFormat.TABLE:
+                _print_account(account, run, dry_run, time.monotonic() - self.started)
+            elif wanted is OutputFormat.JSON:
+                facts = {
+                    **account.as_json(run.plan, run.targets),
+                    "dry_run": dry_run,
+                    "interrupted": run.interrupted,
+                    "ended_by": run.ended_by,
+                    "elapsed_s": round(time.monotonic() - self.started, 3),
+                }
+                print(json.dumps(facts, indent=2))
+            else:
+                print_values(account.rows(run.plan, run.targets), QUEUE_KEYS, wanted)
+        if run.ended_by is not None:
+            say(COMMAND, run.ended_by)
+        if account.damaged:
+            is_journal = isinstance(run.plan.sources[0], MessageSource)
+            where = "slots of the journals hold no record: see bmqctl journal validate"
+            say(COMMAND, f"{account.damaged} {where if is_journal else _IN_LOG}")
+        if not dry_run and not account.total.is_complete:
+            say(COMMAND, "not all were posted" + (f": run again with --state {self.state}" if self.state else ""))
+        if run.interrupted:
+            raise typer.Exit(EXIT_INTERRUPTED)
+        if self.faults or account.damaged or not account.total.is_complete:
+            raise typer.Exit(EXIT_FAULTS)
+
+
+_IN_LOG = "places of the commit log hold no record that can be replayed: see bmqctl journal dump"
+
+
+def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) -> None:
+    """A row for each queue, with the columns that say anything, and the sums."""
+    total = account.total._asdict()
+    shown = [name for name in total if name in ("selected", "posted") or total[name]]
+    table = ResultTable(box=None, pad_edge=False, show_footer=len(account.queues) > 1)
+    table.add_column("queue", "in all", overflow="fold")
+    if run.targets != run.plan.queues:
+        table.add_column("to", overflow="fold")
+    titles = {"before": "posted before"} | ({"posted": "fit to post"} if dry_run else {})
+    for name in shown:
+        table.add_column(titles.get(name, name), f"{total[name]:,}", justify="right")
+    table.add_column("payload bytes", f"{sum(account.payload_bytes):,}", justify="right")
+    for source, target, counts, size in zip(
+        run.plan.queues, run.targets, account.queues, account.payload_bytes, strict=True
+    ):
+        cells = [source] if run.targets == run.plan.queues else [source, target]
+        table.add_row(*cells, *(f"{counts._asdict()[name]:,}" for name in shown), f"{size:,}")
+    console = ResultConsole()
+    # Names are for copying: where they do not fit, lines are longer than the terminal is wide.
+    names = sum(max(map(len, column), default=0) for column in (run.plan.queues, run.targets))
+    console.width = max(console.width, WIDTH_MIN + names)
+    if account.queues:
+        console.print(table)
+    for status, count in sorted(account.refused.items()):
+        console.print(f"refused by the broker: {count:,} {status}")
+    what = "could be posted; nothing was posted" if dry_run else "posted"
+    console.print(f"{total['posted']:,} of {total['selected']:,} messages {what}, in {elapsed_s:.1f} s")

@@ -1,0 +1,138 @@
+"""`bmqctl tail`: the messages of a queue or a topic as they come."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, parse
+from bmqctl.carrying.messages.received import text_form
+from bmqctl.carrying.messages.tailing import Outcome, TailOptions
+from bmqctl.carrying.messages.tailing import tail as tail_all
+from bmqctl.carrying.messages.writing import Writer
+from bmqctl.cli.messages.message_formats import QUEUE_PLACE, TOPIC_PLACE, AsLines, Raw, choose_format, frame_of
+from bmqctl.cli.messages.message_options import (
+    EXIT_INTERRUPTED,
+    AuthnData,
+    AuthnMechanism,
+    Broker,
+    DecodeAs,
+    Descriptor,
+    MessageName,
+    Schema,
+    TlsAuthority,
+    Uri,
+    decoder_of,
+    reach_of,
+    run,
+    say,
+)
+from bmqctl.common.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
+
+__all__ = ["tail"]
+
+COMMAND = "tail"
+STANDARD_OUTPUT = 1
+
+
+def tail(
+    context: typer.Context,
+    uri: Uri,
+    expression: Annotated[
+        str | None,
+        typer.Option(
+            "--expression",
+            "-e",
+            help="Show messages whose properties match this: a subscription expression of BlazingMQ, SQL of RocketMQ.",
+            show_default=False,
+        ),
+    ] = None,
+    tags: Annotated[
+        str | None,
+        typer.Option(help="Show messages with these tags, such as 'A || B', for a topic.", show_default=False),
+    ] = None,
+    from_start: Annotated[
+        bool,
+        typer.Option(
+            "--from-start", help="Begin at the first message of a topic, if the group has no offsets, not at its end."
+        ),
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.", show_default=False)
+    ] = None,
+    until_idle: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="End when no message has come for so long; by default never.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Output = None,
+    as_lines: AsLines = False,
+    raw: Raw = False,
+    decode: DecodeAs = None,
+    schema: Schema = None,
+    descriptor: Descriptor = None,
+    message: MessageName = None,
+    broker: Broker = "tcp://localhost:30114",
+    tls_authority: TlsAuthority = None,
+    authn_mechanism: AuthnMechanism = None,
+    authn_data: AuthnData = "",
+) -> None:
+    """Follow a queue of BlazingMQ or a topic of RocketMQ: print messages as they come, until SIGINT or SIGTERM.
+
+    A message of a queue is confirmed when it is printed: it is taken from the queue, or from the app of `?id=APP`, and
+    shared with other consumers as ever. With `?group=GROUP` behind a topic the command is a member of that group, and
+    commits what it prints. Without a group it prints all messages of the topic, and nothing is committed.
+
+    Examples:
+
+        bmqctl tail bmq://my.domain/orders
+
+        bmqctl tail 'bmq://my.domain/orders?id=audit' -e 'amount > 100' --output jsonl
+
+        bmqctl tail rocketmq://127.0.0.1:9876/orders --tags 'paid || free'
+
+        bmqctl tail 'rocketmq://127.0.0.1:9876/orders?group=billing' --count 10 --until-idle 5
+
+        bmqctl tail bmq://my.domain/orders --decode avro --schema order.avsc
+
+        bmqctl tail bmq://my.domain/orders --until-idle 5 --output csv
+
+    With --output jsonl or csv each message is a line, with json an element of a list, all written as they come; lines
+    of jsonl are input of post --jsonl. Without it they are lines for people.
+
+    Messages that were received and not printed stay in the queue. One that cannot be decoded is told on standard error
+    and not confirmed; nor is one whose payload is not what --decode says.
+
+    Exit codes: 0 it was stopped, idle, or --count messages were printed; 1 a message could not be decoded, the session
+    ended, or fewer than --count messages came; 2 it cannot begin; 130 it was stopped before --count messages.
+    """
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decode)
+    decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
+    reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
+    try:
+        end = parse(uri, broker, "")
+    except CannotBegin as fault:
+        refuse(COMMAND, str(fault))
+    place = QUEUE_PLACE if isinstance(end, BlazingEnd) else TOPIC_PLACE
+    frame = frame_of(wanted, text_form(decoder), place, decoder)
+    options = TailOptions(frame, expression, tags, from_start, count, until_idle)
+    writer = Writer(STANDARD_OUTPUT)
+    _end(run(COMMAND, partial(tail_all, end, reach, options, writer, partial(say, COMMAND))), count)
+
+
+def _end(outcome: Outcome, count: int | None) -> None:
+    """End with the exit code that the run deserves."""
+    if outcome.has_reader_left:
+        raise typer.Exit(EXIT_READER_LEFT)
+    if outcome.ended_by:
+        say(COMMAND, outcome.ended_by)
+    if outcome.ended_by or outcome.unreadable:
+        raise typer.Exit(EXIT_FAULTS)
+    if count is not None and outcome.shown < count:
+        raise typer.Exit(EXIT_INTERRUPTED if outcome.is_interrupted else EXIT_FAULTS)

@@ -1,0 +1,1 @@
+"""Commands that start brokers, prepare them or put them under load."""

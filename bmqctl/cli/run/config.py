@@ -1,0 +1,185 @@
+"""`bmqctl config`: check and show the configurations of brokers, without starting one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bmqctl.cli.run.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
+from bmqctl.common.harmless import one_line
+from bmqctl.common.render import (
+    EXIT_FAULTS,
+    Column,
+    Output,
+    OutputFormat,
+    ResultConsole,
+    print_rows,
+    refuse,
+    until_reader_leaves,
+)
+from bmqctl.systems.config_reading import (
+    BadConfig,
+    Changes,
+    Target,
+    disagreements,
+    findings_in,
+    settings_of,
+    summary_of,
+    targets_in,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+
+_FINDINGS = [
+    Column("kind", "kind"),
+    Column("file", "file"),
+    Column("place", "place"),
+    Column("problem", "problem"),
+    Column("remedy", "remedy"),
+]
+_SETTINGS = [Column("file", "file"), Column("name", "setting"), Column("value", "value"), Column("source", "source")]
+
+ConfigPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="The folder of a BlazingMQ broker, with bmqbrkrcfg.json, clusters.json and domains/; or a file with "
+        "properties of a RocketMQ broker.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def root() -> None:
+    """Check and show the configuration of a broker of either system, without starting it."""
+
+
+@app.command()
+def validate(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="CONFIG...",
+            help="Folders of BlazingMQ brokers, with bmqbrkrcfg.json, clusters.json and domains/; folders of such "
+            "folders, one for each node; or files with properties of RocketMQ brokers.",
+            show_default=False,
+        ),
+    ],
+    all_nodes: Annotated[
+        bool, typer.Option("--all-nodes", help="Check BlazingMQ's files for each node of the cluster.")
+    ] = False,
+    instance_id: InstanceId = None,
+    host_name: HostName = None,
+    host_tags: HostTags = None,
+    host_data_center: HostDataCenter = None,
+    port: Port = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for notes, too.")] = False,
+    output: Output = None,
+) -> None:
+    """Check configurations as a broker reads them on this host, and each of their domains.
+
+    A fault keeps the broker from starting, or a domain from being used. A note names a setting that has no effect, such
+    as a misspelt one, or a default that loses messages with a node. By default each is a line of text.
+
+    `-h`, `-i`, `-t`, `-d` and `-p` are those of `bmqctl start node`: with them the files of another host are checked.
+    Nodes of one cluster whose files are checked together must agree.
+
+    Examples:
+
+        bmqctl config validate /etc/bmq
+
+        bmqctl config validate -h gallifrey -d WHO docker/cluster/config
+
+        bmqctl config validate --all-nodes docker/cluster/config
+
+        bmqctl config validate bmq-cluster
+
+        bmqctl config validate --strict --output json broker.conf
+
+    Exit codes: 0 the configurations can be used; 1 one has a fault; 2 there is none at this place.
+    """
+    changes = Changes(
+        instance_id=instance_id,
+        host_name=host_name,
+        host_tags=host_tags,
+        host_data_center=host_data_center,
+        port=port,
+    )
+    if all_nodes and (host_name is not None or port is not None):
+        refuse("config validate", "--all-nodes has a name and a port for each node; leave out --host-name and --port")
+    for path in paths:
+        _refuse_absent("config validate", path)
+        if path.is_file() and any(value is not None for value in changes.values()):
+            refuse("config validate", f"{path}: the options of a host are for BlazingMQ's files")
+    try:
+        targets = [each for path in paths for each in targets_in(path, changes, all_nodes=all_nodes)]
+    except BadConfig as fault:
+        refuse("config validate", str(fault))
+    _print_findings(targets, output, strict=strict)
+
+
+def _print_findings(targets: list[Target], output: OutputFormat | None, *, strict: bool) -> None:
+    """Print what is wrong with configurations, each finding once, and exit with 1 if there are faults."""
+    checked = [(target, findings_in(target.path, target.changes)) for target in targets]
+    found = dict.fromkeys(finding for _, findings in checked for finding in findings)
+    found.update(dict.fromkeys(disagreements(targets) if len(targets) > 1 else ()))
+    with until_reader_leaves():
+        if output is not None:
+            rows = ({"kind": "fault" if each.is_fault else "note", **each._asdict()} for each in found)
+            keys = [column.key for column in _FINDINGS]
+            print_rows(({key: row[key] for key in keys} for row in rows), _FINDINGS, output)
+        else:
+            console = ResultConsole(soft_wrap=True)
+            for each in found:
+                console.print(one_line(each.line))
+            for target, findings in checked:
+                if not any(each.is_fault for each in findings):
+                    console.print(one_line(f"{target.name}: valid: {summary_of(target.path, target.changes)}"))
+    if any(each.is_fault for each in found) or (strict and found):
+        raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command()
+def show(
+    path: ConfigPath,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that the files have.")] = False,
+    output: Output = None,
+) -> None:
+    """Show the settings in force with a configuration: those of its files, and the defaults of the others.
+
+    Secrets are not shown. By default the output is a table.
+
+    Examples:
+
+        bmqctl config show /etc/bmq --changed
+
+        bmqctl config show broker.conf --output csv
+
+    Exit codes: 0; 2 if there is no configuration at this place, or it has a fault.
+    """
+    _refuse_absent("config show", path)
+    try:
+        found = settings_of(path)
+    except BadConfig as fault:
+        refuse("config show", str(fault))
+    chosen = output or OutputFormat.TABLE
+    rows = (each._asdict() for each in found if not changed or each.source == "file")
+    if chosen is OutputFormat.TABLE:
+        rows = ({**row, "value": _shown(row["value"])} for row in rows)
+    with until_reader_leaves():
+        print_rows(rows, _SETTINGS, chosen)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
+
+
+def _refuse_absent(command: str, path: Path) -> None:
+    if not path.exists():
+        refuse(command, f"{path}: no such file or folder")

@@ -1,0 +1,1 @@
+"""Commands that hand stores to Spark."""

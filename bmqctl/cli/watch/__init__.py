@@ -1,0 +1,1 @@
+"""Commands that show the state of a cluster."""

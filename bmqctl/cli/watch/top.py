@@ -1,0 +1,158 @@
+"""`bmqctl top`: the queues or topics of a cluster, as they are at work."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
+from bmqctl.cli.watch.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of, secret_of
+from bmqctl.client.admin import AdminLost
+from bmqctl.common.installed import installing
+from bmqctl.common.render import (
+    EXIT_FAULTS,
+    Column,
+    Output,
+    OutputFormat,
+    print_table,
+    print_values,
+    refuse,
+    until_reader_leaves,
+)
+from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+from bmqctl.systems.watching.cells import HEADS, cells_of
+from bmqctl.systems.watching.model import COLUMNS, Selection, selected
+from bmqctl.systems.watching.watcher import Watcher
+
+__all__ = ["top"]
+
+DEFAULT_BROKER = "tcp://localhost:30114"
+
+
+def top(
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            "-b",
+            help=f"A node of BlazingMQ's cluster, as tcp://HOST:PORT; by default {DEFAULT_BROKER}.",
+            show_default=False,
+        ),
+    ] = None,
+    rocketmq: IsRocketmq = False,
+    nameserver: Nameserver = None,
+    controller: Controller = None,
+    interval: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between samples.")] = 2,
+    sort: Annotated[str, typer.Option(help=f"The column to sort by: {', '.join(COLUMNS)}.")] = "backlog",
+    ascending: Annotated[bool, typer.Option("--ascending", help="Sort from the least to the greatest.")] = False,
+    text: Annotated[
+        str, typer.Option("--filter", help="Only names that have this text in them.", show_default=False)
+    ] = "",
+    within: Annotated[
+        str | None,
+        typer.Option(help="The apps of this queue, or the groups of this topic, instead.", show_default=False),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Take two samples, print one table, and end.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")] = 5,
+    output: Output = None,
+    tls_authority: TlsAuthority = None,
+    authn_mechanism: AuthnMechanism = None,
+    authn_data: AuthnData = "",
+) -> None:
+    """Watch the queues of BlazingMQ, or the topics of RocketMQ, of a whole cluster.
+
+    Shown are messages in and out per second, the backlog, the age of the oldest message that is not confirmed,
+    consumers, and by how much the last replica is behind: in records, or for RocketMQ in bytes. All nodes are asked at
+    each sample; a dash is what a node does not tell.
+
+    Keys: `s` sorts by the next column and `r` turns the order round; `/` filters by a part of the name; Enter shows the
+    apps of a queue or the groups of a topic, and Escape leads back; `n` shows the nodes, and Enter there the rows of
+    one; `p` purges a queue or an app of BlazingMQ, behind a question that tells what will happen; the space bar pauses;
+    `q` ends.
+
+    The screen needs the extra `top`; `--once`, and `--output`, which means it, do not.
+
+    Examples:
+
+        bmqctl top
+
+        bmqctl top --rocketmq --sort lag
+
+        bmqctl top --once --output json --interval 10 | jq '.[] | select(.backlog > 1000)'
+
+    Exit codes: 0; 1 if a node does not answer `--once`; 2 if nobody does, or the extra is not installed.
+    """
+    if sort not in COLUMNS:
+        refuse("top", f"--sort {sort}: expected one of {', '.join(COLUMNS)}")
+    selection = Selection(sort, not ascending, text, within)
+    if rocketmq or nameserver or controller:
+        watcher = _rocketmq(nameserver, controller, timeout, authn_data, tls_authority, authn_mechanism)
+        place = ", ".join(nameserver or controller or ["127.0.0.1:9876"])
+    else:
+        place = broker or DEFAULT_BROKER
+        watcher = _blazingmq(place, Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
+    if once or output is not None:
+        _print_once(watcher, interval, selection, output or OutputFormat.TABLE)
+        return
+    if not _is_terminal():
+        refuse("top", "the output is no terminal; use --once")
+    try:
+        from bmqctl.systems.watching.screen import Top
+    except ImportError:
+        refuse("top", f"the screen needs textual, of the extra `top`: {installing('top')}; or use --once")
+    Top(watcher, interval, place, selection).run()
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _blazingmq(broker: str, asking: Asking) -> Watcher:
+    from bmqctl.systems.watching.blazingmq import purge, take_sample
+
+    host, port = endpoint_of("top", broker)
+    faults = (AdminLost, Refused)
+    return Watcher(partial(take_sample, host, port, asking), faults, partial(purge, host, port, asking))
+
+
+def _rocketmq(
+    nameserver: list[str] | None,
+    controller: list[str] | None,
+    timeout: float,
+    data: str,
+    authority: Path | None,
+    mechanism: str | None,
+) -> Watcher:
+    from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
+    from bmqctl.systems.watching.rocketmq import take_sample
+
+    places = places_of(None, nameserver, controller, None)
+    secret = secret_of(data, authority, mechanism)
+    return Watcher(partial(take_sample, places, timeout, secret), (NobodyAnswers,), None)
+
+
+def _print_once(watcher: Watcher, interval_s: float, selection: Selection, wanted: OutputFormat) -> None:
+    try:
+        watcher.next()
+        time.sleep(interval_s)
+        shown = watcher.next()
+    except watcher.faults as fault:
+        refuse("top", str(fault))
+    except (LookupError, TypeError, ValueError, AttributeError) as fault:
+        refuse("top", f"the answer of a broker is not understood: {type(fault).__name__}: {fault}")
+    rows = selected(shown.rows, selection)
+    with until_reader_leaves():
+        if wanted is OutputFormat.TABLE:
+            columns = [Column(name, HEADS[name]) for name in COLUMNS if name != "part" or selection.within is not None]
+            print_table((cells_of(each) for each in rows), columns)
+        else:
+            print_values((each._asdict() for each in rows), COLUMNS, wanted)
+    for each in shown.sample.faults:
+        typer.echo(f"bmqctl top: {each}", err=True)
+    if shown.sample.faults:
+        raise typer.Exit(EXIT_FAULTS)

@@ -1,0 +1,1 @@
+"""Clients that the tools share; the public library is `bmqctl.client`."""

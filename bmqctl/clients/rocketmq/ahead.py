@@ -1,0 +1,97 @@
+"""Pulls of one queue, several at a time.
+
+An answer has few messages, 32 of those that a broker has in memory unless it is configured otherwise; so a queue that
+is pulled answer by answer is as slow as the way to the broker and back. Offsets in a queue follow each other: where
+there are more messages, the next pulls are asked for before the answers to those before them. A pull whose answer did
+not bring what the later ones count on has them asked anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.link import NoAnswer
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.remoting.frame import Frame
+
+__all__ = ["PullsAhead"]
+
+DEPTH: Final = 8
+# The messages of an answer, as brokers have it by default.
+USUAL: Final = 32
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A pull: the offset that it begins at, and the messages that the pull behind it counts on."""
+
+    offset: int
+    count: int
+    answer: Frame | str | None = None
+    answered: trio.Event = field(default_factory=trio.Event)
+
+    def take(self, answer: Frame | str) -> None:
+        """Keep the answer."""
+        self.answer = answer
+        self.answered.set()
+
+
+class PullsAhead:
+    """The messages of a queue from where its puller is, by up to `depth` pulls at a time."""
+
+    def __init__(self, puller: QueuePuller, depth: int = DEPTH) -> None:
+        self._puller = puller
+        self._depth = depth
+        self._asked: deque[_Asked] = deque()
+        self._each = USUAL
+        # The end of the queue, by the newest answer.
+        self._end = 0
+
+    async def next_records(self, messages_max: int) -> list[Record]:
+        """Wait for the next messages; none if there are none for a while. The puller's offset is behind them.
+
+        There may be more than `messages_max` if that was more before. Raises what the puller does.
+        """
+        before = self._puller.offset
+        self._ask(messages_max)
+        first = self._asked[0]
+        await first.answered.wait()
+        found: list[Record] = []
+        while self._asked and self._asked[0].answer is not None:
+            found += self._take(self._asked.popleft())
+        if not found:
+            await self._puller.rest_if_idle(before)
+        return found
+
+    def _ask(self, messages_max: int) -> None:
+        """Ask for what is not asked for yet. Only the first pull may wait for messages."""
+        if not self._asked:
+            self._send(self._puller.offset, max(messages_max, 1), is_held=True)
+        while len(self._asked) < self._depth and self._each * (len(self._asked) + 1) <= messages_max:
+            begin = self._asked[-1].offset + self._asked[-1].count
+            if begin + self._each > self._end:
+                return
+            self._send(begin, self._each, is_held=False)
+
+    def _send(self, offset: int, messages_max: int, *, is_held: bool) -> None:
+        asked = _Asked(offset, min(self._each, messages_max))
+        self._puller.ask_records(offset, messages_max, asked.take, is_held=is_held)
+        self._asked.append(asked)
+
+    def _take(self, asked: _Asked) -> list[Record]:
+        """Take one answer; if it is not what was counted on, the pulls behind it are asked anew."""
+        answer = asked.answer
+        if not isinstance(answer, Frame):
+            raise NoAnswer(str(answer))
+        records, self._end = self._puller.take_records(answer)
+        moved = self._puller.offset - asked.offset
+        if moved != asked.count:
+            self._asked.clear()
+            if moved > asked.count or 0 < moved < self._end - asked.offset:
+                self._each = moved
+        return records

@@ -1,0 +1,68 @@
+"""The queues of a topic, as a nameserver's answer has them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from bmqctl.clients.rocketmq.refusals import NotWritable
+from formats.errors import FormatError
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID, TOPIC_ROUTE, Permission
+from formats.schema import Buffer
+
+__all__ = ["QUEUES_MAX", "Queue", "Route", "read_route"]
+
+# Queues of one topic that a nameserver is believed to know.
+QUEUES_MAX: Final = 1 << 16
+
+
+class Queue(NamedTuple):
+    """A queue of a topic, on the master of a broker name. The order of queues alternates between brokers."""
+
+    queue_id: int
+    broker_name: str
+    address: str
+
+
+class Route(NamedTuple):
+    """The queues of a topic whose brokers have a master: the readable ones, and the writable ones.
+
+    `has_master` is true if a broker that has the topic has a master.
+    """
+
+    readable: tuple[Queue, ...] = ()
+    writable: tuple[Queue, ...] = ()
+    has_master: bool = False
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the masters."""
+        return sorted({queue.address for queue in (*self.readable, *self.writable)})
+
+    def to_write(self, topic: str) -> tuple[Queue, ...]:
+        """The queues that can be written; none without a master. Raises `NotWritable` if the masters have none."""
+        if self.has_master and not self.writable:
+            raise NotWritable(topic)
+        return self.writable
+
+
+def read_route(topic: str, body: Buffer) -> Route:
+    """Read the body of an answer. Raises `FormatError`, also for more queues than there can be."""
+    route = TOPIC_ROUTE.read(bytes(body))
+    addresses = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
+    most = sum(max(0, data.read_queue_nums, data.write_queue_nums) for data in route.queue_datas)
+    if most > QUEUES_MAX:
+        raise FormatError("TopicRouteData.queueDatas", 0, f"topic {topic} has {most} queues, more than {QUEUES_MAX}")
+    readable: list[Queue] = []
+    writable: list[Queue] = []
+    for data in route.queue_datas:
+        address = addresses.get(data.broker_name)
+        if not address:
+            continue
+        for found, bit, count in (
+            (readable, Permission.READ, data.read_queue_nums),
+            (writable, Permission.WRITE, data.write_queue_nums),
+        ):
+            if data.perm & bit:
+                found += [Queue(number, data.broker_name, address) for number in range(count)]
+    has_master = any(addresses.get(data.broker_name) for data in route.queue_datas)
+    return Route(tuple(sorted(readable)), tuple(sorted(writable)), has_master)

@@ -1,0 +1,320 @@
+"""Output of commands: tables for people, JSON lines for programs, progress on terminals.
+
+Results go to standard output, everything else to standard error, so that a pipe carries results only.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from io import StringIO
+from itertools import islice
+from types import TracebackType
+from typing import IO, Annotated, Any, Literal, NamedTuple
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from bmqctl.common.ending import EXIT_READER_LEFT, silence
+from bmqctl.common.harmless import csv_text, escaped, one_line
+from bmqctl.common.pretty import pretty
+from bmqctl.common.refusal import EXIT_USAGE, refuse
+
+__all__ = [
+    "EXIT_FAULTS",
+    "EXIT_READER_LEFT",
+    "EXIT_USAGE",
+    "Column",
+    "LateProgress",
+    "Output",
+    "OutputFormat",
+    "ResultConsole",
+    "ResultTable",
+    "TablePrinter",
+    "aligned",
+    "choose_format",
+    "csv_line",
+    "escaped",
+    "parse_format",
+    "print_csv",
+    "print_json_lines",
+    "print_lines",
+    "print_report",
+    "print_rows",
+    "print_table",
+    "print_values",
+    "refuse",
+    "until_reader_leaves",
+    "wanted_format",
+]
+
+EXIT_FAULTS = 1
+
+PAGE_ROWS = 500
+LAST_WIDTH_MIN = 40
+LAST_WIDTH_FILE = 160
+
+
+class OutputFormat(StrEnum):
+    """Formats of rows: a table for people, one JSON value, one JSON object per line, or CSV with a line of names."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def parse_format(text: str) -> OutputFormat:
+    """Return the format of this name; `json-line` is the older name of `jsonl`."""
+    try:
+        return OutputFormat("jsonl" if text == "json-line" else text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(OutputFormat)}.") from None
+
+
+Output = Annotated[
+    OutputFormat | None,
+    typer.Option(
+        "--output",
+        parser=parse_format,
+        metavar="|".join(OutputFormat),
+        help="Format of the output.",
+        envvar="BMQCTL_OUTPUT",
+        show_default=False,
+    ),
+]
+"""The option of each command that prints rows; the command says what is meant without it."""
+
+
+def wanted_format(output: OutputFormat | None, as_json: bool) -> OutputFormat:
+    """Return the format for `--output` and the older `--json`, which is `--output json`; a table by default."""
+    return OutputFormat.JSON if as_json else output or OutputFormat.TABLE
+
+
+def choose_format(wanted: OutputFormat | None) -> OutputFormat:
+    """Return the requested format or, by default, a table on a terminal and JSON lines elsewhere."""
+    if wanted is not None:
+        return wanted
+    return OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.JSONL
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]], columns: list[Column], wanted: OutputFormat) -> None:
+    """Print rows, whose keys are those of the columns, in one of the formats."""
+    if wanted is OutputFormat.TABLE:
+        print_table(rows, columns)
+    else:
+        print_values(rows, [column.key for column in columns], wanted)
+
+
+def print_values(rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted: OutputFormat) -> None:
+    """Print rows for programs; CSV has the columns `keys`."""
+    match wanted:
+        case OutputFormat.JSON:
+            print(pretty(list(rows), 4, default=_encodable))
+        case OutputFormat.CSV:
+            print_csv(rows, list(keys))
+        case _:
+            print_json_lines(rows)
+
+
+def print_report(
+    report: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted: OutputFormat
+) -> None:
+    """Print a report for programs: as JSON all of it on one line, and else those of its parts that are rows."""
+    if wanted is OutputFormat.JSON:
+        print(json.dumps(report, default=_encodable))
+    else:
+        print_values(rows, keys, wanted)
+
+
+def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str] | None = None) -> None:
+    """Print a line with the keys, and each row at once; what is neither text nor a number is printed as JSON."""
+    write = (stream or sys.stdout).write
+    write(csv_line(keys))
+    for row in rows:
+        write(csv_line(row.get(key) for key in keys))
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    """Return a line of CSV; what is neither text nor a number is JSON. Texts are made harmless: see `csv_text`."""
+    text = StringIO()
+    # With a line feed alone as what ends a line, a carriage return in a cell would not be quoted.
+    csv.writer(text, lineterminator="\r\n").writerow(map(_csv_cell, cells))
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _csv_cell(value: object) -> object:
+    if isinstance(value, str):
+        return csv_text(value)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    return _encodable(value) if isinstance(value, bytes) else json.dumps(value, default=_encodable)
+
+
+class ResultConsole(Console):
+    """A console for results: plain text in files; a closed pipe raises rather than being swallowed.
+
+    Names that messages and files bring along are printed as they are: neither as markup nor as control characters.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(escaped(text), **options)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+@contextmanager
+def until_reader_leaves() -> Iterator[None]:
+    """Exit quietly with `EXIT_READER_LEFT` when the other end of the pipe is closed."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+        raise typer.Exit(EXIT_READER_LEFT) from None
+
+
+def print_json_lines(rows: Iterable[Mapping[str, Any]], stream: IO[str] | None = None) -> None:
+    """Print each row at once as a line of JSON; bytes are printed in upper-case hex."""
+    write = (stream or sys.stdout).write
+    encode = json.JSONEncoder(default=_encodable, separators=(", ", ": ")).encode
+    for row in rows:
+        write(encode(row) + "\n")
+
+
+def _encodable(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    raise TypeError(f"{type(value).__name__} in a row")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines for people. Line feeds and control characters in a line are escaped."""
+    for line in lines:
+        print(one_line(line))
+
+
+def aligned(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a small table, as wide as it has to be."""
+    lines = [heads, *(tuple(map(one_line, row)) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+class Column(NamedTuple):
+    """A column of a table: the row's key, the title, and a width in characters (None: the rest of the line)."""
+
+    key: str
+    title: str
+    width: int | None = None
+    right: bool = False
+
+
+class ResultTable(Table):
+    """A table in which the further lines of a cell are indented: a name looks like no other row."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row; see `Table.add_row`."""
+        super().add_row(*(cell.replace("\n", "\n  ") if isinstance(cell, str) else cell for cell in cells), **options)
+
+
+class TablePrinter:
+    """A table printed in parts: pages of a long one, or rows as they come.
+
+    Pages align only if all columns but the last have a width. If these leave no room for the last one, lines
+    are longer than the terminal's width.
+    """
+
+    def __init__(self, columns: list[Column], console: ResultConsole | None = None, title: str | None = None) -> None:
+        self._columns = columns
+        self._console = console or ResultConsole()
+        last_width = LAST_WIDTH_MIN if self._console.is_terminal else LAST_WIDTH_FILE
+        width = sum((column.width or last_width) + 2 for column in columns)
+        self._console.width = max(self._console.width, width)
+        self._title = title
+        self._first = True
+
+    def print(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Print the rows, a page at a time, in constant memory."""
+        remaining = iter(rows)
+        while page := list(islice(remaining, PAGE_ROWS)):
+            title, self._title = self._title, None
+            table = ResultTable(box=None, show_header=self._first, title=title, title_justify="left", pad_edge=False)
+            for column in self._columns:
+                justify: Literal["left", "right"] = "right" if column.right else "left"
+                table.add_column(column.title, width=column.width, justify=justify, overflow="fold")
+            for row in page:
+                table.add_row(*(_cell(row.get(column.key)) for column in self._columns))
+            self._console.print(table)
+            self._first = False
+
+
+def print_table(
+    rows: Iterable[Mapping[str, Any]],
+    columns: list[Column],
+    console: ResultConsole | None = None,
+    title: str | None = None,
+) -> None:
+    """Print the rows as one table: see `TablePrinter`."""
+    TablePrinter(columns, console, title).print(rows)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return value.hex().upper() if isinstance(value, bytes) else str(value)
+
+
+class LateProgress:
+    """A progress bar on standard error that appears only after a second, and only on a terminal."""
+
+    DELAY_S = 1.0
+
+    def __init__(self, description: str, console: Console | None = None) -> None:
+        self._description = one_line(description)
+        self._console = console or Console(stderr=True)
+        self._started = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> LateProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that `done` of `total` steps are done."""
+        if self._bar is None:
+            if not self._console.is_terminal or time.monotonic() - self._started < self.DELAY_S:
+                return
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._description, total=total)
+        assert self._task is not None
+        self._bar.update(self._task, completed=done, total=total)

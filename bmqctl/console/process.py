@@ -1,0 +1,114 @@
+"""A console as a process of its own, beside the node whose command starts it.
+
+It listens on a socket that the command has opened, so that a port in use is reported before the node starts. It
+starts once the node is ready, so that the two do not contend for processors; whoever connects earlier is served then.
+It ends when the command does, even by a signal (`bmqctl.common.children`).
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from bmqctl.common.children import release, start_child
+
+__all__ = ["run_console"]
+
+# Time until a console that has ended is started again, which doubles up to the second.
+_AGAIN_S: Final = 1.0
+_AGAIN_MAX_S: Final = 60.0
+_END_S: Final = 5.0
+# A node that is not ready by then is one to look at.
+_PATIENCE_S: Final = 20.0
+
+
+@contextmanager
+def run_console(sock: socket.socket, words: Sequence[str]) -> Iterator[Callable[[], None]]:
+    """Run `bmqctl console` with these words on a listening socket, until the block ends.
+
+    The block is given what it calls, from any thread, once its node is ready. The console starts then, or after
+    `_PATIENCE_S`.
+    """
+    console = _Console(sock, words)
+    thread = threading.Thread(target=console.run, name="console", daemon=True)
+    thread.start()
+    try:
+        yield console.begin
+    finally:
+        console.end()
+        thread.join(_END_S)
+
+
+class _Console:
+    """The process, which is started again if it ends by itself."""
+
+    def __init__(self, sock: socket.socket, words: Sequence[str]) -> None:
+        self._sock = sock
+        self._words = words
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._may_begin = threading.Event()
+        self._is_over = threading.Event()
+
+    def begin(self) -> None:
+        """Let it start, if it has not."""
+        self._may_begin.set()
+
+    def run(self) -> None:
+        """Start it when it is time, and again whenever it has ended, until `end`."""
+        self._may_begin.wait(_PATIENCE_S)
+        wait_s = _AGAIN_S
+        while not self._is_over.is_set():
+            started_s = time.monotonic()
+            try:
+                process = self._start()
+            except OSError as fault:
+                # There are too many processes, or too little memory, for now.
+                outcome = f"did not start: {fault.strerror or fault}"
+            else:
+                if process is None:
+                    return
+                outcome = f"ended with {process.wait()}"
+                release(process)
+            if self._is_over.is_set():
+                return
+            if time.monotonic() - started_s > _AGAIN_MAX_S:
+                wait_s = _AGAIN_S
+            print(f"bmqctl: the console {outcome}; it is started again in {wait_s:g} s", file=sys.stderr)
+            self._is_over.wait(wait_s)
+            wait_s = min(2 * wait_s, _AGAIN_MAX_S)
+
+    def end(self) -> None:
+        """End the process, and start none again."""
+        with self._lock:
+            self._is_over.set()
+            self._may_begin.set()
+            process = self._process
+        if process is not None:
+            release(process)
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._sock.close()
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        fd = self._sock.fileno()
+        with self._lock:
+            if self._is_over.is_set():
+                return None
+            # In a session of its own: a terminal's ^C ends it through this process.
+            self._process = start_child(
+                ["console", *self._words, "--listen-fd", str(fd)],
+                stdout=subprocess.DEVNULL,
+                pass_fds=(fd,),
+                start_new_session=True,
+            )
+            return self._process

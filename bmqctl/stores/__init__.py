@@ -1,0 +1,1 @@
+"""Readers, checks and repairs of the stores of both systems."""

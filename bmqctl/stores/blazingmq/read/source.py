@@ -1,0 +1,76 @@
+"""A file read by range: never mapped, since another process may truncate it (SIGBUS), and never read as a whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.positional import data_end, read_into
+from bmqctl.stores.blazingmq.read.regular import open_descriptor
+
+__all__ = ["FileSource"]
+
+SECTOR_SIZE = 4096
+
+
+class FileSource:
+    """A `formats.bmq.stores.source.Source` over a file, opened for reading only.
+
+    A hole at its end, as made by preallocation, is left out. Bytes that a broker truncates while the file is read
+    are returned as zeros, as they were before they were written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises NotAStoreFile if it is not a readable regular file."""
+        self.path = path
+        self.name = path.name
+        self.unreadable: list[tuple[int, int]] = []
+        """Ranges (offset, size in bytes) that the disk does not give, in the order of reading: read as zeros."""
+        try:
+            self._descriptor = open_descriptor(path)
+        except OSError as error:
+            raise NotAStoreFile(f"{path}: {error.strerror}") from None
+
+    @cached_property
+    def size(self) -> int:
+        """End of the file's data, determined at the first use and cached."""
+        return data_end(self._descriptor)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Read `size` bytes from `offset`, or fewer at the end of the file."""
+        buffer = memoryview(bytearray(max(0, min(size, self.size - offset))))
+        try:
+            read_into(self._descriptor, buffer, offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._read_around(buffer, offset)
+        return buffer
+
+    def _read_around(self, buffer: memoryview, offset: int) -> None:
+        """Read all readable sectors, one by one."""
+        start = offset
+        while start < offset + len(buffer):
+            end = min((start // SECTOR_SIZE + 1) * SECTOR_SIZE, offset + len(buffer))
+            try:
+                read_into(self._descriptor, buffer[start - offset : end - offset], start)
+            except OSError:
+                buffer[start - offset : end - offset] = bytes(end - start)
+                if (start, end - start) not in self.unreadable:
+                    self.unreadable.append((start, end - start))
+            start = end
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,316 @@
+"""Figures of a store: by queue and app, by partition, over time. Memory grows with the messages alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.stores.blazingmq.read.files import (
+    FileKind,
+    NotAStoreFile,
+    companions,
+    find_files,
+    identify,
+    read_written,
+    recovery_sets,
+)
+from bmqctl.stores.blazingmq.read.reader import ledgers_beside
+from bmqctl.stores.blazingmq.read.scan import JournalScan
+from bmqctl.stores.blazingmq.read.source import FileSource
+from bmqctl.stores.blazingmq.summary.series import Series
+from bmqctl.stores.blazingmq.summary.summary_records import LeaseSummary, MessageSizes, PartitionSummary, RecordCounts
+from bmqctl.stores.blazingmq.summary.tally import MISFITS, Tally
+from formats.bmq.disk.columns import sound_kinds
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet
+from formats.bmq.disk.journal import RecordType
+from formats.bmq.disk.keys import hex_of
+from formats.bmq.stores.lives import BITS, End, Lives, Role
+from formats.bmq.stores.queues import ALWAYS, App, NamedByLedgers, Queue, QueueCatalog, read_ledgers
+from formats.errors import FormatError
+
+__all__ = ["AppSummary", "LeaseSummary", "PartitionSummary", "QueueSummary", "StoreSummary", "summarize"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class AppSummary:
+    """One app of a queue, with the outcomes of its messages; times are in seconds.
+
+    `confirmed` includes rejections, which are also counted in `rejected`, and confirms without a record, which were
+    the last ones of their messages. `outstanding` messages await its confirm.
+    """
+
+    app_key: str
+    app_id: str | None
+    confirmed: int
+    rejected: int
+    automatic: int
+    purged: int
+    outstanding: int
+    oldest_outstanding: int | None
+
+
+@dataclass(slots=True)
+class QueueSummary:
+    """One queue; `ended` counts messages by `End`, in lower case.
+
+    `carried_over` of its messages were copied from an older journal by a rollover: rates leave them out.
+    `stored_bytes` is the messages' size in the DATA file with headers and padding, `payload_bytes` that of properties
+    and payload as stored: None without the file, and `payload_bytes` if it was not read. `partially_confirmed` counts
+    the outstanding messages that some of their apps have confirmed.
+    """
+
+    partition_id: int
+    queue_key: str
+    queue_uri: str | None
+    deleted: bool
+    messages: int
+    carried_over: int
+    stored_bytes: int | None
+    payload_bytes: int | None
+    outstanding: int
+    outstanding_bytes: int | None
+    partially_confirmed: int
+    oldest_outstanding: int | None
+    ended: dict[str, int]
+    arrivals_per_s: float
+    removals_per_s: float
+    apps: list[AppSummary]
+
+
+@dataclass(slots=True)
+class StoreSummary:
+    """All partitions, their queues, and the selected messages over time.
+
+    `faults` name journals whose headers cannot be read; these are left out.
+    """
+
+    partitions: list[PartitionSummary] = field(default_factory=list)
+    queues: list[QueueSummary] = field(default_factory=list)
+    series: Series = field(default_factory=Series)
+    faults: list[str] = field(default_factory=list)
+
+
+def summarize(
+    path: Path, on_progress: Progress, *, select: str | None = None, read_data: bool | None = None
+) -> StoreSummary:
+    """Summarise the store in directory `path`, by the file sets that a broker would recover from; or a journal.
+
+    `select` keeps only queues whose URI contains it or whose key it is. `read_data` None reads DATA files
+    of at most `summary_records.DATA_SIZE_READ`. Raises NotAStoreFile if `path` is none of these,
+    or no journal has readable headers.
+    """
+    if path.is_dir():
+        ledgers = read_ledgers(read_written(path / name) for name in find_files(path).ledgers)
+        directory, sets = path, list(recovery_sets(path).values())
+    else:
+        kind = identify(path)
+        if kind is not FileKind.JOURNAL:
+            raise NotAStoreFile(f"{path} is a {kind}: name a JOURNAL file, or the store's directory")
+        directory, ledgers = path.parent, ledgers_beside(path)
+        sets = [companions(path) or FileSet(0, "", None, path.name, None)]
+    file_sizes = [_written_size(directory / str(files.journal)) for files in sets]
+    out = StoreSummary()
+    for number, files in enumerate(sets):
+        before = sum(file_sizes[:number])
+        assert files.journal is not None
+        data = None if files.data is None else directory / files.data
+        qlist = b"" if files.qlist is None else read_written(directory / files.qlist)
+        try:
+            journal = JournalScan(directory / files.journal)
+        except FormatError as error:
+            out.faults.append(f"{directory / files.journal}: {error}")
+            continue
+        with journal as scan, MessageSizes(data, read_data) as sizes:
+            partition = _Partition(scan, sizes, QueueCatalog(scan.partition_id, qlist), ledgers, select)
+            partition.scan(lambda done, before=before: on_progress(before + done, sum(file_sizes)))  # type: ignore[misc]
+            partition.finish(out)
+    if not out.partitions:
+        raise NotAStoreFile(out.faults[0])
+    return out
+
+
+def _written_size(path: Path) -> int:
+    with FileSource(path) as source:
+        return source.size
+
+
+class _Partition:
+    """One pass over a journal, and its results."""
+
+    def __init__(
+        self,
+        scan: JournalScan,
+        sizes: MessageSizes,
+        catalog: QueueCatalog,
+        in_ledgers: NamedByLedgers,
+        select: str | None,
+    ) -> None:
+        self._scan = scan
+        self._sizes = sizes
+        self._catalog = catalog
+        self._in_ledgers = in_ledgers
+        self._selection = None if select is None else _Selection(select)
+        self._lives = Lives()
+        self._tally = Tally(self._lives)
+        self._series = Series()
+        self._records = RecordCounts(scan.opened.header)
+
+    def scan(self, on_progress: Callable[[int], None]) -> None:
+        """Read the journal once."""
+        for chunk in self._scan.chunks(0, self._scan.extent.record_count):
+            indexes, kinds = chunk.indexes, sound_kinds(chunk.records)
+            self._records.take(chunk, kinds)
+            has_queue_ops = bool((kinds == RecordType.QUEUE_OP).any())
+            if has_queue_ops:
+                self._catalog.feed(chunk.offset, chunk.records)
+            self._tally.take_records(indexes, chunk.records, kinds)
+            step = self._lives.feed(indexes, chunk.records, kinds)
+            places = step.arrived["data_offset_dwords"]
+            payload = self._sizes.payload_sizes(places) if self._sizes.is_read else np.zeros(len(places), np.int64)
+            self._tally.take(step, self._records.rolled_over, self._sizes.stored_sizes(places), payload)
+            if self._selection is None:
+                self._series.add(step.arrived["timestamp"], step.ended_at)
+            else:
+                self._selection.update(self._lives, self._catalog, self._in_ledgers, has_queue_ops)
+                arrived, ended = (self._selection.of(rows) for rows in (step.arrived, step.ended))
+                self._series.add(step.arrived["timestamp"][arrived], step.ended_at[ended])
+            on_progress(chunk.offset)
+
+    def finish(self, out: StoreSummary) -> None:
+        """Add the results to `out`."""
+        alive = self._lives.alive()
+        self._tally.take_alive(alive)
+        misfits = {name: self._tally.misfits[name] for name in MISFITS}
+        partition = self._records.summary(self._scan, misfits)
+        out.partitions.append(partition)
+        out.series = out.series.merged(self._series)
+        outstanding = _Outstanding(alive, self._sizes)
+        named = self._catalog.queues(self._in_ledgers)
+        for queue in [*named, *self._nameless({queue.queue_key for queue in named})]:
+            if self._selection is None or self._selection.matches(queue):
+                out.queues.append(self._queue(queue, partition, outstanding))
+
+    def _nameless(self, named: set[str]) -> Iterator[Queue]:
+        """Yield the queues whose keys occur only in records of messages."""
+        for key in self._lives.queue_keys():
+            if hex_of(key) not in named:
+                yield Queue(self._scan.partition_id, hex_of(key), None, (), (), None, None)
+
+    def _apps(self, queue: Queue, number: int | None) -> list[App]:
+        """List the named apps, and then those that occur only in confirms and purges."""
+        named = {app.app_key: app for app in queue.apps}
+        seen = [] if number is None else map(hex_of, self._lives.app_keys(number))
+        nameless = [App(key, "", ALWAYS, None) for key in seen if key not in named]
+        if queue.uri is None and nameless:
+            return nameless
+        return [*queue.apps, *nameless]
+
+    def _queue(self, queue: Queue, partition: PartitionSummary, outstanding: _Outstanding) -> QueueSummary:
+        key = bytes.fromhex(queue.queue_key)
+        number = self._lives.queue_number(key)
+        counts = dict.fromkeys(("messages", "carried_over", "stored_bytes", "payload_bytes", *End.__members__), 0)
+        if number is not None:
+            counts = {name: self._tally.count(number, name) for name in counts}
+        waiting = outstanding.of_queue(number)
+        seconds = partition.seconds
+        removals = sum(counts[end] for end in End.__members__)
+        return QueueSummary(
+            queue.partition_id,
+            queue.queue_key,
+            queue.uri,
+            queue.deleted is not None,
+            counts["messages"],
+            counts["carried_over"],
+            counts["stored_bytes"] if self._sizes.has_file else None,
+            counts["payload_bytes"] if self._sizes.is_read else None,
+            len(waiting),
+            outstanding.payload_bytes(waiting) if self._sizes.is_read else None,
+            int(((waiting["confirms"] > 0) | (waiting["purged"] & ~waiting["automatic"] != 0)).sum()),
+            int(waiting["timestamp"][0]) if len(waiting) else None,
+            {end.lower(): counts[end] for end in End.__members__},
+            (counts["messages"] - counts["carried_over"]) / seconds,
+            removals / seconds,
+            [self._app(key, number, app, waiting) for app in self._apps(queue, number)],
+        )
+
+    def _app(self, queue_key: bytes, queue: int | None, app: App, waiting: NDArray[Any]) -> AppSummary:
+        key = bytes.fromhex(app.app_key)
+        keys = [] if queue is None else self._lives.app_keys(queue)
+        number = keys.index(key) if key in keys else None
+        first, size = self._scan.first_record_offset, JOURNAL_RECORD_SIZE
+
+        def present(index: int) -> bool:
+            offset = first + index * size
+            return app.since <= offset and (app.until is None or offset < app.until)
+
+        roles = self._tally.roles(queue or 0, key, number)
+        last = 0 if queue is None else self._tally.last_confirms(queue, queue_key, number, present)
+        offsets = first + waiting["index"] * size
+        there = (offsets > app.since) & (offsets < (app.until if app.until is not None else 1 << 62))
+        if number is not None and number < BITS:
+            done = waiting["confirmed"] | waiting["automatic"] | waiting["purged"]
+            there &= done >> np.uint64(number) & np.uint64(1) == 0
+        elif number is not None:
+            beyond = self._lives.beyond
+            there &= [number not in beyond.get(index, ()) for index in waiting["index"].tolist()]
+        oldest = waiting["timestamp"][there][:1].tolist()
+        return AppSummary(
+            app.app_key,
+            app.app_id or None,
+            roles[Role.CONFIRMED] + last,
+            self._tally.rejected(queue_key, key),
+            roles[Role.AUTOMATIC],
+            roles[Role.PURGED],
+            int(there.sum()),
+            oldest[0] if oldest else None,
+        )
+
+
+class _Outstanding:
+    """The messages alive at the end, by queue."""
+
+    def __init__(self, alive: NDArray[Any], sizes: MessageSizes) -> None:
+        order = np.argsort(alive["queue"], kind="stable")
+        self._rows = alive.take(order)
+        self._queues = self._rows["queue"].astype(np.int64)
+        self._sizes = sizes
+
+    def of_queue(self, number: int | None) -> NDArray[Any]:
+        """The messages of one queue, in the order of their arrival."""
+        if number is None:
+            return self._rows[:0]
+        start, end = np.searchsorted(self._queues, [number, number + 1])
+        return self._rows[start:end]
+
+    def payload_bytes(self, rows: NDArray[Any]) -> int:
+        return int(self._sizes.payload_sizes(rows["data_offset_dwords"]).sum())
+
+
+class _Selection:
+    """The selected queues: those whose URI contains a text, or that have it as their key."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._chosen: NDArray[np.bool_] = np.zeros(0, bool)
+
+    def matches(self, queue: Queue) -> bool:
+        return self._text in (queue.uri or "") or self._text.upper() == queue.queue_key
+
+    def update(self, lives: Lives, catalog: QueueCatalog, in_ledgers: NamedByLedgers, named: bool) -> None:
+        """Update the selection if there may be new names (`named`), or new queues."""
+        if named or lives.queue_count > len(self._chosen):
+            keys = lives.queue_keys()
+            chosen = {queue.queue_key for queue in catalog.queues(in_ledgers) if self.matches(queue)}
+            self._chosen = np.array([key.hex().upper() in chosen for key in keys], bool)
+
+    def of(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Mark the rows that are of selected queues."""
+        chosen: NDArray[np.bool_] = self._chosen[rows["queue"]]
+        return chosen

@@ -1,0 +1,174 @@
+"""Validation of a RocketMQ store: its commit log record by record, and all that is derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bmqctl.stores.blazingmq.read.fault_report import Report
+from bmqctl.stores.rocketmq.check.index import IndexCheck
+from bmqctl.stores.rocketmq.check.old_tail import find_old_tail
+from bmqctl.stores.rocketmq.check.progress import (
+    ABORT,
+    CHECKPOINT,
+    check_checkpoint,
+    check_config,
+    check_epochs,
+    read_checkpoint,
+    read_epochs,
+    read_topics,
+)
+from bmqctl.stores.rocketmq.check.queues import QueueCheck, place_in_log
+from bmqctl.stores.rocketmq.derived import Columns, QueueKeys, joined, read_columns, sound_bodies
+from bmqctl.stores.rocketmq.faults import CATALOGUE, fault
+from bmqctl.stores.rocketmq.files import StoreFiles, open_store
+from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.scan import LogFault, LogScan
+from bmqctl.stores.rocketmq.tables import EPOCHS
+from formats.bmq.stores.faults import Fault
+
+__all__ = ["check_log_store", "old_tail_of"]
+
+Progress = Callable[[int, int], None]
+
+# Records that are compared at once.
+_BATCH: Final = 1 << 16
+
+
+class _Held:
+    """Columns of records that are not compared yet."""
+
+    def __init__(self, use: Callable[[Columns], None]) -> None:
+        self._use = use
+        self._parts: list[Columns] = []
+        self._count = 0
+
+    def add(self, columns: Columns) -> None:
+        self._parts.append(columns)
+        self._count += len(columns) + len(columns.keys)
+        if self._count >= _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._parts:
+            self._use(joined(self._parts))
+        self._parts, self._count = [], 0
+
+
+class _LogCheck:
+    """The check of the log's records; what is derived from them is compared with `queues` and `index`."""
+
+    def __init__(self, store: StoreFiles, report: Report, may_lag: bool, old_tail: int | None) -> None:
+        self._store = store
+        self._report = report
+        self._may_lag = may_lag
+        self._old_tail = old_tail
+        self._queue_keys = QueueKeys()
+        self.queues = QueueCheck(store, self._queue_keys, report.note, may_lag, old_tail is not None)
+        self.index = IndexCheck(store, report.note, may_lag, old_tail is not None)
+        self.last_ms = 0
+        self.end = store.begin
+        self._held = _Held(self._compare)
+
+    def _compare(self, columns: Columns) -> None:
+        self.queues.records(columns.rows)
+        self.index.records(columns.keys)
+
+    def run(self, on_progress: Progress) -> None:
+        # Only what no record comes behind is at the end.
+        behind: list[LogFault] = []
+        for records, faults in self._chunks(on_progress):
+            for found in behind:
+                self._fault(found, is_last=False)
+            behind = []
+            for found in faults:
+                if len(records) and found.offset < int(records.offsets[-1]):
+                    self._fault(found, is_last=False)
+                else:
+                    behind.append(found)
+            if len(records):
+                self._records(records)
+        self._held.flush()
+        for found in behind:
+            self._fault(found, is_last=True)
+        if self._old_tail is not None:
+            self._tell("old-tail", self._old_tail, "records of an older log are behind the end of this one")
+
+    def _chunks(self, on_progress: Progress) -> Iterator[tuple[LogRecords, list[LogFault]]]:
+        """Yield the log's records and faults, up to its end."""
+        begin, size, end = self._store.begin, self._store.end - self._store.begin, self._old_tail
+        scan = LogScan(self._store.log)
+        for chunk in scan.chunks():
+            records, faults = chunk.records, chunk.faults
+            if end is not None and chunk.end > end:
+                records = records.where(records.offsets < end)
+                faults = [found for found in faults if found.offset < end]
+            yield records, faults
+            on_progress(chunk.end - begin, size)
+        self.end = scan.end if end is None else end
+
+    def _records(self, records: LogRecords) -> None:
+        self._report.records += len(records)
+        self.last_ms = max(self.last_ms, int(records.stored_ms.max()))
+        sound = sound_bodies(records)
+        for at in np.flatnonzero(~sound).tolist():
+            size = int(records.body_sizes[at])
+            reason = f"the body of {size} bytes does not match the checksum of its record"
+            self._tell("body-checksum", int(records.offsets[at]), reason)
+        self._held.add(read_columns(records, self._queue_keys))
+
+    def _fault(self, found: LogFault, is_last: bool) -> None:
+        offset, size, text, _ = found
+        if text.startswith("the file"):
+            self._tell("log-file-missing", offset, f"{size} bytes of the log: {text}")
+        elif is_last:
+            code = "torn-tail" if self._may_lag else "log-tail"
+            self._tell(code, offset, f"{size} bytes behind the last record: {text}")
+        else:
+            self._tell("record", offset, f"{size} bytes: {text}")
+
+    def _tell(self, code: str, offset: int, reason: str) -> None:
+        self._report.note(fault(code, *place_in_log(self._store, offset), f"at offset {offset}: {reason}"))
+
+
+def check_log_store(path: Path, limit: int, on_progress: Progress) -> Report:
+    """Check the store that `path` is, or is in. Raises `NotAStoreFile` and `OSError`."""
+    report = Report(limit, catalogue=CATALOGUE, unit="records")
+    # First: a broker that stops meanwhile has entered everything.
+    store = open_store(path)
+    may_lag = (store.root / ABORT).exists()
+    if may_lag:
+        report.note(fault("not-stopped", str(store.root / ABORT), 0, "the broker has not removed it by stopping"))
+    report.files = [str(file.path) for file in store.log]
+    report.add(_size_faults(store))
+    log = _LogCheck(store, report, may_lag, old_tail_of(store, may_lag))
+    log.run(on_progress)
+    log.queues.end(log.end, read_topics(store))
+    log.index.end()
+    for queue in store.queues():
+        report.files += [str(file.path) for file in queue.files]
+    report.files += map(str, store.index_files)
+    if store.log:
+        check_checkpoint(store, log.end, log.last_ms, report.note)
+    check_epochs(store, log.end, report.note)
+    report.files += [str(store.root / name) for name in (CHECKPOINT, EPOCHS) if (store.root / name).exists()]
+    report.files += check_config(store, log.queues.ends, report.note)
+    return report
+
+
+def old_tail_of(store: StoreFiles, may_lag: bool) -> int | None:
+    """Return where the log ends, if the rest of an older one is behind it; None if not. Raises `OSError`."""
+    epochs = read_epochs(store)
+    checkpoint = read_checkpoint(store)
+    dispatched_ms = None if may_lag or checkpoint is None else checkpoint.consume_queue_ms
+    return find_old_tail(store, [entry.start_offset for entry in epochs], dispatched_ms)
+
+
+def _size_faults(store: StoreFiles) -> Iterator[Fault]:
+    sizes = [file.end - file.begin for file in store.log]
+    for file, size in zip(store.log, sizes, strict=True):
+        if size != max(sizes):
+            yield fault("log-file-size", str(file.path), 0, f"has {size} bytes, the largest file {max(sizes)}")

@@ -1,0 +1,211 @@
+"""Data derived from the records of a log: entries of consume queues and keys of the index, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.stores.rocketmq.records import LogRecords, Numbers
+from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, TopicKind, kind_of
+from formats.rocketmq.fast.property_columns import PropertyColumns, Values
+from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
+from formats.rocketmq.java import string_hash, to_index_hashes
+from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.properties import decode_properties
+
+__all__ = ["Bits", "Columns", "Keys", "QueueKeys", "Rows", "joined", "read_columns", "sound_bodies"]
+
+_CRC_MASK: Final = 0x7FFFFFFF
+_PREPARED: Final = int(Transaction.PREPARED)
+_ROLLBACK: Final = int(Transaction.ROLLBACK)
+_BATCH: Final = int(SystemFlag.INNER_BATCH)
+_BRANCHES: Final = "INNER_MULTI_DISPATCH"
+_BRANCH_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
+_BRANCH_MARK: Final = b"INNER_MULTI_DISPATCH\1"
+_BRANCH_PREFIX: Final = "%LMQ%"
+_OFFSET_MAX: Final = 10**16 - 1
+_QUEUE_BITS: Final = 32
+
+Bits = NDArray[np.bool_]
+
+
+class QueueKeys:
+    """A number for each queue that is met: that of its topic, and its own below."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self.topics: list[str] = []
+        self._delay = self.topic(DELAY_TOPIC.encode())
+
+    def topic(self, name: bytes) -> int:
+        """The number of a topic; names that are not UTF-8 are read as Java reads them."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.topics)
+            self.topics.append(name.decode(errors="replace"))
+        return number
+
+    def key(self, topic: str, queue_id: int) -> int:
+        """The number of a queue."""
+        return self.topic(topic.encode(errors="surrogateescape")) << _QUEUE_BITS | queue_id & 0xFFFFFFFF
+
+    def queue(self, key: int) -> tuple[str, int]:
+        """The topic and the number of the queue that has a number."""
+        queue_id = key & 0xFFFFFFFF
+        return self.topics[key >> _QUEUE_BITS], queue_id - (queue_id >> 31 << _QUEUE_BITS)
+
+    def is_delay(self, keys: Numbers) -> Bits:
+        """Tell which queues are those of the delay levels."""
+        found: Bits = keys >> _QUEUE_BITS == self._delay
+        return found
+
+
+class Keys(NamedTuple):
+    """Keys of messages in the order of the log: `index_hash`, the message's offset and its storing time.
+
+    `is_tag` tells those of tags, which the index has since version 5.4.
+    """
+
+    hashes: NDArray[np.uint32]
+    offsets: Numbers
+    times: Numbers
+    is_tag: Bits
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def where(self, wanted: NDArray[Any] | slice) -> Keys:
+        """Select some."""
+        hashes, offsets, times, is_tag = self
+        return Keys(hashes[wanted], offsets[wanted], times[wanted], is_tag[wanted])
+
+
+class Rows(NamedTuple):
+    """Entries of consume queues for records, a row each; `queues` are numbers of `QueueKeys`.
+
+    A record that is in a second queue has two, and one that no queue has has none. For a delayed message `codes` are 0:
+    its entry has the time at which it is due.
+    """
+
+    queues: Numbers
+    numbers: Numbers
+    offsets: Numbers
+    sizes: Numbers
+    codes: Numbers
+    times: Numbers
+
+    def where(self, wanted: NDArray[Any] | slice) -> Rows:
+        """Select some."""
+        queues, numbers, offsets, sizes, codes, times = self
+        return Rows(queues[wanted], numbers[wanted], offsets[wanted], sizes[wanted], codes[wanted], times[wanted])
+
+
+class Columns(NamedTuple):
+    """The entries of queues for records, in the order of the log, and the keys of the index."""
+
+    rows: Rows
+    keys: Keys
+
+    def __len__(self) -> int:
+        return len(self.rows.queues)
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Columns one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([np.array(part.rows) for part in parts], axis=1)
+    keys = (part.keys for part in parts)
+    hashes, offsets, times, is_tag = (np.concatenate(column) for column in zip(*keys, strict=True))
+    return Columns(Rows(*rows), Keys(hashes, offsets, times, is_tag))
+
+
+def sound_bodies(records: LogRecords) -> Bits:
+    """Tell which bodies match their checksums."""
+    data = records.data
+    begins, ends = records.body_at.tolist(), (records.body_at + records.body_sizes).tolist()
+    found = np.array([crc32(data[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.uint32)
+    matches: Bits = (found & np.uint32(_CRC_MASK)) == records.fronts["body_crc"]
+    return matches
+
+
+def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
+    """Read the columns of records; the bodies are not read."""
+    topics, topic_of = _topics(records)
+    numbers = np.array([queue_keys.topic(name) for name in topics], np.int64)
+    queues = numbers[topic_of] << _QUEUE_BITS | records.front("queue_id") & 0xFFFFFFFF
+    texts = records.properties()
+    properties = PropertyColumns(texts)
+    tags = properties.values(b"TAGS")
+    codes = np.zeros(len(records), np.int64)
+    codes[tags.records] = properties.hashes(tags).view(np.int32)
+    codes[queue_keys.is_delay(queues)] = 0
+    offsets = records.offsets
+    rows = Rows(queues, records.front("queue_offset"), offsets, records.sizes, codes, records.stored_ms)
+    keys = _keys(records, properties, tags, topics, topic_of)
+    parts = records.flags & TRANSACTION_MASK
+    if (parts == _ROLLBACK).any():
+        keys = keys.where(~np.isin(keys.offsets, offsets[parts == _ROLLBACK]))
+    in_none = (parts == _PREPARED) | (parts == _ROLLBACK) | (records.flags & _BATCH != 0)
+    if in_none.any():
+        rows = rows.where(~in_none)
+    more = list(_branches(records, texts, topics, topic_of, queue_keys))
+    return Columns(_with_branches(rows, more) if more else rows, keys)
+
+
+def _topics(records: LogRecords) -> tuple[list[bytes], NDArray[np.intp]]:
+    """The topics, and the place of each record's among them."""
+    found = records.topics()
+    places = {name: place for place, name in enumerate(dict.fromkeys(found))}
+    return list(places), np.fromiter(map(places.__getitem__, found), np.intp, len(found))
+
+
+def _keys(
+    records: LogRecords, properties: PropertyColumns, tags: Values, topics: list[bytes], topic_of: NDArray[np.intp]
+) -> Keys:
+    fronts = [b"%b#" % topic.decode(errors="replace").encode() for topic in topics]
+    found: list[tuple[NDArray[np.intp], NDArray[np.uint32], bool]] = []
+    keys = (properties.values(b"UNIQ_KEY"), properties.split(properties.values(b"KEYS")))
+    found += [(values.records, properties.hashes(values, fronts, topic_of), False) for values in keys if len(values)]
+    if len(tags):
+        found.append((tags.records, properties.hashes(tags, [b"%bT#" % front for front in fronts], topic_of), True))
+    places = np.concatenate([places for places, _, _ in found] or [np.zeros(0, np.intp)])
+    hashes = np.concatenate([hashes for _, hashes, _ in found] or [np.zeros(0, np.uint32)])
+    is_tag = np.concatenate([np.full(len(places), tag) for places, _, tag in found] or [np.zeros(0, np.bool_)])
+    # Those of one record stay in this order.
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    return Keys(to_index_hashes(hashes[order]), records.offsets[places], records.stored_ms[places], is_tag[order])
+
+
+def _branches(
+    records: LogRecords, texts: Iterable[bytes], topics: list[bytes], topic_of: NDArray[np.intp], queue_keys: QueueKeys
+) -> Iterator[tuple[int, ...]]:
+    """Yield the entries in second queues: those of lite topics, and others that a record names with its offset there.
+
+    Copies in the broker's own topics have none. Source: MultiDispatchUtils.
+    """
+    is_open = [kind_of(topic.decode(errors="replace")) is TopicKind.ORDINARY for topic in topics]
+    for place, text in enumerate(texts):
+        if _BRANCH_MARK not in text or not is_open[topic_of[place]]:
+            continue
+        properties = decode_properties(text)
+        offset, size = int(records.offsets[place]), int(records.sizes[place])
+        code = string_hash(properties["TAGS"]) if properties.get("TAGS") else 0
+        names = properties.get(_BRANCHES, "").split(",")
+        numbers = properties.get(_BRANCH_OFFSETS, "").split(",")
+        if len(names) != len(numbers):
+            continue
+        for name, digits in zip(names, numbers, strict=True):
+            number = read_digits(digits, _OFFSET_MAX)
+            if name.startswith(_BRANCH_PREFIX) and number is not None:
+                yield queue_keys.key(name, 0), number, offset, size, code, int(records.stored_ms[place])
+
+
+def _with_branches(rows: Rows, more: list[tuple[int, ...]]) -> Rows:
+    both = np.concatenate((np.array(rows), np.array(more, np.int64).T), axis=1)
+    return Rows(*both[:, np.argsort(both[2], kind="stable")])

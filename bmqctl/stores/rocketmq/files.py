@@ -1,0 +1,188 @@
+"""The files of a RocketMQ store, by path (source: StorePathConfigHelper).
+
+A broker may be writing them: nothing is mapped, and files that vanish meanwhile are left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.blazingmq.read.regular import open_buffered
+from formats.rocketmq.files.names import offset_of_name
+from formats.rocketmq.numbers import INT_MAX, read_digits
+
+__all__ = [
+    "LogFile",
+    "QueueFiles",
+    "RowFile",
+    "StoreFiles",
+    "is_store",
+    "log_files",
+    "open_store",
+    "read_small",
+    "store_of",
+]
+
+LOG_FOLDER: Final = "commitlog"
+QUEUE_FOLDER: Final = "consumequeue"
+INDEX_FOLDER: Final = "index"
+_FOLDERS: Final = (LOG_FOLDER, QUEUE_FOLDER, INDEX_FOLDER, "config")
+_INDEX_NAME_DIGITS: Final = 17
+OFFSET_MAX: Final = (1 << 63) - 1
+_SMALL_BYTES_MAX: Final = 256 << 20
+
+
+class RowFile(NamedTuple):
+    """A file of a row of files of one size: the offset at which it begins, and the one after it, in bytes."""
+
+    path: Path
+    begin: int
+    end: int
+
+
+LogFile = RowFile
+
+
+class QueueFiles(NamedTuple):
+    """The files of a consume queue, in their order."""
+
+    topic: str
+    queue_id: int
+    files: tuple[RowFile, ...]
+
+    @property
+    def begin(self) -> int:
+        """The first byte of the first file, over all files that the queue has had."""
+        return self.files[0].begin
+
+
+class StoreFiles(NamedTuple):
+    """The files of a store: its folder, the commit log, and the index."""
+
+    root: Path
+    log: tuple[LogFile, ...]
+    index_files: tuple[Path, ...]
+
+    @property
+    def begin(self) -> int:
+        """The offset of the log's first file."""
+        return self.log[0].begin if self.log else 0
+
+    @property
+    def end(self) -> int:
+        """The offset after the log's last file, which may be empty from some offset on."""
+        return self.log[-1].end if self.log else 0
+
+    def config(self, name: str) -> Path:
+        """The path of a file of the folder `config`."""
+        return self.root / "config" / name
+
+    def queues(self) -> list[QueueFiles]:
+        """The consume queues, by topic and number. Raises `NotAStoreFile`."""
+        found = [
+            QueueFiles(topic.name, number, tuple(files))
+            for topic in _folders(self.root / QUEUE_FOLDER)
+            for queue in _folders(topic)
+            if (number := _queue_number(queue.name)) is not None and (files := _row(queue))
+        ]
+        return sorted(found, key=lambda queue: queue[:2])
+
+
+def is_store(path: Path) -> bool:
+    """Return whether `path` is the folder of a RocketMQ store, or a file or folder inside one."""
+    return store_of(path) is not None
+
+
+def store_of(path: Path) -> Path | None:
+    """The folder of the store that `path` is, or is in; None if there is none."""
+    if _is_root(path):
+        return path
+    absolute = path.absolute()
+    for inner in (absolute, *absolute.parents):
+        if inner.name in _FOLDERS and _is_root(inner.parent):
+            return inner.parent
+    return None
+
+
+def _is_root(folder: Path) -> bool:
+    try:
+        names = _names(folder / LOG_FOLDER)
+    except NotAStoreFile:
+        return False
+    # A store that is to have its first message has an empty folder, and a checkpoint.
+    return any(offset_of_name(name) is not None for name in names) or (
+        (folder / LOG_FOLDER).is_dir() and (folder / "checkpoint").is_file()
+    )
+
+
+def open_store(path: Path) -> StoreFiles:
+    """Find the files of the store that `path` is, or is in. Raises `NotAStoreFile`."""
+    root = store_of(path)
+    if root is None:
+        raise NotAStoreFile(f"{path} is no RocketMQ store: it has no folder {LOG_FOLDER} with files named by offset")
+    folder = root / INDEX_FOLDER
+    names = sorted(name for name in _names(folder) if len(name) == _INDEX_NAME_DIGITS and read_digits(name) is not None)
+    return StoreFiles(root, tuple(log_files(root)), tuple(folder / name for name in names))
+
+
+def log_files(root: Path) -> list[LogFile]:
+    """The files of the commit log of the store `root`, in order. Raises `NotAStoreFile`."""
+    return _row(root / LOG_FOLDER)
+
+
+def read_small(path: Path) -> bytes | None:
+    """Read a file that is not part of a row, such as one of the configuration; None if there is none.
+
+    Raises `OSError`, also for one that is larger than any that a broker writes.
+    """
+    try:
+        with open_buffered(path) as file:
+            data = file.read(_SMALL_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    if len(data) > _SMALL_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"has more than {_SMALL_BYTES_MAX} bytes", str(path))
+    return data
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise NotAStoreFile(f"{folder}: {error.strerror}") from None
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for name in _names(folder) if (path := folder / name).is_dir()]
+
+
+def _queue_number(name: str) -> int | None:
+    """The number of the queue whose folder has this name; None for any other name."""
+    number = read_digits(name, INT_MAX)
+    return number if name == str(number) else None
+
+
+def _row(folder: Path) -> list[RowFile]:
+    """The files of a row, in order, empty ones left out. Raises `NotAStoreFile`."""
+    found = []
+    for name in _names(folder):
+        begin = offset_of_name(name)
+        if begin is None:
+            continue
+        path = folder / name
+        try:
+            found_there = path.stat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(found_there.st_mode):
+            raise NotAStoreFile(f"{path} is not a regular file")
+        size = found_there.st_size
+        if size and begin + size <= OFFSET_MAX:
+            found.append(RowFile(path, begin, begin + size))
+    return sorted(found, key=lambda file: file.begin)

@@ -1,0 +1,243 @@
+"""Consume queues of a RocketMQ store: where they begin and end, and the sizes, tags and times of what is in them.
+
+Entries are read a chunk at a time. A message's tag is in its record, and the queue has only a hash of it: for each hash
+one record is read. Records without an entry are those that a broker had not entered when it crashed.
+
+An entry counts as a message if its record is there: the whole log is read for that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bmqctl.stores.blazingmq.read.positional import read_into
+from bmqctl.stores.rocketmq.files import LogFile, QueueFiles, StoreFiles, log_files
+from bmqctl.stores.rocketmq.losses import LogLosses
+from bmqctl.stores.rocketmq.records import RECORD_BYTES_MAX, LogRecords, search
+from bmqctl.stores.rocketmq.scan import Loss
+from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
+from formats.rocketmq.properties import decode_properties
+
+__all__ = ["QueueFigures", "entry_at", "entry_chunks", "queue_figures", "read_queues", "record_of", "stored_ms_at"]
+
+_ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
+_CHUNK_ENTRIES: Final = 1 << 15
+# Of a queue with more tags than this, some are not counted.
+_CODES_MAX: Final = 1 << 16
+_TAGS_MAX: Final = 16
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class QueueFigures:
+    """A queue: the offset of its first message that the log still has, the one after its last, and what it holds.
+
+    `entries` counts the messages whose records are there, `size` is that of these records. `damaged` and `missing`
+    count those whose records, or whose entries, are not; `unfinished` those behind the end of a log that was cut.
+    `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
+    there is no message. `log_end` is where the record of the last entry ends.
+    """
+
+    topic: str
+    queue_id: int
+    begin: int = 0
+    end: int = 0
+    entries: int = 0
+    size: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    tags: dict[str, int] = field(default_factory=dict)
+    tag_count: int = 0
+    log_end: int = 0
+    damaged: int = 0
+    missing: int = 0
+    unfinished: int = 0
+
+
+def read_queues(
+    store: StoreFiles,
+    losses: LogLosses,
+    wanted: Callable[[str], bool] = lambda topic: True,
+    on_progress: Progress = lambda done, total: None,
+) -> list[QueueFigures]:
+    """The queues of the topics that are wanted, by topic and number; `losses` are those of the store's log.
+
+    Raises `OSError` and `NotAStoreFile`.
+    """
+    queues = [queue for queue in store.queues() if wanted(queue.topic)]
+    names: dict[tuple[str, int], str | None] = {}
+    found = []
+    for number, queue in enumerate(queues):
+        on_progress(number, len(queues))
+        found.append(queue_figures(store, queue, losses, names))
+    return found
+
+
+def queue_figures(
+    store: StoreFiles, queue: QueueFiles, losses: LogLosses, names: dict[tuple[str, int], str | None]
+) -> QueueFigures:
+    """The figures of a queue; `names` remembers the tags of a topic by their hashes."""
+    figures = QueueFigures(queue.topic, queue.queue_id)
+    codes: Counter[int] = Counter()
+    samples: dict[int, tuple[int, int]] = {}
+    first = last = None
+    for index, entries in entry_chunks(queue):
+        offsets = entries["physical_offset"].astype(np.int64)
+        sizes = entries["size"].astype(np.int64)
+        there = np.flatnonzero(
+            (offsets >= store.begin) & ((offsets != FILLER.physical_offset) | (sizes != FILLER.size))
+        )
+        if not len(there):
+            continue
+        if first is None:
+            figures.begin = index + int(there[0])
+            first = _place(offsets, sizes, int(there[0]))
+        else:
+            # A file of the queue is missing, or what was in it.
+            figures.missing += index + int(there[0]) - figures.end
+        last = _place(offsets, sizes, int(there[-1]))
+        figures.end = index + int(there[-1]) + 1
+        there = _count_lost(figures, store, losses, entries, there)
+        figures.entries += len(there)
+        figures.size += int(sizes[there].sum())
+        if queue.topic != DELAY_TOPIC and len(codes) < _CODES_MAX:
+            _count_codes(entries[there], codes, samples)
+    if first is None or last is None:
+        figures.begin = figures.end = _end_without_entries(queue)
+        return figures
+    figures.log_end = last[0] + last[1]
+    figures.first_ms, figures.last_ms = stored_ms_at(store.log, *first), stored_ms_at(store.log, *last)
+    codes.pop(0, None)
+    figures.tag_count = len(codes)
+    for code, count in codes.most_common(_TAGS_MAX):
+        tag = _tag(store.log, names, queue.topic, code, samples[code])
+        figures.tags[tag] = figures.tags.get(tag, 0) + count
+    return figures
+
+
+def _count_lost(
+    figures: QueueFigures, store: StoreFiles, losses: LogLosses, entries: NDArray[Any], there: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Count the entries at `there` whose records are lost; return the others."""
+    begins = entries["physical_offset"][there].astype(np.int64)
+    ends = begins + entries["size"][there].astype(np.int64)
+    damaged, missing = (losses.lost(begins, loss) for loss in (Loss.DAMAGED, Loss.MISSING))
+    behind = begins >= losses.end
+    if behind.any():
+        log = log_files(store.root)
+        begin, end = int(begins[behind][-1]), int(ends[behind][-1])
+        if record_of(log, begin, end - begin) is not None:
+            behind[:] = False  # the broker has written them since the log was read
+        file_end = log[-1].end if log else 0
+        damaged |= behind & (ends <= file_end)
+        behind &= ends > file_end
+        if losses.end == file_end:
+            # The last file is full: the next one is missing. Otherwise it was cut.
+            missing |= behind
+            behind[:] = False
+    figures.damaged += int(damaged.sum())
+    figures.missing += int(missing.sum())
+    figures.unfinished += int(behind.sum())
+    return there[~(damaged | missing | behind)]
+
+
+def _place(offsets: NDArray[np.int64], sizes: NDArray[np.int64], at: int) -> tuple[int, int]:
+    return int(offsets[at]), int(sizes[at])
+
+
+def _count_codes(entries: NDArray[Any], codes: Counter[int], samples: dict[int, tuple[int, int]]) -> None:
+    """Count the hashes of tags, with one place in the log of each."""
+    found, firsts, counts = np.unique(entries["tags_code"].astype(np.int64), return_index=True, return_counts=True)
+    for code, first, count in zip(found.tolist(), firsts.tolist(), counts.tolist(), strict=True):
+        codes[code] += count
+        if code not in samples:
+            samples[code] = (int(entries["physical_offset"][first]), int(entries["size"][first]))
+
+
+def _tag(
+    log: Sequence[LogFile], names: dict[tuple[str, int], str | None], topic: str, code: int, place: tuple[int, int]
+) -> str:
+    """The tag with a hash; the hash as text if the record is not to be had."""
+    if names.get((topic, code)) is None:
+        record = record_of(log, *place)
+        names[topic, code] = None if record is None else decode_properties(record.properties()[0]).get("TAGS")
+    return names[topic, code] or f"#{code}"
+
+
+def entry_chunks(queue: QueueFiles) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the entries with the number of the first; the first one without a size ends the queue."""
+    for file in queue.files:
+        for at in range(0, file.end - file.begin, _CHUNK_ENTRIES * _ENTRY_BYTES):
+            entries = _entries(file.path, at, _CHUNK_ENTRIES)
+            unwritten = np.flatnonzero(entries["size"] <= 0)
+            end = int(unwritten[0]) if len(unwritten) else len(entries)
+            if end:
+                yield (file.begin + at) // _ENTRY_BYTES, entries[:end]
+            if len(unwritten):
+                return
+
+
+def _entries(path: Path, at: int, count: int) -> NDArray[Any]:
+    buffer = memoryview(bytearray(count * _ENTRY_BYTES))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return np.empty(0, CONSUME_QUEUE_ENTRY.dtype)
+    try:
+        size = read_into(descriptor, buffer, at)
+    finally:
+        os.close(descriptor)
+    return np.frombuffer(buffer, CONSUME_QUEUE_ENTRY.dtype, size // _ENTRY_BYTES)
+
+
+def _end_without_entries(queue: QueueFiles) -> int:
+    """The end of a queue in which nothing is, or nothing that the log still has."""
+    end = queue.begin // _ENTRY_BYTES
+    for index, entries in entry_chunks(queue):
+        end = index + len(entries)
+    return end
+
+
+def entry_at(queue: QueueFiles, offset: int) -> tuple[int, int] | None:
+    """The place in the log and the size of the message with this offset of the queue; None if there is none."""
+    at = offset * _ENTRY_BYTES
+    for file in queue.files:
+        if file.begin <= at < file.end:
+            entries = _entries(file.path, at - file.begin, 1)
+            if len(entries) and int(entries["size"][0]) > 0:
+                return int(entries["physical_offset"][0]), int(entries["size"][0])
+    return None
+
+
+def stored_ms_at(log: Sequence[LogFile], offset: int, size: int) -> int | None:
+    """The time at which the record at an offset of the log was stored; None if there is none."""
+    record = record_of(log, offset, size)
+    return None if record is None else int(record.stored_ms[0])
+
+
+def record_of(log: Sequence[LogFile], offset: int, size: int) -> LogRecords | None:
+    """The record at an offset of the log with this size, if it is sound."""
+    for file in log:
+        if file.begin <= offset and offset + size <= file.end and 0 < size <= RECORD_BYTES_MAX:
+            buffer = memoryview(bytearray(size))
+            try:
+                descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            try:
+                read = read_into(descriptor, buffer, offset - file.begin)
+            finally:
+                os.close(descriptor)
+            found = search(buffer[:read], offset, file.end).records
+            return found if len(found) and found.starts[0] == 0 else None
+    return None

@@ -1,0 +1,69 @@
+"""Tables of a RocketMQ store beside its log: progress of groups and delay levels, and epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from bmqctl.stores.rocketmq.files import StoreFiles, read_small
+from formats.errors import FormatError
+from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
+
+__all__ = ["EPOCHS", "CommonEpoch", "common_epoch", "read_delays", "read_epochs", "read_progress"]
+
+EPOCHS: Final = "epochFileCheckpoint"
+
+T = TypeVar("T")
+
+
+class CommonEpoch(NamedTuple):
+    """The last epoch that two logs have in common, and the offset up to which they are the same by that."""
+
+    epoch: int
+    end: int
+
+
+def read_progress(store: StoreFiles, faults: list[str]) -> dict[tuple[str, str], dict[int, int]]:
+    """The offset of the next message by topic and group, then by queue; a fault is added if they cannot be read."""
+    found = _read(store.config("consumerOffset.json"), lambda body: CONSUMER_OFFSETS.read(body).offset_table, faults)
+    named = ((name.partition("@"), progress) for name, progress in sorted((found or {}).items()))
+    return {(topic, group): progress for (topic, _, group), progress in named}
+
+
+def read_delays(store: StoreFiles, faults: list[str]) -> dict[int, int]:
+    """The offset of the next message by delay level; a fault is added if they cannot be read."""
+    return _read(store.config("delayOffset.json"), lambda body: DELAY_OFFSETS.read(body).offset_table, faults) or {}
+
+
+def read_epochs(store: StoreFiles, faults: list[str]) -> list[EpochEntry] | None:
+    """The epochs of the log; None for one that has none. A fault is added if they cannot be read."""
+    return _read(store.root / EPOCHS, decode_epochs, faults) or None
+
+
+def common_epoch(
+    ours: Sequence[EpochEntry], our_end: int, theirs: Sequence[EpochEntry], their_end: int
+) -> CommonEpoch | None:
+    """The highest epoch that began at one offset in both logs, up to where it ends first; None if there is none."""
+    starts = dict(theirs)
+    for entry in reversed(ours):
+        if starts.get(entry.epoch) == entry.start_offset:
+            ends = (_end(ours, entry.epoch, our_end), _end(theirs, entry.epoch, their_end))
+            return CommonEpoch(entry.epoch, min(ends))
+    return None
+
+
+def _end(epochs: Sequence[EpochEntry], epoch: int, log_end: int) -> int:
+    return next((entry.start_offset for entry in epochs if entry.epoch > epoch), log_end)
+
+
+def _read(path: Path, read: Callable[[bytes], T], faults: list[str]) -> T | None:
+    """The content of a file; None, and a fault unless it is missing, if it cannot be read."""
+    try:
+        data = read_small(path)
+        return None if data is None else read(data)
+    except (OSError, FormatError) as error:
+        faults.append(f"{path}: {error}")
+        return None

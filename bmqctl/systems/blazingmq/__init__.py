@@ -1,0 +1,1 @@
+"""BlazingMQ, as the tools ask it."""

@@ -1,0 +1,138 @@
+"""The messages that a queue of BlazingMQ holds, by the administration of its primary: how many, how large, how old."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from bmqctl.client.admin import AdminClient, AdminLost
+from bmqctl.systems.blazingmq.status.asking import Connects, Refused, ask_for, endpoint_parts
+from bmqctl.systems.blazingmq.status.queues import primary_of
+from formats.bmq.uri import QueueUri
+
+__all__ = ["Purged", "QueueContents", "contents_of", "list_prefix", "purge", "waiting_of"]
+
+# The messages of one answer.
+_PIECE: Final = 10_000
+_COUNT_MAX: Final = 1 << 48
+_NOT_OPENED: Final = "was not found on domain"
+
+
+class QueueContents(NamedTuple):
+    """Messages of a queue, or those that an app has yet to confirm. `oldest_at` is None without one, or if unknown."""
+
+    messages: int
+    size_bytes: int
+    oldest_at: str | None
+
+
+class Purged(NamedTuple):
+    """The messages that were removed."""
+
+    messages: int
+    size_bytes: int
+
+
+def list_prefix(queue: QueueUri) -> str:
+    """The words of an administration command about a queue."""
+    return f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue}"
+
+
+def contents_of(host: str, port: int, asking: Connects, queue: QueueUri) -> QueueContents:
+    """Ask the primary of a queue for all that it holds, or that an app has yet to confirm.
+
+    A queue that no client has opened since its broker began is not listed: the age is unknown, and the messages of an
+    app are, which is refused. Raises `AdminLost` if a broker is not reached, and `Refused`.
+    """
+    host, port = _primary(host, port, asking, queue)
+    with asking.client(host, port) as client:
+        try:
+            return _listed(client, queue)
+        except Refused as refusal:
+            return _unopened(client, queue, refusal)
+
+
+def waiting_of(host: str, port: int, asking: Connects, queue: QueueUri) -> int:
+    """Ask for the number of messages alone. Raises `AdminLost` and `Refused` as `contents_of` does."""
+    host, port = _primary(host, port, asking, queue)
+    with asking.client(host, port) as client:
+        try:
+            return _page(client, queue, 0, 1)[1]
+        except Refused as refusal:
+            return _unopened(client, queue, refusal).messages
+
+
+def purge(host: str, port: int, asking: Connects, queue: QueueUri) -> Purged:
+    """Remove all messages of a queue, or those of one app, at its primary.
+
+    Raises `AdminLost` if a broker is not reached, `Refused` if it does not do it.
+    """
+    host, port = _primary(host, port, asking, queue)
+    with asking.client(host, port) as client:
+        found = ask_for(client, f"{list_prefix(queue)} PURGE {queue.app_id or '*'}", "purgedQueues")
+    try:
+        done = found["queues"][0]
+        purged = done.get("queue")
+        if purged is None:
+            raise Refused(str(done["error"]["message"])[:200])
+        return Purged(_number(purged["numMessagesPurged"]), _number(purged["numBytesPurged"]))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise AdminLost(f"{host}:{port}: the answer to PURGE is not understood: {json.dumps(found)[:80]}") from None
+
+
+def _primary(host: str, port: int, asking: Connects, queue: QueueUri) -> tuple[str, int]:
+    with asking.client(host, port) as client:
+        primary = primary_of(client, f"{host}:{port}", queue)
+    return (host, port) if primary is None else endpoint_parts(primary)
+
+
+def _unopened(client: AdminClient, queue: QueueUri, refusal: Refused) -> QueueContents:
+    """Ask for a queue that is not listed, with the rest of its domain. Raises a refusal that has another reason."""
+    if _NOT_OPENED not in str(refusal):
+        raise refusal
+    if queue.app_id:
+        raise Refused(f"no client has opened {queue} since its broker began, so that its apps are not told")
+    info = ask_for(client, f"DOMAINS DOMAIN {queue.qualified_domain} INFOS", "domainInfo")
+    try:
+        storages = info["storageContent"]["storages"]
+        found = next((each for each in storages if each["queueUri"] == queue.canonical), None)
+        if found is None:
+            raise Refused(f"there is no queue {queue.canonical}")
+        return QueueContents(_number(found["numMessages"]), _number(found["numBytes"]), None)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise AdminLost("the broker's answer to INFOS is not understood") from None
+
+
+def _listed(client: AdminClient, queue: QueueUri) -> QueueContents:
+    """Add up the list of the messages, which may change meanwhile."""
+    count = size = 0
+    oldest: str | None = None
+    while True:
+        messages, total = _page(client, queue, count, _PIECE)
+        try:
+            if messages and oldest is None:
+                oldest = str(messages[0]["arrivalTimestamp"])[:40]
+            size += sum(_number(each["sizeBytes"]) for each in messages)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise AdminLost("the broker's answer to LIST is not understood") from None
+        count += len(messages)
+        if not messages or count >= total:
+            return QueueContents(count, size, oldest)
+
+
+def _page(client: AdminClient, queue: QueueUri, offset: int, count: int) -> tuple[list[dict[str, Any]], int]:
+    app = f" {queue.app_id}" if queue.app_id else ""
+    contents = ask_for(client, f"{list_prefix(queue)} LIST{app} {offset} {count}", "queueContents")
+    try:
+        messages = contents.get("messages", [])
+        if not isinstance(messages, list):
+            raise TypeError
+        return messages, _number(contents["totalQueueMessages"])
+    except (LookupError, TypeError, ValueError):
+        raise AdminLost("the broker's answer to LIST is not understood") from None
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _COUNT_MAX:
+        raise ValueError
+    return value

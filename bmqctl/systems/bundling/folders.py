@@ -1,0 +1,170 @@
+"""The files of a node: its logs, its configuration, and the list of what is in its store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Final
+
+from bmqctl.systems.bundling.archive import Archive
+from bmqctl.systems.bundling.plain_files import files_of, open_plain
+from bmqctl.systems.bundling.redaction import LINE_CHARS_MAX, has_private_key
+
+__all__ = ["add_configuration", "add_logs", "add_store", "is_plain", "logs_of"]
+
+CONFIG_BYTES_MAX: Final = 1 << 20
+CONFIG_FILES_MAX: Final = 500
+LOGS_MAX: Final = 200
+# Less than this is not worth a file.
+LOG_BYTES_MIN: Final = 1_024
+STORE_FILES_MAX: Final = 20_000
+
+_CONFIG_SUFFIXES: Final = frozenset({".json", ".conf", ".cfg", ".properties", ".yml", ".yaml", ".toml", ".ini"})
+_NODE_LOGS: Final = ("bmqbrkr.log*", "bmqctl.log*")
+# Of RocketMQ's folder `config`, the tables without users.
+_TABLES: Final = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerOffset.json",
+    "consumerFilter.json",
+    "consumerOrderInfo.json",
+    "delayOffset.json",
+    "topicQueueMapping.json",
+)
+
+
+def add_configuration(archive: Archive, path: Path) -> None:
+    """Add a file, or the files of a folder whose names end as those of configurations do."""
+    if path.is_dir():
+        found = list(islice(files_of(path), CONFIG_FILES_MAX + 1))
+        if len(found) > CONFIG_FILES_MAX:
+            reason = f"{path} has more than {CONFIG_FILES_MAX} files; the others are left out"
+            archive.lack("configuration", reason, by_design=True)
+        for each in found[:CONFIG_FILES_MAX]:
+            name = f"configuration/{each.relative_to(path)}"
+            if each.suffix.lower() in _CONFIG_SUFFIXES:
+                _add_file(archive, name, each, path)
+            else:
+                archive.lack(name, "its name is not that of a configuration, and it may be a key", by_design=True)
+    else:
+        _add_file(archive, f"configuration/{path.name}", path)
+
+
+def is_plain(path: Path) -> bool:
+    """Return whether a configuration, or each one in a folder, is a plain file that can be read."""
+    folder = path if path.is_dir() else None
+    try:
+        for each in [path] if folder is None else files_of(path):
+            if folder is None or each.suffix.lower() in _CONFIG_SUFFIXES:
+                open_plain(each, folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _add_file(archive: Archive, name: str, path: Path, folder: Path | None = None) -> None:
+    try:
+        with open_plain(path, folder) as file:
+            data = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError as fault:
+        archive.lack(name, fault.strerror or str(fault))
+        return
+    if len(data) > CONFIG_BYTES_MAX:
+        archive.lack(name, f"it has more than {CONFIG_BYTES_MAX:,} bytes", by_design=True)
+        return
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        archive.lack(name, "it is no text")
+        return
+    if has_private_key(text):
+        archive.lack(name, "it has a private key, which is never taken along", by_design=True)
+        return
+    archive.add_configuration(name, text)
+
+
+def logs_of(folder: Path | None, named: Iterable[Path]) -> dict[Path, Path | None]:
+    """Return the logs of a node's folder, of named folders, and named logs; the newest are first.
+
+    Maps each log to the folder out of which its links may not lead, or to None if the log itself was named.
+    """
+    found: dict[Path, Path | None] = {}
+    if folder is not None:
+        for pattern in _NODE_LOGS:
+            found |= dict.fromkeys(folder.glob(pattern), folder)
+        for within in (folder / "logs", folder / "log"):
+            found |= {log: folder for log in files_of(within) if ".log" in log.name}
+    for each in named:
+        found |= {log: each for log in files_of(each) if ".log" in log.name} if each.is_dir() else {each: None}
+    return dict(sorted(found.items(), key=lambda item: (-_modified(item[0]), str(item[0]))))
+
+
+def add_logs(archive: Archive, logs: Mapping[Path, Path | None], folder: Path | None, bytes_max: int) -> None:
+    """Add the ends of logs, the newest first, until there are as many bytes as there may be."""
+    left = bytes_max
+    for path, within in islice(logs.items(), LOGS_MAX):
+        inside = folder is not None and path.is_relative_to(folder)
+        name = f"logs/{path.relative_to(folder) if inside and folder is not None else path.name}"
+        if any(each["name"] == name for each in archive.files):
+            name = f"logs/{'_'.join(path.parts[1:])}"
+        if left < LOG_BYTES_MIN:
+            archive.lack(name, "there is no room left: see --logs-mib", by_design=True)
+            continue
+        try:
+            with open_plain(path, within) as file:
+                size = os.fstat(file.fileno()).st_size
+                note = f"{path}" if size <= left else f"{path}: the last {left:,} of {size:,} bytes"
+                # Redaction may lengthen lines; the last lines matter most.
+                left -= archive.add_lines(name, _last_lines(file, left), 2 * left, note)
+        except OSError as fault:
+            archive.lack(name, fault.strerror or str(fault))
+    for path in list(logs)[LOGS_MAX:]:
+        archive.lack(f"logs/{path.name}", f"there are more than {LOGS_MAX} logs", by_design=True)
+
+
+def _last_lines(file: IO[bytes], bytes_max: int) -> Iterator[str]:
+    """Yield the lines at the end of a file; of a longer one than any of a broker's, only the beginning."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - bytes_max))
+    is_inside = size > bytes_max
+    # Lines that are added meanwhile are not read.
+    while (left := size - file.tell()) > 0 and (line := file.readline(min(left, LINE_CHARS_MAX))):
+        if not is_inside:
+            yield line.decode("utf-8", "backslashreplace")
+        is_inside = not line.endswith(b"\n")
+
+
+def add_store(archive: Archive, folder: Path) -> None:
+    """Add the list of a folder's files, with their sizes and times, and RocketMQ's tables of topics and groups."""
+    rows = []
+    for path in islice(files_of(folder), STORE_FILES_MAX):
+        try:
+            stat = path.stat(follow_symlinks=False)
+        except OSError:
+            continue  # it was removed meanwhile
+        modified = datetime.fromtimestamp(stat.st_mtime, UTC).isoformat(timespec="milliseconds")
+        # A sparse file has fewer bytes on the disk than its length.
+        rows.append(
+            {
+                "file": str(path.relative_to(folder)),
+                "bytes": stat.st_size,
+                "on_disk": stat.st_blocks * 512,
+                "modified": modified,
+            }
+        )
+    note = f"the first {STORE_FILES_MAX:,}" if len(rows) == STORE_FILES_MAX else ""
+    archive.add_json("store/files.json", {"folder": str(folder), "files": rows}, note)
+    for name in _TABLES:
+        table = folder / "config" / name
+        if os.path.lexists(table):
+            _add_file(archive, f"store/config/{name}", table, folder)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0

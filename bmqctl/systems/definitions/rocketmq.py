@@ -1,0 +1,174 @@
+"""Topics and groups of RocketMQ's brokers: what they have, and requests that change it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import trio
+
+from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
+from bmqctl.systems.definitions.model import Action, BadDefinitions, Change, Definitions
+from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
+from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
+from bmqctl.systems.rocketmq.status.names import is_own_group, is_own_topic
+from bmqctl.systems.rocketmq.status.view import Unheard, view_of
+from formats.errors import FormatError
+from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS
+from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG, TOPIC_CONFIGS, TopicConfig
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.headers.administration import (
+    CreateTopicRequest,
+    DeleteSubscriptionGroupRequest,
+    DeleteTopicRequest,
+)
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+
+__all__ = ["Master", "apply_changes", "checked", "masters_of", "one_of"]
+
+SYSTEM: Final = "RocketMQ"
+# The topic whose settings a new one takes, where it has none of its own.
+DEFAULT_TOPIC: Final = "TBW102"
+
+_NAMED_BY: Final = {"topics": "topicName", "groups": "groupName"}
+_CODECS: Final[Mapping[str, Any]] = {"topics": TOPIC_CONFIG, "groups": GROUP_CONFIG}
+_CREATE_TOPIC: Final = HeaderCodec(CreateTopicRequest)
+_DELETE_TOPIC: Final = HeaderCodec(DeleteTopicRequest)
+_DELETE_GROUP: Final = HeaderCodec(DeleteSubscriptionGroupRequest)
+
+
+class Master:
+    """The master of a name of brokers, and its definitions."""
+
+    def __init__(self, name: str, address: str, definitions: Definitions) -> None:
+        self.name = name
+        self.address = address
+        self.definitions = definitions
+
+
+def checked(wanted: Definitions) -> Definitions:
+    """Return definitions with their defaults. Raises `BadDefinitions` for fields and values that cannot be."""
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    for kind, table in wanted.tables.items():
+        tables[kind] = {}
+        for name, fields in table.items():
+            try:
+                config = _CODECS[kind].read_value({**fields, _NAMED_BY[kind]: name})
+            except FormatError as fault:
+                raise BadDefinitions(f"{kind}.{name}: {fault}") from None
+            found = _fields(kind, config)
+            if unknown := sorted(fields.keys() - found.keys()):
+                raise BadDefinitions(
+                    f"{kind}.{name}.{unknown[0]}: there is no such field; there are {', '.join(found)}"
+                )
+            tables[kind][name] = found
+    return Definitions(SYSTEM, tables)
+
+
+def _fields(kind: str, config: Any) -> dict[str, Any]:
+    found: dict[str, Any] = _CODECS[kind].write_value(config)
+    del found[_NAMED_BY[kind]]
+    return found
+
+
+def masters_of(places: Places, timeout_s: float, secret: Secret | None) -> list[Master]:
+    """Ask all masters of a cluster. Raises `NobodyAnswers` if one does not answer, or there is none."""
+    return trio.run(_masters_of, places, timeout_s, secret)
+
+
+async def _masters_of(places: Places, timeout_s: float, secret: Secret | None) -> list[Master]:
+    heard = await hear(places, timeout_s, secret)
+    silent = [f"{address}: {each.reason}" for address, each in heard.nameservers.items() if isinstance(each, Unheard)]
+    view = view_of(heard)
+    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
+    own = frozenset(name for each in view.names for name in (each.name, each.cluster))
+    found = []
+    for each in view.names:
+        master = each.master
+        if master is None:
+            raise NobodyAnswers(f"brokers {each.name} have no master")
+        if master.error is not None:
+            raise NobodyAnswers(f"{master.address}: {master.error}")
+        tables = await ask.over(master.address, lambda link: _tables(link, own, timeout_s))
+        found.append(Master(each.name, master.address, Definitions(SYSTEM, tables)))
+    if not found:
+        raise NobodyAnswers("; ".join(silent) or "no broker is registered")
+    return found
+
+
+async def _tables(link: RemotingLink, own: frozenset[str], timeout_s: float) -> dict[str, dict[str, dict[str, Any]]]:
+    body = body_of(await link.call(RequestCode.GET_ALL_TOPIC_CONFIG, {}, timeout_s), "topics")
+    topics = TOPIC_CONFIGS.read(body).topic_config_table
+    body = body_of(await link.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, timeout_s), "groups")
+    groups = GROUPS.read(body).subscription_group_table
+    return {
+        "topics": {name: _fields("topics", each) for name, each in topics.items() if not is_own_topic(name, own)},
+        "groups": {name: _fields("groups", each) for name, each in groups.items() if not is_own_group(name)},
+    }
+
+
+def one_of(masters: Sequence[Master]) -> Definitions:
+    """Return the definitions that all masters have. Raises `BadDefinitions` if they differ."""
+    first = masters[0]
+    for other in masters[1:]:
+        for kind, table in first.definitions.tables.items():
+            theirs = other.definitions.tables[kind]
+            for name in sorted(table.keys() | theirs.keys()):
+                if table.get(name) != theirs.get(name):
+                    raise BadDefinitions(
+                        f"{kind} {name} is not the same on brokers {first.name} and {other.name}; name one of them "
+                        "with --broker-name"
+                    )
+    return first.definitions
+
+
+def apply_changes(master: Master, changes: Sequence[Change], timeout_s: float, secret: Secret | None) -> None:
+    """Have a master make changes, one after the other. Raises `NobodyAnswers`, also if it refuses one."""
+    trio.run(_apply, master, changes, timeout_s, secret)
+
+
+async def _apply(master: Master, changes: Sequence[Change], timeout_s: float, secret: Secret | None) -> None:
+    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
+    for change in changes:
+        code, fields, body = _request(change)
+
+        async def send(
+            link: RemotingLink,
+            code: RequestCode = code,
+            fields: Mapping[str, str] = fields,
+            body: bytes = body,
+            what: str = f"{change.action} {change.kind} {change.name}",
+        ) -> bytes:
+            return body_of(await link.call(code, fields, timeout_s, body), what)
+
+        await ask.over(master.address, send)
+
+
+def _request(change: Change) -> tuple[RequestCode, Mapping[str, str], bytes]:
+    """Return the request that makes a whole definition as it is wanted, or deletes it."""
+    if change.action is Action.DELETE:
+        if change.kind == "topics":
+            return RequestCode.DELETE_TOPIC_IN_BROKER, _DELETE_TOPIC.write(DeleteTopicRequest(change.name)), b""
+        fields = _DELETE_GROUP.write(DeleteSubscriptionGroupRequest(change.name, clean_offset=False))
+        return RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, b""
+    before = (change.found or {}).get("attributes", {})
+    after = change.wanted.get("attributes", {})
+    signed = {f"+{name}": value for name, value in after.items() if before.get(name) != value}
+    signed |= {f"-{name}": "" for name in before.keys() - after.keys()}
+    if change.kind == "groups":
+        config = GROUP_CONFIG.read_value({**change.wanted, "groupName": change.name, "attributes": signed})
+        return RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, GROUP_CONFIG.write(config)
+    topic: TopicConfig = TOPIC_CONFIG.read_value({**change.wanted, "topicName": change.name})
+    text = ",".join(f"{name}={value}" if name[0] == "+" else name for name, value in signed.items())
+    request = CreateTopicRequest(
+        topic.topic_name,
+        DEFAULT_TOPIC,
+        topic.read_queue_nums,
+        topic.write_queue_nums,
+        topic.perm,
+        topic.topic_filter_type,
+        topic.order,
+        topic.topic_sys_flag,
+        text,
+    )
+    return RequestCode.UPDATE_AND_CREATE_TOPIC, _CREATE_TOPIC.write(request), b""

@@ -1,0 +1,31 @@
+"""The causes for which a group of RocketMQ is behind, by the offsets and the consumers that brokers know."""
+
+from __future__ import annotations
+
+from bmqctl.systems.explaining.cause import Cause, counted
+from bmqctl.systems.rocketmq.status.group import GroupState
+
+__all__ = ["causes_of_group"]
+
+
+def causes_of_group(group: str, topic: str, state: GroupState) -> list[Cause]:
+    """Return why a group is behind in a topic; nothing if it is not."""
+    behind = [each for each in state.queues if each.messages]
+    lag = sum(each.messages for each in behind)
+    if not lag:
+        return []
+    oldest_s = max(each.oldest_ms for each in behind) / 1000
+    where = ", ".join(f"{each.broker_name}/{each.queue_id} ({each.messages:,})" for each in behind[:5])
+    more = f" and {len(behind) - 5} more" if len(behind) > 5 else ""
+    text = f"{counted(lag)} of {topic} not consumed, the oldest {oldest_s:,.0f} s old, in queues {where}{more}"
+    if not state.consumers:
+        return [Cause("no consumer", group, lag, f"no consumer of group {group} is connected: {text}", "start one")]
+    if len(behind) < len(state.queues):
+        remedy = "see to the consumer that has these queues: it hangs, or fails with a message that comes again"
+    elif len(state.consumers) >= len(state.queues):
+        remedy = f"see that consumers do not hang or fail; more of them need more queues than {len(state.queues)}"
+    else:
+        remedy = f"start more consumers, up to {len(state.queues)}, one for each queue; see that they do not fail"
+    return [
+        Cause("lag", group, lag, f"group {group}, with {len(state.consumers)} connected, is behind: {text}", remedy)
+    ]

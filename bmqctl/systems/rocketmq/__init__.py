@@ -1,0 +1,1 @@
+"""RocketMQ, as the tools ask it."""

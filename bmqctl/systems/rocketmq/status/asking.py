@@ -1,0 +1,234 @@
+"""The questions to a RocketMQ cluster: to those that are named, and to those that they name in turn.
+
+All requests are those that `mqadmin` sends too, so that it does not matter whose nameservers, controllers and brokers
+they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+import trio
+
+from bmqctl.clients.rocketmq.client import RequestRefused
+from bmqctl.clients.rocketmq.faults import FAULTS
+from bmqctl.clients.rocketmq.link import RemotingLink, dial
+from bmqctl.common.nurseries import open_nursery
+from bmqctl.systems.rocketmq.status.view import BrokerAnswers, Heard, Unheard, peers_of
+from formats.rocketmq.files.property_text import read_properties
+from formats.rocketmq.hosts import split_address
+from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
+from formats.rocketmq.remoting.bodies.inspection import KEY_VALUE_TABLE
+from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, HA_RUNTIME
+from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, ClusterInfo
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
+from formats.rocketmq.remoting.signature import signed
+
+__all__ = ["Places", "Secret", "hear"]
+
+# No more of each kind are asked: whoever names more is not believed.
+NAMESERVERS_MAX: Final = 64
+CONTROLLERS_MAX: Final = 64
+BROKERS_MAX: Final = 4_096
+AT_ONCE: Final = 64
+
+_METADATA: Final = HeaderCodec(GetControllerMetadataResponse)
+
+T = TypeVar("T")
+
+
+class Secret(NamedTuple):
+    """A user's name and password, with which requests are signed."""
+
+    user: str
+    password: str
+
+
+class Places(NamedTuple):
+    """Addresses to begin with, HOST:PORT each, and names of brokers that nobody else may know."""
+
+    nameservers: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ()
+    brokers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+async def hear(places: Places, timeout_s: float, secret: Secret | None = None) -> Heard:
+    """Ask everybody, once each. Nobody is waited for longer than `timeout_s`."""
+    found = _Found(timeout_s, secret)
+    found.name(places)
+    while found.has_more():
+        await found.ask_more()
+    await found.ask_leader(places.names)
+    await found.ask_more()
+    return found.heard
+
+
+class _Found:
+    """The answers so far, and the addresses that are still to be asked."""
+
+    def __init__(self, timeout_s: float, secret: Secret | None) -> None:
+        self._timeout_s = timeout_s
+        self._secret = secret
+        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        self._nameservers: dict[str, ClusterInfo | Unheard] = {}
+        self._controllers: dict[str, GetControllerMetadataResponse | Unheard] = {}
+        self._brokers: dict[str, BrokerAnswers | Unheard] = {}
+        self._sets: dict[str, Replicas] = {}
+        self._refusal: str | None = None
+        self._to_ask: tuple[list[str], list[str], list[str]] = ([], [], [])
+
+    @property
+    def heard(self) -> Heard:
+        """All answers."""
+        return Heard(self._nameservers, self._controllers, self._sets, self._brokers, self._refusal)
+
+    def name(self, places: Places) -> None:
+        """Have addresses asked that were not asked yet."""
+        nameservers, controllers, brokers = self._to_ask
+        _add(nameservers, places.nameservers, self._nameservers, NAMESERVERS_MAX)
+        _add(controllers, places.controllers, self._controllers, CONTROLLERS_MAX)
+        _add(brokers, places.brokers, self._brokers, BROKERS_MAX)
+
+    def has_more(self) -> bool:
+        """Return whether somebody is still to be asked."""
+        return any(self._to_ask)
+
+    async def ask_more(self) -> None:
+        """Ask all that are to be asked."""
+        nameservers, controllers, brokers = self._to_ask
+        self._to_ask = ([], [], [])
+        async with trio.open_nursery() as nursery:
+            for address in nameservers:
+                nursery.start_soon(self._ask_into, self._nameservers, address, self._ask_nameserver)
+            for address in controllers:
+                nursery.start_soon(self._ask_into, self._controllers, address, self._ask_controller)
+            for address in brokers:
+                nursery.start_soon(self._ask_into, self._brokers, address, self._ask_broker)
+
+    async def ask_leader(self, names: Iterable[str]) -> None:
+        """Ask the leading controller for all names that were heard of."""
+        known = set(names)
+        for info in self._nameservers.values():
+            if isinstance(info, ClusterInfo):
+                known |= info.broker_addr_table.keys()
+        for answers in self._brokers.values():
+            if isinstance(answers, BrokerAnswers) and "brokerName" in answers.properties:
+                known.add(answers.properties["brokerName"])
+        for address, metadata in self._controllers.items():
+            if not isinstance(metadata, Unheard) and metadata.is_leader and known:
+                found = await self._asked(address, lambda line: self._ask_sets(line, sorted(known)))
+                if isinstance(found, Unheard):
+                    self._refusal = f"controller {address} does not tell who is in sync: {found.reason}"
+                else:
+                    self._sets |= found
+        replicas = [each for told in self._sets.values() for each in told.in_sync_replicas + told.not_in_sync_replicas]
+        self.name(Places(brokers=tuple(each.broker_address for each in replicas)))
+
+    # -- one question each
+
+    async def _ask_into(
+        self, table: dict[str, T | Unheard], address: str, ask: Callable[[_Line], Awaitable[T]]
+    ) -> None:
+        table[address] = await self._asked(address, ask)
+
+    async def _asked(self, address: str, ask: Callable[[_Line], Awaitable[T]]) -> T | Unheard:
+        place = split_address(address)
+        if place is None:
+            return Unheard(f"{address[:80]!r} is no HOST:PORT")
+        async with self._limiter:
+            try:
+                with trio.fail_after(self._timeout_s):
+                    link = await dial(*place, self._timeout_s)
+                    return await self._over(link, ask)
+            except trio.TooSlowError:
+                return Unheard(f"no answer within {self._timeout_s:g} s")
+            except FAULTS as fault:
+                return Unheard(_reason(fault))
+
+    async def _over(self, link: RemotingLink, ask: Callable[[_Line], Awaitable[T]]) -> T:
+        async with open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            try:
+                found = await ask(_Line(link, self._timeout_s, self._secret))
+            finally:
+                link.end("closed")
+        return found
+
+    async def _ask_nameserver(self, line: _Line) -> ClusterInfo:
+        found = CLUSTER_INFO.read((await line.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        addresses = [each for data in found.broker_addr_table.values() for each in data.broker_addrs.values()]
+        self.name(Places(brokers=tuple(addresses)))
+        return found
+
+    async def _ask_controller(self, line: _Line) -> GetControllerMetadataResponse:
+        found = _METADATA.read((await line.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)).ext_fields)
+        self.name(Places(controllers=peers_of(found.peers)))
+        return found
+
+    async def _ask_broker(self, line: _Line) -> BrokerAnswers:
+        told = await line.ask(RequestCode.GET_BROKER_CONFIG)
+        properties = read_properties(bytes(told.body).decode("utf-8", "replace"))
+        replication = HA_RUNTIME.read((await line.ask(RequestCode.GET_BROKER_HA_STATUS)).body)
+        epochs = None
+        if properties.get("enableControllerMode") == "true":
+            epochs = EPOCH_CACHE.read((await line.ask(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
+            self.name(Places(controllers=_addresses(properties.get("controllerAddr"))))
+        self.name(Places(nameservers=_addresses(properties.get("namesrvAddr"))))
+        try:
+            runtime = KEY_VALUE_TABLE.read((await line.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        except RequestRefused:
+            # Without the right to this request, the other answers are shown.
+            runtime = {}
+        return BrokerAnswers(properties, replication, epochs, runtime)
+
+    async def _ask_sets(self, line: _Line, names: list[str]) -> dict[str, Replicas]:
+        answer = await line.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, json.dumps(names).encode())
+        return BROKER_REPLICAS.read(answer.body).replicas_info_table
+
+
+class _Line(NamedTuple):
+    """A connection to somebody who is asked."""
+
+    link: RemotingLink
+    timeout_s: float
+    secret: Secret | None
+
+    async def ask(self, code: RequestCode, body: bytes = b"") -> Frame:
+        """Send a request without fields. Raises `RequestRefused` for any answer but success."""
+        fields: Mapping[str, str] = {}
+        if self.secret is not None:
+            fields = signed(Frame(code, 0, ext_fields={}, body=body), *self.secret).ext_fields or {}
+        answer = await self.link.call(code, fields, self.timeout_s, body)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(code.name, answer)
+        # The body is valid only until more is received.
+        return answer._replace(body=bytes(answer.body))
+
+
+def _add(to_ask: list[str], more: Iterable[str], asked: Mapping[str, object], most: int) -> None:
+    for address in more:
+        if address not in asked and address not in to_ask and len(asked) + len(to_ask) < most:
+            to_ask.append(address)
+
+
+def _addresses(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(";") if part.strip())
+
+
+def _reason(fault: BaseException) -> str:
+    """The reason of a fault, for people."""
+    # Trio's own words begin with the address, which stands before the reason anyhow.
+    if isinstance(fault, OSError) and fault.errno:
+        return os.strerror(fault.errno)
+    if isinstance(fault, OSError) and isinstance(fault.__cause__, OSError):
+        return _reason(fault.__cause__)
+    if isinstance(fault.__cause__, BaseExceptionGroup):
+        return _reason(fault.__cause__.exceptions[0])
+    return str(fault)
