@@ -18,8 +18,8 @@ from bmqctl.cli.watch import cluster, cluster_rocketmq
 from bmqctl.common.render import OutputFormat
 from bmqctl.systems.rocketmq.status.asking import Places
 from bmqctl.systems.rocketmq.status.view import Heard, Unheard, view_of
-from tests.bmqctl.commitlog.logs import message, write_log
-from tests.bmqctl.rocketmq_status.answers import broker, info
+from tests.bmqctl.stores.rocketmq.logs import message, write_log
+from tests.bmqctl.systems.rocketmq.status.answers import broker, info
 
 HOSTILE = (
     "\x1b[31mred\x1b]0;title\x07",

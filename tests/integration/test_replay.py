@@ -17,7 +17,7 @@ import pytest
 from bmqctl.carrying.replay.progress import Step, read_head
 from bmqctl.stores.blazingmq.build import build_store
 from bmqctl.testing import NodeProcess
-from tests.bmqctl.replay.stores import START_S, build, guid, message
+from tests.bmqctl.carrying.replay.stores import START_S, build, guid, message
 from tests.integration.conftest import Connect
 from tests.integration.official import queue_name
 from tests.waiting import WAIT_S, eventually

@@ -25,7 +25,7 @@ from bmqctl.testing import NodeProcess, RocketProcess
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from tests.bmqctl.commitlog.logs import message, write_log
+from tests.bmqctl.stores.rocketmq.logs import message, write_log
 from tests.integration.conftest import Connect
 from tests.integration.official import queue_name
 from tests.waiting import WAIT_S, eventually

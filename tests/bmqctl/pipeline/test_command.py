@@ -22,9 +22,9 @@ from typer.testing import CliRunner, Result
 from bmqctl.app import app
 from bmqctl.common.installed import installing
 from bmqctl.pipeline.spark import java, launch
-from tests.bmqctl.commitlog.logs import FILE_BYTES, message, write_log
-from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import middle_file_missing
 from tests.bmqctl.pipeline.written import WrittenStore
+from tests.bmqctl.stores.blazingmq.rocketmq.test_rocketmq_losses import middle_file_missing
+from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, message, write_log
 
 # Starting Python workers takes long where many others work too.
 

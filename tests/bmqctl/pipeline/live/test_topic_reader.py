@@ -21,8 +21,8 @@ from bmqctl.pipeline.source.options import BadOption
 from bmqctl.testing import RocketProcess, free_port
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag
-from tests.bmqctl.commitlog.logs import message
 from tests.bmqctl.pipeline.live.topics import committed, make_topic, send
+from tests.bmqctl.stores.rocketmq.logs import message
 
 LIMIT = ReadAllAvailable()
 PLACE = {"nameserver": "127.0.0.1:9876", "topic": "orders"}

@@ -25,15 +25,15 @@ from bmqctl.pipeline.export.verify import Verdict, VerifyRequest
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.pipeline.spark.run_tasks import quiet
 from formats.rocketmq.files.record import encode_record
-from tests.bmqctl.commitlog.logs import FILE_BYTES, message, write_log
-from tests.bmqctl.journal.rocketmq.test_rocketmq_losses import (
+from tests.bmqctl.pipeline.reading import read_rows
+from tests.bmqctl.stores.blazingmq.rocketmq.test_rocketmq_losses import (
     EVERY,
     Damaged,
     last_files_missing,
     middle_file_missing,
     whole_store,
 )
-from tests.bmqctl.pipeline.reading import read_rows
+from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, message, write_log
 
 Java = Callable[[str], list[Path]]
 

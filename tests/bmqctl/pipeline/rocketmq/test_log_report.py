@@ -15,8 +15,8 @@ from bmqctl.pipeline.report.log_report import LogReport, LogReportRequest, is_of
 from bmqctl.pipeline.report.log_report_page import log_report_page
 from bmqctl.pipeline.report.report import NothingToReport, ReportRequest
 from bmqctl.pipeline.spark.run_tasks import quiet
-from tests.bmqctl.commitlog.logs import message, write_log
 from tests.bmqctl.pipeline.reading import read_rows
+from tests.bmqctl.stores.rocketmq.logs import message, write_log
 
 Java = Callable[[str], list[Path]]
 

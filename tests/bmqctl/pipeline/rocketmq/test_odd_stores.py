@@ -11,9 +11,9 @@ from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
 from bmqctl.stores.rocketmq.records import search
 from formats.rocketmq.files.record import encode_record
-from tests.bmqctl.commitlog.logs import FILE_BYTES, Written, message, write_log
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.rocketmq.queued import numbered, write_queues
+from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, Written, message, write_log
 
 NO_TEXT = os.fsdecode(b"or\xff")
 

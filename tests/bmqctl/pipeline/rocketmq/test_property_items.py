@@ -12,7 +12,7 @@ from bmqctl.pipeline.rocketmq.tables import STRING_MAP
 from bmqctl.stores.rocketmq.records import search
 from formats.rocketmq.files.record import encode_record
 from formats.rocketmq.properties import decode_properties
-from tests.bmqctl.commitlog.logs import message
+from tests.bmqctl.stores.rocketmq.logs import message
 
 ENCODED = [
     b"",

@@ -21,9 +21,9 @@ from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record
 from formats.rocketmq.flags import SystemFlag
-from tests.bmqctl.commitlog.logs import FILE_BYTES, V6, Written, message, write_log
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.rocketmq.queued import numbered, write_queues
+from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, V6, Written, message, write_log
 
 OFFSETS = {"table": "messages", "columns": "offset"}
 

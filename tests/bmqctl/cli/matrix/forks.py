@@ -1,0 +1,222 @@
+"""Runs of commands under odd conditions, each in a process that is forked from one with all modules loaded.
+
+    python -m tests.bmqctl.cli.matrix.forks < runs.jsonl > outcomes.jsonl
+
+A run takes about 50 ms in this way, and a second if an interpreter starts for each. It is given its standard streams,
+descriptors and environment before the command begins, as a shell would give them.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import gc
+import json
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from tests.bmqctl.cli.matrix import conditions
+
+__all__ = ["Outcome", "Run"]
+
+# A command that takes longer hangs.
+LIMIT_S = 60.0
+PARALLEL = 2
+POLL_S = 0.005
+NEEDS_SPARK = "bmqctl.pipeline"
+PR_SET_PDEATHSIG = 1
+
+
+class Run(NamedTuple):
+    """A command under a condition. One that listens on `port` runs until it is sent SIGTERM once it listens there."""
+
+    name: str
+    condition: str
+    words: list[str]
+    environment: dict[str, str]
+    folder: str
+    port: int | None
+
+    @classmethod
+    def from_json(cls, line: str) -> Run:
+        return cls(**json.loads(line))
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict())
+
+
+class Outcome(NamedTuple):
+    """The end of a run. `code` is negative after a signal; `hangs` says that it had to be killed."""
+
+    name: str
+    condition: str
+    code: int
+    hangs: bool
+    out: str
+    errors: str
+    seconds: float
+
+    @classmethod
+    def from_json(cls, line: str) -> Outcome:
+        return cls(**json.loads(line))
+
+
+class _Child(NamedTuple):
+    pid: int
+    run: Run
+    began_s: float
+
+
+def _load() -> None:
+    """Import all modules of the tools, so that no run has to."""
+    import bmqctl
+
+    for module in pkgutil.walk_packages(bmqctl.__path__, "bmqctl."):
+        if not module.name.startswith(NEEDS_SPARK):
+            import_module(module.name)
+    # What is never collected is not copied for each process.
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Carry out the runs of standard input, some at a time; print each outcome as it comes."""
+    _load()
+    left = [Run.from_json(line) for line in sys.stdin]
+    children: list[_Child] = []
+    told: set[int] = set()
+    while left or children:
+        while left and len(children) < PARALLEL:
+            run = left.pop(0)
+            children.append(_Child(_fork(run), run, time.monotonic()))
+        for child in list(children):
+            status = _ended(child, told)
+            if status is not None:
+                children.remove(child)
+                print(json.dumps(_outcome(child, *status)._asdict()), flush=True)
+        time.sleep(POLL_S)
+
+
+def _ended(child: _Child, told: set[int]) -> tuple[int, bool] | None:
+    """Return the exit code of a run, and whether it hung; None while it runs. Processes in `told` were stopped."""
+    pid, status = os.waitpid(child.pid, os.WNOHANG)
+    if pid:
+        return os.waitstatus_to_exitcode(status), False
+    if time.monotonic() - child.began_s > LIMIT_S:
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+        return -signal.SIGKILL, True
+    is_ready = child.run.port is not None and _takes_signals(child.pid) and _listens(child.run.port)
+    if is_ready and child.pid not in told:
+        told.add(child.pid)
+        os.kill(child.pid, signal.SIGTERM)
+    return None
+
+
+def _takes_signals(pid: int) -> bool:
+    """Return whether a process has a handler of SIGTERM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def _listens(port: int) -> bool:
+    for host in ("127.0.0.1", "::1"):
+        with suppress(OSError), socket.create_connection((host, port), 1):
+            return True
+    return False
+
+
+def _outcome(child: _Child, code: int, hangs: bool) -> Outcome:
+    out, errors = (_text(Path(child.run.folder, name)) for name in ("out", "errors"))
+    return Outcome(child.run.name, child.run.condition, code, hangs, out, errors, time.monotonic() - child.began_s)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="backslashreplace")[-4000:] if path.exists() else ""
+
+
+def _fork(run: Run) -> int:
+    pid = os.fork()
+    if pid == 0:
+        _become(run)
+    return pid
+
+
+def _become(run: Run) -> NoReturn:
+    """Run the command in this process, and end as the interpreter does."""
+    code = 1
+    # It ends with the process that forked it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        os.chdir(run.folder)
+        os.environ.clear()
+        os.environ.update(run.environment)
+        for number, name, flags in ((0, "/dev/null", os.O_RDONLY), (1, "out", os.O_WRONLY), (2, "errors", os.O_WRONLY)):
+            opened = os.open(name, flags | os.O_CREAT, 0o600)
+            os.dup2(opened, number)
+            os.close(opened)
+        os.closerange(3, 1024)
+        conditions.CONDITIONS[run.condition].begin()
+        _make_streams()
+        code = _run(run)
+    except BaseException:
+        os.write(2, b"of the matrix: " + traceback.format_exc().encode())
+    os._exit(code)
+
+
+def _make_streams() -> None:
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        errors = {"stdin": "strict", "stdout": "strict", "stderr": "backslashreplace"}[name]
+        try:
+            os.fstat(number)
+        except OSError:
+            setattr(sys, name, None)
+        else:
+            setattr(sys, name, open(number, mode, encoding=encoding, errors=errors, closefd=False))  # noqa: SIM115
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr.reconfigure(line_buffering=True)
+
+
+def _run(run: Run) -> int:
+    """Run the command; return the exit code with which an interpreter would end."""
+    from bmqctl.app import main as bmqctl
+
+    sys.argv = ["bmqctl", *(os.fsdecode(base64.b64decode(word)) for word in run.words)]
+    code = 0
+    try:
+        bmqctl()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    return code if all(_flushed()) else 120
+
+
+def _flushed() -> Iterator[bool]:
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.write(2, b"Exception ignored in a standard stream\n")
+            yield False
+        yield True
+
+
+if __name__ == "__main__":
+    main()

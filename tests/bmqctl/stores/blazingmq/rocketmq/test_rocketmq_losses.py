@@ -1,0 +1,212 @@
+"""Losses of a store of RocketMQ: each command that reads it names them, and counts the rest exactly."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.files.names import offset_name
+from formats.rocketmq.files.record import Record, encode_record
+from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, Written, message, write_log
+
+Run = Callable[..., Outcome]
+COUNT = 600
+_DAMAGED_BYTES = 2000
+_ENTRY = CONSUME_QUEUE_ENTRY.size
+
+
+class Damaged(NamedTuple):
+    """A store with the records that are left, and how many of the others are damaged or missing."""
+
+    written: Written
+    left: list[Record]
+    damaged: int = 0
+    missing: int = 0
+
+    @property
+    def root(self) -> Path:
+        return self.written.root
+
+
+def whole_store(root: Path) -> Written:
+    """Write a log of several files with its consume queues."""
+    written = write_log(root, (message(number, body=b"." * 300) for number in range(COUNT)))
+    for queue_id in range(4):
+        folder = root / "consumequeue" / "orders" / str(queue_id)
+        folder.mkdir(parents=True)
+        some = [each for each in written.records if each.queue_id == queue_id]
+        entries = [ConsumeQueueEntry(each.physical_offset, len(encode_record(each)), 0) for each in some]
+        (folder / offset_name(0)).write_bytes(b"".join(map(CONSUME_QUEUE_ENTRY.pack, entries)) + bytes(10 * _ENTRY))
+    return written
+
+
+def _outside(records: Sequence[Record], begin: int, end: int) -> list[Record]:
+    """The records that have no byte in a range."""
+    return [
+        each
+        for each in records
+        if each.physical_offset + len(encode_record(each)) <= begin or each.physical_offset >= end
+    ]
+
+
+def middle_file_missing(root: Path) -> Damaged:
+    written = whole_store(root)
+    written.path(FILE_BYTES).unlink()
+    left = _outside(written.records, FILE_BYTES, 2 * FILE_BYTES)
+    return Damaged(written, left, missing=COUNT - len(left))
+
+
+def two_files_missing(root: Path) -> Damaged:
+    written = whole_store(root)
+    for number in (1, 2):
+        written.path(number * FILE_BYTES).unlink()
+    left = _outside(written.records, FILE_BYTES, 3 * FILE_BYTES)
+    return Damaged(written, left, missing=COUNT - len(left))
+
+
+def middle_file_cut(root: Path) -> Damaged:
+    written = whole_store(root)
+    path = written.path(FILE_BYTES)
+    path.write_bytes(path.read_bytes()[: FILE_BYTES // 2])
+    at = FILE_BYTES + FILE_BYTES // 2
+    left = _outside(written.records, at, 2 * FILE_BYTES)
+    cut = sum(each.physical_offset < at for each in written.records if each not in left)
+    return Damaged(written, left, damaged=cut, missing=COUNT - len(left) - cut)
+
+
+def bytes_overwritten(root: Path) -> Damaged:
+    written = whole_store(root)
+    at = written.offsets[100] + 10
+    written.overwrite(at, b"\xff" * _DAMAGED_BYTES)
+    left = _outside(written.records, at, at + _DAMAGED_BYTES)
+    return Damaged(written, left, damaged=COUNT - len(left))
+
+
+def zeros_in_the_middle(root: Path) -> Damaged:
+    written = whole_store(root)
+    at = written.offsets[200]
+    written.overwrite(at, bytes(_DAMAGED_BYTES))
+    left = _outside(written.records, at, at + _DAMAGED_BYTES)
+    return Damaged(written, left, damaged=COUNT - len(left))
+
+
+def last_records_overwritten(root: Path) -> Damaged:
+    written = whole_store(root)
+    last = written.records[-1]
+    end = last.physical_offset + len(encode_record(last))
+    written.overwrite(end - _DAMAGED_BYTES, b"\xff" * _DAMAGED_BYTES)
+    left = _outside(written.records, end - _DAMAGED_BYTES, end)
+    return Damaged(written, left, damaged=COUNT - len(left))
+
+
+def body_overwritten(root: Path) -> Damaged:
+    written = whole_store(root)
+    written.overwrite(written.offsets[300] + 100, b"!!")
+    return Damaged(written, [*written.records[:300], *written.records[301:]], damaged=1)
+
+
+def last_files_missing(root: Path) -> Damaged:
+    written = whole_store(root)
+    last = written.offsets[-1] // FILE_BYTES * FILE_BYTES
+    written.path(last).unlink()
+    left = _outside(written.records, last, last + FILE_BYTES)
+    return Damaged(written, left, missing=COUNT - len(left))
+
+
+EVERY = [
+    middle_file_missing,
+    two_files_missing,
+    middle_file_cut,
+    bytes_overwritten,
+    zeros_in_the_middle,
+    last_records_overwritten,
+    body_overwritten,
+    last_files_missing,
+]
+
+
+@pytest.mark.parametrize("damage", EVERY)
+def test_summary_and_queues_count_what_is_left_and_what_is_lost(
+    run: Run, tmp_path: Path, damage: Callable[[Path], Damaged]
+) -> None:
+    store = damage(tmp_path)
+    outcome = run("summary", "--json", store.root)
+    assert outcome.code == 1
+    found = json.loads(outcome.out)
+    (topic,) = found["topics"]
+    expected = (len(store.left), store.damaged, store.missing)
+    assert (topic["messages"], topic["damaged"], topic["missing"]) == expected
+    assert tuple(found["totals"][name] for name in ("messages", "damaged", "missing")) == expected
+    assert topic["size"] == sum(len(encode_record(each)) for each in store.left)
+    assert found["log"]["records"] == len(store.left)
+    assert "bmqctl journal validate" in outcome.err
+    outcome = run("queues", "--output", "json-line", store.root)
+    assert outcome.code == 1
+    queues = [json.loads(line) for line in outcome.out.splitlines()]
+    assert Counter({queue["queue_id"]: queue["messages"] for queue in queues}) == Counter(
+        each.queue_id for each in store.left
+    )
+    assert sum(queue["damaged"] for queue in queues) == store.damaged
+    assert sum(queue["missing"] for queue in queues) == store.missing
+    assert "journal repair" in outcome.err
+    table = run("summary", "--output", "table", store.root)
+    assert table.code == 1
+    assert f" {store.damaged + store.missing} " in table.out
+
+
+@pytest.mark.parametrize("damage", [each for each in EVERY if each not in (body_overwritten, last_files_missing)])
+def test_each_byte_of_the_log_is_accounted_for(run: Run, tmp_path: Path, damage: Callable[[Path], Damaged]) -> None:
+    store = damage(tmp_path)
+    log = json.loads(run("summary", "--json", store.root).out)["log"]
+    files = {each.physical_offset // FILE_BYTES for each in store.written.records}
+    last = store.written.records[-1]
+    end = max(log["end"], last.physical_offset + len(encode_record(last)) if log["damaged"] else 0)
+    # Behind the last record of each file but the last one there are bytes that no record has.
+    ends = {
+        each.physical_offset // FILE_BYTES: each.physical_offset + len(encode_record(each))
+        for each in store.written.records
+    }
+    filled = sum((number + 1) * FILE_BYTES - ends[number] for number in sorted(files)[:-1])
+    rest = end - log["record_bytes"] - log["damaged_bytes"] - log["missing_bytes"]
+    # Filling bytes within a place that is lost are lost with it.
+    assert 0 <= rest <= filled
+    assert log["record_bytes"] == sum(len(encode_record(each)) for each in store.left)
+    assert log["damaged_bytes"] + log["missing_bytes"] >= sum(
+        len(encode_record(each)) for each in store.written.records if each not in store.left
+    )
+
+
+@pytest.mark.parametrize("damage", [each for each in EVERY if each is not last_files_missing])
+def test_dump_prints_what_is_left_and_ends_with_1(run: Run, tmp_path: Path, damage: Callable[[Path], Damaged]) -> None:
+    store = damage(tmp_path)
+    outcome = run("dump", "--output", "json-line", "--payload", "auto", store.root)
+    assert outcome.code == 1
+    rows: list[dict[str, Any]] = [json.loads(line) for line in outcome.out.splitlines()]
+    sound = [row["offset"] for row in rows if "fault" not in row and "payload_fault" not in row]
+    assert sound == [each.physical_offset for each in store.left]
+
+
+def test_a_whole_store_and_one_that_was_cut_at_its_end_are_no_damage(run: Run, tmp_path: Path) -> None:
+    written = whole_store(tmp_path)
+    last = written.records[-1]
+    end = last.physical_offset + len(encode_record(last))
+    path = written.path(end)
+    for size in (None, end % FILE_BYTES, end % FILE_BYTES - 1, end % FILE_BYTES - 100, end % FILE_BYTES - 1000):
+        if size is not None:
+            path.write_bytes(path.read_bytes()[:size])
+        left = _outside(written.records, FILE_BYTES * (end // FILE_BYTES) + (size or FILE_BYTES), 1 << 40)
+        outcome = run("summary", "--json", tmp_path)
+        assert outcome.code == 0, (size, outcome.err)
+        found = json.loads(outcome.out)
+        assert found["totals"]["messages"] == len(left)
+        assert (found["totals"]["damaged"], found["totals"]["missing"], found["log"]["places"]) == (0, 0, [])
+        assert run("queues", tmp_path).code == 0
+        assert run("dump", tmp_path).code == 0
+        assert run("validate", tmp_path).code in (0, 1)
