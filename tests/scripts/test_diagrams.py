@@ -1,4 +1,4 @@
-"""The diagrams in the design document and in the docstrings are those of the declarations."""
+"""The diagrams and maps in the manual and in the docstrings are those of the declarations."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_design_document_shows_the_tables_as_they_are() -> None:
+def test_pages_show_the_declarations_as_they_are() -> None:
     scope = runpy.run_path(str(ROOT / "scripts" / "diagrams"))
-    text = (ROOT / "broker" / "DESIGN.md").read_text()
-    assert scope["updated"](text) == text
-    for name, state in {
-        "session": "NEGOTIATING",
-        "hop": "OPENING",
-        "election": "SCOUTING",
-        "cluster": "LDR_HEALING_STG2",
-        "partition": "REPLICA_HEALING",
-    }.items():
-        assert f"<!-- diagram: {name} -->" in text
-        assert state in scope["lifecycle_diagram"](name)
+    stale = [page.name for page in (ROOT / "docs").rglob("*.md") if scope["updated"](page.read_text()) != page.read_text()]
+    assert stale == [], "scripts/diagrams --write updates them"
+
+
+def test_each_lifecycle_is_on_its_page_and_in_the_list() -> None:
+    scope = runpy.run_path(str(ROOT / "scripts" / "diagrams"))
+    listed = (ROOT / "docs" / "contribute" / "ordering-and-lifecycles.md").read_text()
+    for name, lifecycle in scope["LIFECYCLES"].items():
+        assert scope["lifecycle_diagram"](name) in (ROOT / "docs" / lifecycle.page).read_text()
+        assert f"`{lifecycle.variable}` | [{Path(lifecycle.page).stem}]" in listed
+    assert "RUNNING      --disconnect-->" in scope["lifecycle_diagram"]("session")
+
+
+def test_map_has_each_room_with_its_layer() -> None:
+    text = (ROOT / "docs" / "contribute" / "layout.md").read_text()
+    for container in ("formats.bmq", "formats.rocketmq", "broker", "broker.bmq", "broker.rocketmq", "bmqctl"):
+        assert f"<!-- rooms: {container} -->" in text
+    assert "| 1 | `store` | Offsets, appends and recovery over writable buffers;" in text
+    assert "`consuming/pop` | POP:" in text
 
 
 def test_docstrings_show_the_structures_as_they_are() -> None:

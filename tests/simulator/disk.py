@@ -1,7 +1,7 @@
 """The disk of a simulated machine: what a killed process, a power loss, a torn write and rot leave of it.
 
-The fault model is that of broker/DESIGN.md: what a process wrote into a mapped page is the kernel's, and outlives the
-process. It outlives the machine only if it was written back, which happens in units of a sector.
+See docs/contribute/fault-model.md: what a process wrote into a mapped page is the kernel's, and outlives the process.
+It outlives the machine only if it was written back, which happens in units of a sector.
 """
 
 from __future__ import annotations

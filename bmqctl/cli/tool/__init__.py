@@ -1,0 +1,1 @@
+"""`bmqctl tool`: a client for people and scripts, with the commands of `bmqtool`."""

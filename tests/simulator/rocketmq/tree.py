@@ -1,6 +1,6 @@
 """The disk of a machine with a store of RocketMQ: a tree of folders, and what a loss of power leaves of it.
 
-The fault model is that of broker/DESIGN.md: what a process wrote into a mapped page outlives the process. It outlives
+See docs/contribute/fault-model.md: what a process wrote into a mapped page outlives the process. It outlives
 the machine if it was flushed; of the rest some sectors are there and some are not. Of the commit log, those are there
 that were written first: otherwise a node may refuse to start, as only an operator can tell what made the damage.
 """
