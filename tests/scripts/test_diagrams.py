@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_pages_show_the_declarations_as_they_are() -> None:
     scope = runpy.run_path(str(ROOT / "scripts" / "diagrams"))
-    stale = [page.name for page in (ROOT / "docs").rglob("*.md") if scope["updated"](page.read_text()) != page.read_text()]
+    stale = [
+        page.name for page in (ROOT / "docs").rglob("*.md") if scope["updated"](page.read_text()) != page.read_text()
+    ]
     assert stale == [], "scripts/diagrams --write updates them"
 
 
