@@ -28,10 +28,13 @@ def missing(page: str) -> Iterator[str]:
     quoted = re.findall(r"`([\w./-]+)`", page)
     rooms = [ROOT / name for name in quoted if name.startswith(_FLOORS) and name.endswith("/")]
     for name in quoted:
-        is_path = name.startswith(_FLOORS)
-        if (is_path and not (ROOT / name).exists()) or (
-            not is_path and name.endswith(".py") and not any((room / name).is_file() for room in (ROOT, *rooms))
-        ):
+        if name.startswith(_FLOORS):
+            places = [ROOT / name]
+        elif name.endswith(".py"):
+            places = [room / name for room in (ROOT, *rooms)]
+        else:
+            continue
+        if not any(place.exists() for place in places):
             yield name
 
 
@@ -52,11 +55,8 @@ def test_page_of_the_design_is_short(page: Path) -> None:
 
 
 def test_each_program_and_folder_of_scripts_has_a_line() -> None:
-    rows = [
-        line
-        for line in (DOCS / "contribute" / "scripts.md").read_text(encoding="utf-8").splitlines()
-        if line[:1] == "|"
-    ]
+    page = (DOCS / "contribute" / "scripts.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
     told = set(re.findall(r"`(scripts/[\w-]+/?)`", "\n".join(row.split("|")[1] for row in rows)))
     programs = {
         f"scripts/{path.name}{'/' if path.is_dir() else ''}"
