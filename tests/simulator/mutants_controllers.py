@@ -181,13 +181,6 @@ CONTROLLERS = (
         "        group.members = frozenset({master})\n",
     ),
     _mutant(
-        "vote-kept",
-        "A controller that hears of a later term keeps its vote of the earlier one.",
-        "raft.raft",
-        '        self._journal.keep_vote(term, "")\n',
-        "        self._journal.keep_vote(term, self._journal.vote)\n",
-    ),
-    _mutant(
         "state-not-restored",
         "A controller notes the state that a leader sends, and goes on with its own.",
         "raft.raft",
@@ -200,13 +193,6 @@ CONTROLLERS = (
         "controller.groups",
         "    if master is not None:\n        group.members = frozenset({master})\n",
         "    if master is None:\n        group.members = frozenset(group.replicas)\n    else:\n        group.members = frozenset({master})\n",
-    ),
-    _mutant(
-        "told-of-other-term",
-        "A decision of an earlier term of the same leader is told as agreed to.",
-        "controller.turns",
-        "            if not raft.is_leader or raft.term != proposed.term:\n",
-        "            if not raft.is_leader:\n",
     ),
     _mutant(
         "snapshot-ahead",

@@ -306,18 +306,6 @@ GROUPS = (
         ),
     ),
     _mutant(
-        "beats-while-waiting",
-        "A master that may not lead its epoch again lets controllers hear from it meanwhile.",
-        "replication.membership",
-        ("        if self._waiting_ms is not None:\n            return False\n", ""),
-    ),
-    _mutant(
-        "epochs-uncut",
-        "A slave that cuts its log keeps the epochs of what it has cut.",
-        "replication.epoch_slave",
-        ("        self._replace(cut_epochs(self._epochs.entries, point))\n", ""),
-    ),
-    _mutant(
         "slave-takes",
         "A slave takes messages.",
         "replication.role",
