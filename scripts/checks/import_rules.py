@@ -1,6 +1,8 @@
-"""An import contract for import-linter: what a package may import, beside itself and the standard library.
+"""Two import contracts for import-linter.
 
-import-linter's own "forbidden" contract lists what is known to be wrong, so a dependency nobody thought of passes it.
+`allowed` lists what a package may import beside itself and the standard library: import-linter's own "forbidden"
+contract lists what is known to be wrong, so a dependency nobody thought of passes it. `pure` refuses the modules for
+I/O, clocks and randomness.
 """
 
 from __future__ import annotations
@@ -11,36 +13,88 @@ from typing import Any
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
-__all__ = ["AllowedImports"]
+__all__ = ["AllowedImports", "Pure"]
+
+# The modules for I/O, processes, threads, clocks and randomness. Not listed, as decisions import them: `datetime` and
+# `urllib`, which have pure parts, and `secrets`, by which proofs draw challenges unless a caller gives another source.
+_IMPURE = (
+    "anyio",
+    "asyncio",
+    "concurrent",
+    "fcntl",
+    "glob",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "socketserver",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "trio",
+    "uuid",
+)
 
 
-class AllowedImports(Contract):
-    """Each of `source_modules`, with all below it, imports directly only the others, `allowed_modules` and the
-    standard library; a name allows all below it."""
-
-    type_name = "allowed"
+class _ImportRule(Contract):
+    """Check each direct import of `source_modules` and of all below them."""
 
     # Fields are descriptors in all but type: an instance holds the parsed list.
     source_modules: Any = fields.ListField(subfield=fields.StringField())
-    allowed_modules: Any = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        allowed = (*self.source_modules, *self.allowed_modules)
         broken = []
         for source in self.source_modules:
             if source not in graph.modules:
                 raise ValueError(f"{self.name}: no module {source}")
             for module in sorted({source} | graph.find_descendants(source)):
                 for imported in sorted(graph.find_modules_directly_imported_by(module)):
-                    if imported.partition(".")[0] in sys.stdlib_module_names or is_within(imported, allowed):
+                    if self.allows(imported):
                         continue
                     details = graph.get_import_details(importer=module, imported=imported)
                     broken += [f"{module} -> {imported} (l.{detail['line_number']})" for detail in details]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
+    def allows(self, imported: str) -> bool:
+        """True if one of the sources may import this module."""
+        raise NotImplementedError
+
     def render_broken_contract(self, check: ContractCheck) -> None:
         for line in check.metadata["broken"]:
             output.print_error(line)
+
+
+class AllowedImports(_ImportRule):
+    """Each of `source_modules`, with all below it, imports directly only the others, `allowed_modules` and the
+    standard library; a name allows all below it."""
+
+    type_name = "allowed"
+
+    allowed_modules: Any = fields.ListField(subfield=fields.StringField())
+
+    def allows(self, imported: str) -> bool:
+        allowed = (*self.source_modules, *self.allowed_modules)
+        return imported.partition(".")[0] in sys.stdlib_module_names or is_within(imported, allowed)
+
+
+class Pure(_ImportRule):
+    """`source_modules`, with all below them, import directly no module for I/O, clocks or randomness.
+
+    Indirect imports do not count: numpy and enum import `os` themselves.
+    """
+
+    type_name = "pure"
+
+    def allows(self, imported: str) -> bool:
+        return not is_within(imported, _IMPURE)
 
 
 def is_within(module: str, packages: tuple[str, ...]) -> bool:

@@ -5,17 +5,20 @@ from typing import Any
 import grimp
 import pytest
 
-from scripts.checks.import_rules import AllowedImports
+from scripts.checks.import_rules import AllowedImports, Pure
 
 
-def check(imports: list[tuple[str, str]], **options: Any) -> list[str]:
+def check(
+    imports: list[tuple[str, str]], rule: type[AllowedImports | Pure] = AllowedImports, **options: Any
+) -> list[str]:
     """The lines that the contract reports about a program with these imports."""
     graph = grimp.ImportGraph()
     for module in ("ours", "ours.sub", "theirs", "theirs.deep"):
         graph.add_module(module)
     for importer, imported in imports:
         graph.add_import(importer=importer, imported=imported, line_number=7, line_contents=f"import {imported}")
-    contract = AllowedImports("rule", {}, {"source_modules": ["ours"], "allowed_modules": [], **options})
+    given: dict[str, Any] = {"allowed_modules": []} if rule is AllowedImports else {}
+    contract = rule("rule", {}, {"source_modules": ["ours"], **given, **options})
     result = contract.check(graph, verbose=False)
     broken: list[str] = result.metadata["broken"]
     assert result.kept == (not broken)
@@ -41,3 +44,15 @@ def test_an_allowed_name_allows_all_below_it_and_no_namesake() -> None:
 def test_a_source_that_does_not_exist_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="no module gone"):
         check([], source_modules=["gone"])
+
+
+def test_pure_modules_import_no_io_clock_or_randomness_whatever_package_they_are_in() -> None:
+    imports = [("ours.sub", name) for name in ("os", "time", "threading", "trio", "uuid", "enum", "numpy", "oslo")]
+    assert check([*imports, ("ours", "theirs"), ("theirs", "socket")], Pure) == [
+        f"ours.sub -> {name} (l.7)" for name in ("os", "threading", "time", "trio", "uuid")
+    ]
+
+
+def test_a_pure_source_that_does_not_exist_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="no module gone"):
+        check([], Pure, source_modules=["gone"])
