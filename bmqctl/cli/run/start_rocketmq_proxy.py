@@ -68,8 +68,8 @@ def rocketmq_proxy(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Certificate in PEM for TLS on the port for gRPC, beside plain connections; without it, one that "
-            "vouches for itself.",
+            help="Certificate in PEM for TLS on the port for gRPC, beside plain connections; without it, a "
+            "self-signed one, if the extra `tls` is installed.",
             show_default=False,
         ),
     ] = None,

@@ -19,7 +19,7 @@ from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.session import Session
 from broker.shell.dialing import Endpoint
-from broker.shell.self_signed import load_self_signed
+from broker.shell.self_signed import EXTRA, SELF_SIGNED_MODULES, SelfSignedContext, can_make_self_signed
 from broker.shell.server import ListenError, listen
 from broker.shell.tls import tls_error
 
@@ -46,6 +46,7 @@ GRPC_MODULES: Final = (
     "broker.rocketmq.grpc.access",
     "broker.rocketmq.grpc.local",
     "broker.rocketmq.proxy.cluster",
+    *SELF_SIGNED_MODULES,
 )
 
 
@@ -77,16 +78,24 @@ TLS_NAMES = "tlsCertPath and tlsKeyPath"
 
 def tls_for_grpc(
     certificate: Path | None, key: Path | None, names: str, *, makes_own: bool = True
-) -> ssl.SSLContext | None:
-    """Make what TLS needs on the port for gRPC, with a certificate of its own if none is given and `makes_own` is set.
+) -> tuple[ssl.SSLContext | None, str]:
+    """Make what TLS needs on the port for gRPC; with it a note if there is no TLS because of a missing extra.
 
-    Returns None without any. Raises `PropertyError`, whose text has the `names` of the two settings.
+    If no certificate is given and `makes_own` is set, the certificate is self-signed. Raises `PropertyError`, whose
+    text has the `names` of the two settings.
     """
     if certificate is None and key is None:
-        return _own_tls() if makes_own else None
+        if not makes_own:
+            return None, ""
+        if not can_make_self_signed():
+            return None, (
+                "gRPC is served without TLS: there is no certificate, and the extra that makes a self-signed one is "
+                f"not installed; set {names}, or install the extra {EXTRA} of bmqctl"
+            )
+        return _prepared(SelfSignedContext(ssl.PROTOCOL_TLS_SERVER)), ""
     if certificate is None or key is None:
         raise PropertyError(f"TLS needs both a certificate and its key: {names}")
-    context = _context()
+    context = _prepared(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
@@ -94,23 +103,12 @@ def tls_for_grpc(
         raise PropertyError(text) from None
     except OSError as error:
         raise PropertyError(f"{certificate} or {key}: {error.strerror}") from None
-    return context
+    return context, ""
 
 
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def _prepared(context: ssl.SSLContext) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
-    return context
-
-
-def _own_tls() -> ssl.SSLContext | None:
-    """Make TLS for clients that use it without asking who they speak to; None where it cannot be had."""
-    context = _context()
-    try:
-        load_self_signed(context, "localhost")
-    except OSError:
-        return None
     return context
 
 

@@ -247,10 +247,10 @@ def test_certificate_is_taken(host: Host, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made = make_self_signed("host", int(time.time()))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    host.load_certificate(context, (made.certificate + made.key).encode())
+    host.load_certificate(context, made.certificate + made.key)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ssl.SSLError):
-        host.load_certificate(context, made.certificate.encode())
+        host.load_certificate(context, made.certificate)
 
 
 def test_memory_of_this_process(host: Host) -> None:
