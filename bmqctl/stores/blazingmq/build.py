@@ -126,7 +126,6 @@ class StoreBuilder:
         self._guid_tick = 0
         self._taken: set[bytes] = set()
         self._ledger: IO[bytes] | None = None
-        self._ledger_number = (LEDGER_TERM, 0)
 
     def __enter__(self) -> StoreBuilder:
         return self

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from bmqctl.common.harmless import csv_text
-from bmqctl.stores.blazingmq.read.columns import Column, Kind, Row
+from bmqctl.stores.blazingmq.read.columns import Kind
 from bmqctl.stores.rocketmq.columns import Memo, plain_members
 from bmqctl.stores.rocketmq.payload import PAYLOAD_COLUMNS, BodyReader, BodyValues
 from bmqctl.stores.rocketmq.records import LogRecords, Numbers
@@ -72,11 +72,6 @@ class CsvLines:
 def _is_ordinary(records: LogRecords) -> bool:
     stored = records.stored_ms
     return bool(len(records)) and bool(stored.min() >= 0) and bool(stored.max() <= _TIME_MAX_MS)
-
-
-def _csv_value(row: Row, column: Column) -> Any:
-    value = row.get(column.name)
-    return json.dumps(value) if column.kind is Kind.JSON and value is not None else value
 
 
 def _csv_rows(rows: Iterable[Iterable[Any]]) -> bytes:

@@ -100,11 +100,6 @@ class Moving:
         """The records that have yet to be looked at."""
         return self._rows - self._row
 
-    @property
-    def bytes_per_row(self) -> int:
-        """The average size of a message in DATA."""
-        return self.files.data_end // max(1, self._rows)
-
     def removes(self, queue_key: bytes, guid: bytes, offset: int) -> None:
         """A message that was alive until now is removed."""
         if offset - self._base <= self._looked_to:

@@ -34,7 +34,6 @@ __all__ = ["Found", "PullFlag", "Puller", "find_messages"]
 log = logging.getLogger("broker.rocketmq.pulling")
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-PULL_BYTES_MAX: Final = 128 << 20
 # What one answer carries of messages that are in memory (maxTransferBytesOnMessageInMemory and its count).
 TRANSFER_BYTES_MAX: Final = 256 << 10
 TRANSFER_MESSAGES_MAX: Final = 32

@@ -34,11 +34,6 @@ class LogTaker:
         self._held_at = 0
         self._seen = 0
 
-    @property
-    def is_between_records(self) -> bool:
-        """Return whether nothing has come of the next record."""
-        return not self._held
-
     def gather(self, offset: int, body: memoryview) -> None:
         """Keep a piece, which must be the next, for `take`. Raises `FormatError`."""
         is_new = not self._held and not self._store.log.files.files

@@ -5,6 +5,9 @@ Source: Slot, TimerWheel, TimerLog.
 The wheel is a table of slots, one for each tick of two rounds: the slot of a time is its number of ticks modulo the
 number of slots. A slot names the first and the last record of its time in the timer log, whose records name the one
 before.
+
+No program here reads or writes these files: a node keeps delayed messages in other ways. The module declares what a
+store of the original has, and its tests read such a store.
 """
 
 from __future__ import annotations

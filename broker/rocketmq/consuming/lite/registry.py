@@ -171,8 +171,3 @@ class Registry:
     def of_group(self, group: str) -> list[Subscriber]:
         """The clients of a group."""
         return [each for each in self._clients.values() if each.group == group]
-
-    def is_subscribed(self, client_id: str, queue: str) -> bool:
-        """Return whether a client is subscribed to a queue."""
-        subscriber = self._clients.get(client_id)
-        return subscriber is not None and (subscriber.takes_all or queue in subscriber.queues)
