@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["DEAD_LETTER_PREFIX", "RETRY_PREFIX", "fault_of_group", "fault_of_topic"]
+__all__ = ["AUTO_CREATE_TOPIC", "DEAD_LETTER_PREFIX", "RETRY_PREFIX", "fault_of_group", "fault_of_topic"]
+
+# The topic whose settings a topic gets that a send creates.
+AUTO_CREATE_TOPIC: Final = "TBW102"
 
 # Prefixes of a group's topics: messages to be delivered again, and dead letters.
 RETRY_PREFIX: Final = "%RETRY%"

@@ -15,6 +15,7 @@ from bmqctl.clients.rocketmq.moments import moment
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage
+from formats.rocketmq.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
@@ -29,8 +30,6 @@ __all__ = [
     "to_topic",
 ]
 
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
-RETRY_PREFIX: Final = "%RETRY%"
 MARKS_TOPIC: Final = "bmqctl-sent-again"
 _ORIGINS: Final = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC")
 _ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"

@@ -22,6 +22,7 @@ from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.clients import HEARTBEAT, ConsumerData, Heartbeat, ProducerData
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 from formats.schema import Buffer
 
 __all__ = ["Cluster", "ClusterOptions"]
@@ -29,7 +30,6 @@ __all__ = ["Cluster", "ClusterOptions"]
 log = logging.getLogger("bmqctl.client")
 
 # The topic whose brokers make a topic that nobody knows, and the queues that it gets.
-DEFAULT_TOPIC: Final = "TBW102"
 DEFAULT_QUEUES: Final = 4
 
 
@@ -124,9 +124,9 @@ class Cluster:
         """
         answer = await self._ask_nameservers(topic)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST and makes:
-            answer = await self._ask_nameservers(DEFAULT_TOPIC)
+            answer = await self._ask_nameservers(AUTO_CREATE_TOPIC)
             if answer.code == ResponseCode.SUCCESS:
-                made = read_route(DEFAULT_TOPIC, answer.body)
+                made = read_route(AUTO_CREATE_TOPIC, answer.body)
                 return Route(writable=tuple(each for each in made.writable if each.queue_id < DEFAULT_QUEUES))
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.pop(topic, None)

@@ -36,6 +36,7 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
 from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRequest
+from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 
 __all__ = ["PLAIN", "QUEUES_MAX", "Client", "Queue", "RequestRefused", "Security"]
 
@@ -43,7 +44,6 @@ HEARTBEAT_INTERVAL_S = 30.0
 # How often the nameserver is asked for a topic that was just made.
 ROUTE_POLL_S = 0.1
 # The topic whose settings a new one takes, where it has none of its own.
-DEFAULT_TOPIC = "TBW102"
 
 _CREATE_TOPIC = HeaderCodec(CreateTopicRequest)
 _CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
@@ -163,7 +163,7 @@ class Client:
         each = -(-queues // len(masters))
         permissions = Permission.READ | Permission.WRITE
         fields = _CREATE_TOPIC.write(
-            CreateTopicRequest(topic, DEFAULT_TOPIC, each, each, permissions, "SINGLE_TAG", False, 0)
+            CreateTopicRequest(topic, AUTO_CREATE_TOPIC, each, each, permissions, "SINGLE_TAG", False, 0)
         )
         for address in masters:
             link = await self.link_to(address)

@@ -14,13 +14,13 @@ from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage, encode_batch
 from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from formats.rocketmq.remoting.headers.sending import SendMessageRequestV2
+from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 from formats.schema import Buffer
 
 __all__ = ["Sender", "UniqueIds"]
 
 _SEND = HeaderCodec(SendMessageRequestV2)
 # The topic whose settings an unknown one takes, and the queues that it gets.
-DEFAULT_TOPIC: Final = "TBW102"
 DEFAULT_QUEUES: Final = 4
 UNIQUE_KEY: Final = "UNIQ_KEY"
 # Asks for an answer only when the message is stored as the broker is configured to.
@@ -48,7 +48,7 @@ class Sender:
 
     def __init__(self, group: str, topic: str) -> None:
         header = SendMessageRequestV2(
-            group, topic, DEFAULT_TOPIC, DEFAULT_QUEUES, 0, 0, 0, 0, "", 0, False, is_batch=False
+            group, topic, AUTO_CREATE_TOPIC, DEFAULT_QUEUES, 0, 0, 0, 0, "", 0, False, is_batch=False
         )
         self._fields = _SEND.write(header)
         self._ids = UniqueIds()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX
+
 __all__ = [
     "DEAD_LETTER_PREFIX",
     "DELAY_TOPIC",
@@ -16,8 +18,6 @@ __all__ = [
     "kind_of",
 ]
 
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
 DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -25,7 +25,7 @@ TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
 _SYSTEM: Final = frozenset(
     {
-        "TBW102",
+        AUTO_CREATE_TOPIC,
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",

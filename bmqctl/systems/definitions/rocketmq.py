@@ -23,12 +23,12 @@ from formats.rocketmq.remoting.headers.administration import (
     DeleteTopicRequest,
 )
 from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 
 __all__ = ["Master", "apply_changes", "checked", "masters_of", "one_of"]
 
 SYSTEM: Final = "RocketMQ"
 # The topic whose settings a new one takes, where it has none of its own.
-DEFAULT_TOPIC: Final = "TBW102"
 
 _NAMED_BY: Final = {"topics": "topicName", "groups": "groupName"}
 _CODECS: Final[Mapping[str, Any]] = {"topics": TOPIC_CONFIG, "groups": GROUP_CONFIG}
@@ -162,7 +162,7 @@ def _request(change: Change) -> tuple[RequestCode, Mapping[str, str], bytes]:
     text = ",".join(f"{name}={value}" if name[0] == "+" else name for name, value in signed.items())
     request = CreateTopicRequest(
         topic.topic_name,
-        DEFAULT_TOPIC,
+        AUTO_CREATE_TOPIC,
         topic.read_queue_nums,
         topic.write_queue_nums,
         topic.perm,

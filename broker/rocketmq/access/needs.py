@@ -31,6 +31,7 @@ from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.raft import CODE as RAFT_CODE
 from formats.rocketmq.remoting.receipts import real_topic
+from formats.rocketmq.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 __all__ = [
     "ANSWERED",
@@ -46,8 +47,6 @@ __all__ = [
     "on_topic",
 ]
 
-_RETRY: Final = "%RETRY%"
-_DEAD_LETTER: Final = "%DLQ%"
 _HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 # The broker's own topics in which messages wait for their commit or their time.
 _WAITING: Final = frozenset((_HALF, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"))
@@ -251,7 +250,7 @@ def _named(name: str | None) -> str:
 
 def on_group(name: str, actions: Actions) -> Need:
     """A group; its retry topic and its dead letters are the group's."""
-    return Need(Resource("Group", name.removeprefix(_RETRY).removeprefix(_DEAD_LETTER)), actions)
+    return Need(Resource("Group", name.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)), actions)
 
 
 def on_topic(name: str, actions: Actions) -> Need:
@@ -259,16 +258,16 @@ def on_topic(name: str, actions: Actions) -> Need:
 
     A right on the topic of dead letters serves as well.
     """
-    if name.startswith(_RETRY):
+    if name.startswith(RETRY_PREFIX):
         return on_group(_owner(name), actions)
-    if name.startswith(_DEAD_LETTER):
+    if name.startswith(DEAD_LETTER_PREFIX):
         return on_group(name, actions)._replace(instead=Resource("Topic", name))
     return Need(Resource("Topic", name), actions)
 
 
 def _owner(topic: str) -> str:
     """Return the group whose retry topic this is. A `+`, which no name of a group has, separates group and topic."""
-    return topic.removeprefix(_RETRY).partition("+")[0]
+    return topic.removeprefix(RETRY_PREFIX).partition("+")[0]
 
 
 def needs_of_record(code: int, record: Record) -> list[Need]:
@@ -281,8 +280,8 @@ def needs_of_record(code: int, record: Record) -> list[Need]:
     topic = properties.get("REAL_TOPIC", record.topic) if record.topic in _WAITING else record.topic
     actions = _BY_FIELDS[code][0] if code in _BY_FIELDS else _PUB
     need = on_topic(topic, actions)
-    group = properties.get("ORIGIN_GROUP", "") if topic.startswith(_RETRY) else ""
-    prefix = f"{_RETRY}{group}_"
+    group = properties.get("ORIGIN_GROUP", "") if topic.startswith(RETRY_PREFIX) else ""
+    prefix = f"{RETRY_PREFIX}{group}_"
     if not group or not topic.startswith(prefix):
         return [need]
     # The group has popped it from a topic. A group with the longer name has the same retry topic.
@@ -296,13 +295,13 @@ def _for_group(topic: str, group: str, actions: Actions, code: int, is_group: Is
     The retry topic of POP, `%RETRY%GROUP_TOPIC`, may be the retry topic of another group.
     """
     found = [on_group(group, actions)]
-    if not topic.startswith(_RETRY):
+    if not topic.startswith(RETRY_PREFIX):
         longer = f"{group}_{topic}"
         if code in _POPPING and is_group(longer):
             found.append(on_group(longer, actions))
         return [on_topic(topic, actions), *found]
     owner = _owner(topic)
-    is_popped = code in _WITH_HANDLES and topic.startswith(f"{_RETRY}{group}_") and not is_group(owner)
+    is_popped = code in _WITH_HANDLES and topic.startswith(f"{RETRY_PREFIX}{group}_") and not is_group(owner)
     if owner != group and not is_popped:
         found.append(on_group(owner, actions))
     return found
@@ -328,7 +327,7 @@ def _of_send(frame: Frame, is_group: IsGroup) -> list[Need]:
     fields, is_long = frame.ext_fields or {}, frame.code in (Code.SEND_MESSAGE, Code.SEND_REPLY_MESSAGE)
     topic = _named(fields.get("topic" if is_long else "b"))
     # A consumer hands a message back to its group.
-    return [on_topic(topic, _SUB if topic.startswith(_RETRY) else _PUB)]
+    return [on_topic(topic, _SUB if topic.startswith(RETRY_PREFIX) else _PUB)]
 
 
 def _of_end(frame: Frame, is_group: IsGroup) -> list[Need]:
@@ -351,14 +350,14 @@ def _of_heartbeat(frame: Frame, is_group: IsGroup) -> list[Need]:
         group = _named(consumer.group_name)
         found.append(on_group(group, _SUB))
         topics = [_named(each.topic) for each in consumer.subscription_data_set]
-        found += [on_topic(topic, _SUB) for topic in topics if topic != _RETRY + group]
+        found += [on_topic(topic, _SUB) for topic in topics if topic != RETRY_PREFIX + group]
     return found
 
 
 def _of_lock(frame: Frame, is_group: IsGroup) -> list[Need]:
     wanted = LOCK_REQUEST.read(frame.body)
     group = _named(wanted.consumer_group)
-    topics = {_named(queue.topic) for queue in wanted.mq_set} - {_RETRY + group}
+    topics = {_named(queue.topic) for queue in wanted.mq_set} - {RETRY_PREFIX + group}
     return [on_group(group, _SUB), *(on_topic(topic, _SUB) for topic in sorted(topics))]
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.rocketmq.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX, fault_of_group, fault_of_topic
+from formats.rocketmq.topic_names import (
+    AUTO_CREATE_TOPIC,
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    fault_of_group,
+    fault_of_topic,
+)
 
 __all__ = [
     "AUTO_CREATE_TOPIC",
@@ -29,7 +35,6 @@ SYSTEM_PREFIX: Final = "rmq_sys_"
 # Prefix of the broker's own groups, whose offsets are its positions in its own topics.
 OWN_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
-AUTO_CREATE_TOPIC: Final = "TBW102"
 DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from formats.errors import FormatError
 from formats.rocketmq.numbers import LONG_MAX, read_long
+from formats.rocketmq.topic_names import RETRY_PREFIX
 
 __all__ = [
     "ORDERED",
@@ -30,7 +31,6 @@ __all__ = [
 
 # The revive queue in the handles of messages that are consumed in order: no checkpoint is kept of them.
 ORDERED: Final = 999
-RETRY_PREFIX: Final = "%RETRY%"
 NORMAL, RETRY, RETRY_V2 = "0", "1", "2"
 
 _BROKER_MAX: Final = 255

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC, RETRY_PREFIX
+
 __all__ = ["is_own_group", "is_own_topic"]
 
 _TOPICS: Final = frozenset(
     {
-        *("TBW102", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"),
+        *(AUTO_CREATE_TOPIC, "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"),
         *("SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"),
     }
 )
-_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "%RETRY%")
+_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", RETRY_PREFIX)
 _GROUPS: Final = frozenset(
     {
         *("DEFAULT_PRODUCER", "DEFAULT_CONSUMER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"),
