@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -43,6 +43,11 @@ def figures(product: Mapping[str, str], others: Mapping[str, str]) -> Iterator[F
     }
     docstrings = [each for path, text in (*product.items(), *others.items()) for each in words.openings(path, text)]
     clauses = sum(words.is_clause(each.text) for each in docstrings)
+    packages, loose = rooms(product)
+    chosen = choices(product)
+    yield Figure("packages and loose modules of bmqctl", f"{len(packages)} + {len(loose)}")
+    yield Figure("files (places) that choose a system", f"{len(chosen)} ({sum(chosen.values())})")
+    yield Figure("modules of the widest folder", "{1} in {0}".format(*widest(product)))
     yield Figure("modules", f"{len(lines):,}")
     yield Figure("lines", f"{sum(lines):,}")
     yield Figure("lines of a module, median", f"{median(lines):g}")
@@ -55,6 +60,51 @@ def figures(product: Mapping[str, str], others: Mapping[str, str]) -> Iterator[F
     yield Figure("docstrings that begin with a clause", f"{clauses:,} of {len(docstrings):,}")
     yield Figure("modules that read store files themselves", str(len(readers(product))))
     yield Figure("types for (lease or term, sequence number)", str(len(number_types(product))))
+
+
+# Names of one system in a condition, and functions that find out which system something is of.
+_SYSTEM = re.compile("rocket|blazing", re.IGNORECASE)
+_FINDERS = frozenset(("subject_of",))
+
+
+def rooms(modules: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Return the packages and the loose modules at the top of bmqctl."""
+    inside = [path.removeprefix("bmqctl/") for path in modules if path.startswith("bmqctl/")]
+    return {path.partition("/")[0] for path in inside if "/" in path}, {path for path in inside if "/" not in path}
+
+
+def choices(modules: Mapping[str, str]) -> dict[str, int]:
+    """Count the places in bmqctl that choose a system, by module.
+
+    A place is an `if`, a conditional expression or a `match` case whose condition or pattern has an identifier or a
+    text with the name of a system, or a call of `subject_of`. Modules in a folder of one system do not count.
+    """
+    found = {}
+    for path, text in modules.items():
+        if path.startswith("bmqctl/") and not _SYSTEM.search(path.rpartition("/")[0]):
+            conditions = [
+                node.pattern if isinstance(node, ast.match_case) else node.test
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.If | ast.IfExp | ast.match_case)
+            ]
+            if number := sum(map(_names_system, conditions)):
+                found[path] = number
+    return found
+
+
+def _names_system(condition: ast.AST) -> bool:
+    for node in ast.walk(condition):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+                if name in _FINDERS or _SYSTEM.search(name):
+                    return True
+    return False
+
+
+def widest(modules: Mapping[str, str]) -> tuple[str, int]:
+    """Return the folder with most modules, without its folders, and their number."""
+    number = Counter(path.rpartition("/")[0] for path in modules)
+    return max(number.items(), key=lambda each: each[1], default=("", 0))
 
 
 def homonyms(modules: Mapping[str, str]) -> dict[str, set[str]]:
@@ -103,7 +153,7 @@ def main() -> None:
     given = parser.parse_args()
     rest = [package for package in words.PACKAGES if package not in sizes.PACKAGES]
     for name, value in figures(read(given.root, sizes.PACKAGES, given.without), read(given.root, rest, given.without)):
-        print(f"{name:<44} {value:>16}")
+        print(f"{name:<44} {value}")
 
 
 if __name__ == "__main__":

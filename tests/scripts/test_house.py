@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from scripts.checks import house
+from pathlib import Path
+
+import pytest
+
+from scripts.checks import house, sizes
 
 TREE = {
     "broker/one.py": '"""What it is."""\n\nclass Queue:\n    """A queue."""\n',
@@ -33,3 +37,50 @@ def test_figures() -> None:
     assert found["lines of a module, maximum"] == "7"
     assert found["docstrings that begin with a clause"] == "1 of 3"
     assert found["classes above 20 attributes"] == "0"
+
+
+CHOOSING = """
+if is_rocketmq(path):
+    end = one if subject_of(path) else two
+    match end:
+        case RocketEnd():
+            pass
+        case None:
+            pass
+if system == "blazingmq" and other:
+    pass
+if path:
+    rocket = 1
+"""
+
+
+def test_places_that_choose_a_system() -> None:
+    tree = {
+        "bmqctl/cli/one.py": CHOOSING,
+        "bmqctl/cli/two.py": "if path:\n    rocket()\n",
+        "bmqctl/systems/rocketmq/three.py": CHOOSING,
+        "broker/four.py": CHOOSING,
+    }
+    assert house.choices(tree) == {"bmqctl/cli/one.py": 4}
+
+
+def test_rooms_and_the_widest_folder() -> None:
+    tree = dict.fromkeys(("bmqctl/app.py", "bmqctl/cli/one.py", "bmqctl/cli/two.py", "bmqctl/bench/one.py"), "")
+    assert house.rooms(tree) == ({"cli", "bench"}, {"app.py"})
+    assert house.widest(tree) == ("bmqctl/cli", 2)
+
+
+@pytest.fixture(scope="module")
+def product() -> dict[str, str]:
+    return house.read(Path(__file__).parents[2], sizes.PACKAGES, None)
+
+
+def test_figures_of_the_house_do_not_grow(product: dict[str, str]) -> None:
+    """A ratchet: lower a bound when its figure falls; do not raise it."""
+    packages, loose = house.rooms(product)
+    chosen = house.choices(product)
+    assert len(packages) <= 10
+    assert len(loose) <= 3
+    assert len(chosen) <= 31, sorted(chosen)
+    assert sum(chosen.values()) <= 70, chosen
+    assert house.widest(product)[1] <= 32
