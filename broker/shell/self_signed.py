@@ -3,12 +3,11 @@
 Some of RocketMQ's clients use TLS by default and do not verify the certificate. The original makes one for them
 (source: ProxyAndTlsProtocolNegotiator). It proves nobody's identity; for that, a certificate has to be given.
 
-`cryptography` is an extra: without it no certificate is made.
+`cryptography` is imported when the first certificate is made: that takes 50 ms of a start.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 import ssl
 import time
@@ -18,16 +17,13 @@ from typing import NamedTuple
 from broker.shell.host import HOST
 
 __all__ = [
-    "EXTRA",
     "SELF_SIGNED_MODULES",
     "SelfSigned",
     "SelfSignedContext",
-    "can_make_self_signed",
     "make_self_signed",
 ]
 
-# The extra in pyproject.toml that brings `cryptography`, and the modules of it that take most time to import.
-EXTRA = "tls"
+# The modules of `cryptography` that take most time to import.
 SELF_SIGNED_MODULES = ("cryptography.x509", "cryptography.hazmat.primitives.serialization")
 
 _BEFORE = timedelta(days=1)
@@ -41,16 +37,8 @@ class SelfSigned(NamedTuple):
     key: bytes
 
 
-def can_make_self_signed() -> bool:
-    """True if the extra is installed. Imports nothing: that takes 50 ms of a start."""
-    return importlib.util.find_spec("cryptography") is not None
-
-
 def make_self_signed(name: str, now_s: int) -> SelfSigned:
-    """Make a key on P-256 and a certificate for a host, valid from a day before `now_s` until 20 years after it.
-
-    Raises `ImportError` without the extra.
-    """
+    """Make a key on P-256 and a certificate for a host, valid from a day before `now_s` until 20 years after it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -84,7 +72,7 @@ class SelfSignedContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLSocket:
-        """Raises `OSError` where OpenSSL cannot be given a file, and `ImportError` without the extra."""
+        """Raises `OSError` where OpenSSL cannot be given a file."""
         if not self._is_loaded:
             made = make_self_signed("localhost", int(time.time()))
             HOST.load_certificate(self, made.certificate + made.key)

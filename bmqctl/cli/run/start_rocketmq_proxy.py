@@ -69,7 +69,7 @@ def rocketmq_proxy(
         typer.Option(
             metavar="FILE",
             help="Certificate in PEM for TLS on the port for gRPC, beside plain connections; without it, a "
-            "self-signed one, if the extra `tls` is installed.",
+            "self-signed one.",
             show_default=False,
         ),
     ] = None,

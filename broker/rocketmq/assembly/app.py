@@ -124,7 +124,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
     limit = raise_limit()
     pair = (config.tls_certificate, config.tls_key)
     makes_own = config.tls_test_mode and config.grpc_listen_port is not None
-    tls, without_tls = tls_for_grpc(*pair, TLS_NAMES, makes_own=makes_own)
+    tls = tls_for_grpc(*pair, TLS_NAMES, makes_own=makes_own)
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
@@ -136,7 +136,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         config, notes = check_store(config)
         root = _hold_store(config, stack)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
-        _warn(config, [*notes, without_grpc, without_tls, without_remoting])
+        _warn(config, [*notes, without_grpc, without_remoting])
         gc.disable()
         files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
         open_file = partial(_open_file, config)

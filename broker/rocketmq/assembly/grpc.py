@@ -19,7 +19,7 @@ from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.session import Session
 from broker.shell.dialing import Endpoint
-from broker.shell.self_signed import EXTRA, SELF_SIGNED_MODULES, SelfSignedContext, can_make_self_signed
+from broker.shell.self_signed import SELF_SIGNED_MODULES, SelfSignedContext
 from broker.shell.server import ListenError, listen
 from broker.shell.tls import tls_error
 
@@ -78,21 +78,13 @@ TLS_NAMES = "tlsCertPath and tlsKeyPath"
 
 def tls_for_grpc(
     certificate: Path | None, key: Path | None, names: str, *, makes_own: bool = True
-) -> tuple[ssl.SSLContext | None, str]:
-    """Make what TLS needs on the port for gRPC; with it a note if there is no TLS because of a missing extra.
+) -> ssl.SSLContext | None:
+    """Make the context of TLS on the port for gRPC. Without a certificate, it makes one if `makes_own` is set.
 
-    If no certificate is given and `makes_own` is set, the certificate is self-signed. Raises `PropertyError`, whose
-    text has the `names` of the two settings.
+    Raises `PropertyError`, whose text has the `names` of the two settings.
     """
     if certificate is None and key is None:
-        if not makes_own:
-            return None, ""
-        if not can_make_self_signed():
-            return None, (
-                "gRPC is served without TLS: there is no certificate, and the extra that makes a self-signed one is "
-                f"not installed; set {names}, or install the extra {EXTRA} of bmqctl"
-            )
-        return _prepared(SelfSignedContext(ssl.PROTOCOL_TLS_SERVER)), ""
+        return _prepared(SelfSignedContext(ssl.PROTOCOL_TLS_SERVER)) if makes_own else None
     if certificate is None or key is None:
         raise PropertyError(f"TLS needs both a certificate and its key: {names}")
     context = _prepared(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
@@ -103,7 +95,7 @@ def tls_for_grpc(
         raise PropertyError(text) from None
     except OSError as error:
         raise PropertyError(f"{certificate} or {key}: {error.strerror}") from None
-    return context, ""
+    return context
 
 
 def _prepared(context: ssl.SSLContext) -> ssl.SSLContext:

@@ -83,7 +83,7 @@ def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN", ready: Call
 
 def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
-    tls, without_tls = tls_for_grpc(config.tls_certificate, config.tls_key, "--tls-certificate and --tls-key")
+    tls = tls_for_grpc(config.tls_certificate, config.tls_key, "--tls-certificate and --tls-key")
     if not config.nameservers:
         raise PropertyError("a proxy needs a nameserver: --nameserver HOST:PORT")
     places = {name: place_of(name, "nameserver") for name in config.nameservers}
@@ -97,8 +97,6 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
         start_logging(Logging(log_level, str(config.data_dir / LOG_NAME)), config.data_dir)
         for warning in config.keys.warnings:
             log.warning("%s", warning)
-        if without_tls:
-            log.warning("%s", without_tls)
         if without_remoting:
             log.warning("the remoting protocol is not served: %s", without_remoting)
         gc.disable()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import sys
 import threading
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from broker.shell.self_signed import SelfSignedContext, can_make_self_signed, make_self_signed
+from broker.shell.self_signed import SelfSignedContext, make_self_signed
 
 NOW_S = 1_800_000_000
 
@@ -68,14 +67,3 @@ def test_openssl_takes_it_and_one_process_makes_one_certificate() -> None:
     thread.join()
     assert len(certificates) == 1
     assert len(list(folder.iterdir())) == descriptors
-
-
-def test_without_the_extra_no_certificate_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert can_make_self_signed()
-    # As where the package is not installed.
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    monkeypatch.setattr(sys, "path", [])
-    monkeypatch.setattr(sys, "meta_path", [])
-    assert not can_make_self_signed()
-    with pytest.raises(ImportError):
-        make_self_signed("host", NOW_S)
