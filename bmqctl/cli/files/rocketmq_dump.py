@@ -7,14 +7,26 @@ from typing import Any, Final
 
 import typer
 
-from bmqctl.cli.files.printing import choose_output, has_left, open_stream, quiet_on_terminal, say, until_signal
+from bmqctl.cli.files.printing import (
+    choose_output,
+    end_with,
+    has_left,
+    open_stream,
+    quiet_on_terminal,
+    say,
+    until_signal,
+)
+from bmqctl.cli.files.rocketmq_queues import lost_messages
 from bmqctl.cli.given import given_options
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.output import DumpFormat
-from bmqctl.stores.rocketmq.dump import FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
-from bmqctl.stores.rocketmq.files import LogFile, open_store
+from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.rocketmq.dump import CheckingSink, FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
+from bmqctl.stores.rocketmq.files import LogFile, StoreFiles, open_store
 from bmqctl.stores.rocketmq.filters import LogFilters, parse_time_ms
+from bmqctl.stores.rocketmq.losses import LogLosses
 from bmqctl.stores.rocketmq.payload import BodyReader
+from bmqctl.stores.rocketmq.queues import read_queues
 
 __all__ = ["OWN_OPTIONS", "dump"]
 
@@ -52,7 +64,7 @@ def dump(context: typer.Context, path: Path) -> None:
         open_stream(COMMAND, given["out"]) as stream,
         LateProgress("reading records") as on_progress,
     ):
-        sink = make_sink(chosen, stream, bodies)
+        sink = CheckingSink(make_sink(chosen, stream, bodies))
         # What the index says of other files of the log is not asked for.
         index_files = () if path.is_file() else store.index_files
         quiet = quiet_on_terminal(on_progress, given["out"])
@@ -63,8 +75,21 @@ def dump(context: typer.Context, path: Path) -> None:
     faults = 0 if bodies is None else bodies.faults
     if faults:
         say(COMMAND, f"{faults} payloads could not be read")
+    gone = 0
+    if report.end is not None and not path.is_file():
+        gone = _count_gone(store, report.end, filters.topics)
+    end_with(COMMAND, path, sink.account, gone)
     if report.is_damaged or report.unseen or faults:
         raise typer.Exit(EXIT_FAULTS)
+
+
+def _count_gone(store: StoreFiles, end: int, topics: frozenset[str]) -> int:
+    """Count the messages of the topics, or of all, that queues name and that are not in the log, which ends at `end`.
+
+    Those within the log are left to its reader.
+    """
+    log = LogLosses(Account(), end, ())
+    return lost_messages(read_queues(store, log, lambda topic: not topics or topic in topics))
 
 
 def _filters(given: dict[str, Any]) -> LogFilters:
@@ -95,7 +120,8 @@ def _follow(
     begins = filters.since_ms is not None or filters.offset_gt is not None
     with until_signal() as stop, open_stream(COMMAND, given["out"]) as stream:
         follower = LogFollower(root, filters.begin(files) if begins else None)
-        sink = make_sink(chosen, stream, bodies)
+        sink = CheckingSink(make_sink(chosen, stream, bodies))
+        told = 0
         printer = LogPrinter(sink, filters, given["limit"])
         while not stop.is_set():
             try:
@@ -108,6 +134,9 @@ def _follow(
                 say(COMMAND, str(error))
                 raise typer.Exit(EXIT_FAULTS) from None
             stream.flush()
+            if sink.account.damaged > told:
+                told = sink.account.damaged
+                say(COMMAND, sink.account.words())
             stop.wait(POLL_INTERVAL_S)
             if has_left(stream):
                 raise BrokenPipeError

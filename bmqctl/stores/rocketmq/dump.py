@@ -11,10 +11,12 @@ from typing import IO, Any, Protocol
 
 from bmqctl.common import render
 from bmqctl.stores.blazingmq.dump.output import DumpFormat, load_arrow
+from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.rocketmq.columns import LogColumns
 from bmqctl.stores.rocketmq.files import LogFile, log_files
 from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
 from bmqctl.stores.rocketmq.index_lookup import Found, look_up, record_at
+from bmqctl.stores.rocketmq.losses import lose_bodies
 from bmqctl.stores.rocketmq.payload import BodyReader
 from bmqctl.stores.rocketmq.records import FRONT_BYTES, LogRecords
 from bmqctl.stores.rocketmq.rows import TABLE, columns_with, rows_of, shown_row
@@ -22,6 +24,7 @@ from bmqctl.stores.rocketmq.scan import LogChunk, LogFault, LogScan, Loss, end_o
 from bmqctl.stores.rocketmq.text import CsvLines, JsonLines
 
 __all__ = [
+    "CheckingSink",
     "FollowEnded",
     "LogFollower",
     "LogPrinter",
@@ -91,6 +94,21 @@ class _ArrowSink:
         self._stream.flush()
 
 
+class CheckingSink:
+    """Passes records to a sink, and compares their bodies with the checksums; `account` has those that differ."""
+
+    def __init__(self, sink: LogSink) -> None:
+        self._sink = sink
+        self.account = Account()
+
+    def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        lose_bodies(self.account, records)
+        self._sink.write(records, faults)
+
+    def close(self) -> None:
+        self._sink.close()
+
+
 def make_sink(chosen: DumpFormat, stream: IO[bytes], bodies: BodyReader | None) -> LogSink:
     """The sink of a format, which prints bodies if they are read."""
     if chosen is DumpFormat.TABLE:
@@ -106,9 +124,13 @@ def make_sink(chosen: DumpFormat, stream: IO[bytes], bodies: BodyReader | None) 
 
 @dataclass
 class LogReport:
-    """The result of a dump: damage, and ids and offsets of which there is no record."""
+    """The result of a dump: damage, and ids and offsets of which there is no record.
+
+    `end` is where the last record of the log ends; None unless all of the log from its begin or a later place was read.
+    """
 
     is_damaged: bool = False
+    end: int | None = None
     unseen: list[str] = field(default_factory=list)
 
 
@@ -156,7 +178,8 @@ def dump_log(
     report = LogReport()
     printer = LogPrinter(sink, filters, limit)
     found = look_up_wanted(files, index_files, filters)
-    chunks = LogScan(files, filters.begin(files)).chunks() if found is None else _chunks_of(files, found)
+    scan = LogScan(files, filters.begin(files))
+    chunks = scan.chunks() if found is None else _chunks_of(files, found)
     begin, end = (filters.begin(files), files[-1].end) if files else (0, 0)
     for chunk in chunks:
         if printer.is_done:
@@ -165,6 +188,8 @@ def dump_log(
         report.is_damaged |= any(fault.is_loss for fault in printer.print(chunk))
         if filters.ends_before(chunk.records, chunk.end):
             break
+    else:
+        report.end = scan.end if found is None else None
     if not printer.is_done:
         report.unseen = [f"no record has the id {text}" for text in sorted(printer.selector.unseen)]
     return report

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from bmqctl.stores.rocketmq.files import LogFile
 from bmqctl.stores.rocketmq.records import LogRecords
 from bmqctl.stores.rocketmq.scan import LogFault, LogScan, Loss
 
-__all__ = ["LogLosses", "find_losses"]
+__all__ = ["LogLosses", "find_losses", "lose_bodies"]
+
+_OTHER_BODY: Final = "the checksum of the body differs"
 
 Progress = Callable[[int, int], None]
 
@@ -50,15 +52,17 @@ def find_losses(files: Sequence[LogFile], on_progress: Progress = lambda done, t
     total = max(1, files[-1].end - scan.begin) if files else 1
     for chunk in scan.chunks():
         on_progress(chunk.end - scan.begin, total)
-        bodies = [*_other_bodies(chunk.records)]
+        bodies = lose_bodies(scan.account, chunk.records)
         for fault in bodies:
             scan.account.read(-1, -fault.size)
-            scan.account.lose(f"offset {fault.offset} of the commit log: {fault.text}", fault.size)
         faults += sorted([*chunk.faults, *bodies])
     return LogLosses(scan.account, scan.end, tuple(faults))
 
 
-def _other_bodies(records: LogRecords) -> Iterator[LogFault]:
-    """Yield the records whose bodies are not what was stored, by their checksums."""
-    for row in np.flatnonzero(~sound_bodies(records)).tolist():
-        yield LogFault(int(records.offsets[row]), int(records.sizes[row]), "the checksum of the body differs")
+def lose_bodies(account: Account, records: LogRecords) -> list[LogFault]:
+    """Account for the records whose bodies differ from their checksums as damaged, and return them as faults."""
+    bad = np.flatnonzero(~sound_bodies(records)).tolist()
+    found = [LogFault(int(records.offsets[row]), int(records.sizes[row]), _OTHER_BODY) for row in bad]
+    for fault in found:
+        account.lose(f"offset {fault.offset} of the commit log: {fault.text}", fault.size)
+    return found

@@ -183,7 +183,30 @@ def test_each_byte_of_the_log_is_accounted_for(run: Run, tmp_path: Path, damage:
     )
 
 
-@pytest.mark.parametrize("damage", [each for each in EVERY if each is not last_files_missing])
+@pytest.mark.parametrize("damage", EVERY)
+@pytest.mark.parametrize("form", [(), ("--payload", "stored")])
+def test_dump_without_payloads_ends_with_1(
+    run: Run, tmp_path: Path, damage: Callable[[Path], Damaged], form: Sequence[str]
+) -> None:
+    store = damage(tmp_path)
+    outcome = run("dump", "--output", "json-line", *form, store.root)
+    assert outcome.code == 1, outcome.err
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    told = any("fault" in row for row in rows)
+    assert told or "the checksum of the body differs" in outcome.err or f"{store.missing} messages" in outcome.err
+
+
+def test_dump_of_other_records_or_of_a_part_does_not_tell_of_the_rest(run: Run, tmp_path: Path) -> None:
+    store = last_files_missing(tmp_path)
+    assert run("dump", "--limit", "3", store.root).code == 0
+    assert run("dump", "--offset-lt", "3000", store.root).code == 0
+    assert run("dump", store.written.path(0)).code == 0
+    assert run("dump", "--topic", "other", store.root).code == 0
+    assert run("dump", "--topic", "orders", store.root).code == 1
+    assert run("dump", "--offset-gt", "3000", store.root).code == 1
+
+
+@pytest.mark.parametrize("damage", EVERY)
 def test_dump_prints_what_is_left_and_ends_with_1(run: Run, tmp_path: Path, damage: Callable[[Path], Damaged]) -> None:
     store = damage(tmp_path)
     outcome = run("dump", "--output", "json-line", "--payload", "auto", store.root)
