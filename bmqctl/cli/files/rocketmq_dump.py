@@ -86,10 +86,11 @@ def dump(context: typer.Context, path: Path) -> None:
 def _count_gone(store: StoreFiles, end: int, topics: frozenset[str]) -> int:
     """Count the messages of the topics, or of all, that queues name and that are not in the log, which ends at `end`.
 
-    Those within the log are left to its reader.
+    Those within the log are left to its reader, and so are those without an entry.
     """
     log = LogLosses(Account(), end, ())
-    return lost_messages(read_queues(store, log, lambda topic: not topics or topic in topics))
+    queues = read_queues(store, log, lambda topic: not topics or topic in topics)
+    return lost_messages(queues) - sum(queue.unwritten for queue in queues)
 
 
 def _filters(given: dict[str, Any]) -> LogFilters:

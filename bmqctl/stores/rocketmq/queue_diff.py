@@ -154,6 +154,6 @@ def _entries_from(queue: QueueFiles, log_begin: int) -> Iterator[_Entries]:
     """Yield the entries for messages from an offset of the log on, without those that fill a queue up to its begin."""
     for index, entries in entry_chunks(queue):
         is_filler = (entries["physical_offset"] == FILLER.physical_offset) & (entries["size"] == FILLER.size)
-        there = np.flatnonzero((entries["physical_offset"] >= log_begin) & ~is_filler)
+        there = np.flatnonzero((entries["physical_offset"] >= log_begin) & (entries["size"] > 0) & ~is_filler)
         if len(there):
             yield _Entries(there + index, entries[there])

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.positional import read_into
+from bmqctl.stores.rocketmq.check.entries import QueueEntries
+from bmqctl.stores.rocketmq.check.progress import ABORT
 from bmqctl.stores.rocketmq.files import LogFile, QueueFiles, StoreFiles, log_files
 from bmqctl.stores.rocketmq.losses import LogLosses
 from bmqctl.stores.rocketmq.records import RECORD_BYTES_MAX, LogRecords, search
@@ -44,6 +46,7 @@ class QueueFigures:
 
     `entries` counts the messages whose records are there, `size` is that of these records. `damaged` and `missing`
     count those whose records, or whose entries, are not; `unfinished` those behind the end of a log that was cut.
+    `unwritten` counts the missing ones that lack only their entry, as far as the queue shows.
     `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
     there is no message. `log_end` is where the record of the last entry ends.
     """
@@ -62,6 +65,7 @@ class QueueFigures:
     damaged: int = 0
     missing: int = 0
     unfinished: int = 0
+    unwritten: int = 0
 
 
 def read_queues(
@@ -91,20 +95,22 @@ def queue_figures(
     codes: Counter[int] = Counter()
     samples: dict[int, tuple[int, int]] = {}
     first = last = None
+    if not (store.root / ABORT).exists():
+        figures.missing = _count_dropped(store, queue)
+    at = queue.begin // _ENTRY_BYTES
     for index, entries in entry_chunks(queue):
         offsets = entries["physical_offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
-        there = np.flatnonzero(
-            (offsets >= store.begin) & ((offsets != FILLER.physical_offset) | (sizes != FILLER.size))
-        )
+        is_filler = (offsets == FILLER.physical_offset) & (sizes == FILLER.size)
+        there = np.flatnonzero((offsets >= store.begin) & (sizes > 0) & ~is_filler)
+        # A file of the queue is missing, or what was in it.
+        figures.unwritten += _count_unwritten(queue, at, index) + int(np.count_nonzero(sizes <= 0))
+        at = index + len(entries)
         if not len(there):
             continue
         if first is None:
             figures.begin = index + int(there[0])
             first = _place(offsets, sizes, int(there[0]))
-        else:
-            # A file of the queue is missing, or what was in it.
-            figures.missing += index + int(there[0]) - figures.end
         last = _place(offsets, sizes, int(there[-1]))
         figures.end = index + int(there[-1]) + 1
         there = _count_lost(figures, store, losses, entries, there)
@@ -112,6 +118,7 @@ def queue_figures(
         figures.size += int(sizes[there].sum())
         if queue.topic != DELAY_TOPIC and len(codes) < _CODES_MAX:
             _count_codes(entries[there], codes, samples)
+    figures.missing += figures.unwritten
     if first is None or last is None:
         figures.begin = figures.end = _end_without_entries(queue)
         return figures
@@ -175,16 +182,37 @@ def _tag(
 
 
 def entry_chunks(queue: QueueFiles) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield the entries with the number of the first; the first one without a size ends the queue."""
-    for file in queue.files:
-        for at in range(0, file.end - file.begin, _CHUNK_ENTRIES * _ENTRY_BYTES):
-            entries = _entries(file.path, at, _CHUNK_ENTRIES)
-            unwritten = np.flatnonzero(entries["size"] <= 0)
-            end = int(unwritten[0]) if len(unwritten) else len(entries)
-            if end:
-                yield (file.begin + at) // _ENTRY_BYTES, entries[:end]
-            if len(unwritten):
-                return
+    """Yield the entries up to the last one, with the number of the first; those of size 0 are not written."""
+    files = QueueEntries(queue)
+    for index, entries in files.chunks(_CHUNK_ENTRIES):
+        written = np.flatnonzero(entries["size"] > 0)
+        if not len(written):
+            continue
+        end = int(written[-1]) + 1
+        # A broker may have written these after they were read, and before later ones were.
+        yield index, entries[:end] if len(written) == end else files.read(index, end)
+
+
+def _count_unwritten(queue: QueueFiles, begin: int, end: int) -> int:
+    """Count the entries from number `begin` to before `end` that are not written, or for which there is no file."""
+    if end - begin > _CHUNK_ENTRIES:
+        return end - begin
+    return int(np.count_nonzero(QueueEntries(queue).read(begin, end - begin)["size"] <= 0)) if end > begin else 0
+
+
+def _count_dropped(store: StoreFiles, queue: QueueFiles) -> int:
+    """Count the entries in files of which all messages are in front of the log.
+
+    A broker that removes the first files of its log removes these files, too: the log's files were removed otherwise.
+    """
+    count = 0
+    for file in queue.files[:-1]:
+        last = _entries(file.path, file.end - file.begin - _ENTRY_BYTES, 1)
+        if len(last) and last["size"][0] > 0 and int(last["physical_offset"][0]) < store.begin:
+            for _, entries in QueueEntries(queue).between(file.begin // _ENTRY_BYTES, file.end // _ENTRY_BYTES):
+                is_filler = (entries["physical_offset"] == FILLER.physical_offset) & (entries["size"] == FILLER.size)
+                count += int(np.count_nonzero((entries["size"] > 0) & ~is_filler))
+    return count
 
 
 def _entries(path: Path, at: int, count: int) -> NDArray[Any]:

@@ -76,7 +76,7 @@ class QueueEntries:
         """Look through all entries; what is before `log_begin` of the log is no longer there."""
         survey = Survey(end=self.queue.begin // ENTRY_BYTES)
         survey.faults += _row_faults(self.queue)
-        for number, entries in self._chunks():
+        for number, entries in self.chunks(CHUNK_ENTRIES):
             offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
             is_filler = (offsets == FILLER.physical_offset) & (sizes == FILLER.size)
             self._survey_chunk(survey, number, offsets, (sizes > 0) & ~is_filler, is_filler, log_begin)
@@ -109,14 +109,14 @@ class QueueEntries:
         if survey.begin is None and len(kept):
             survey.begin, survey.first_offset = int(numbers[kept[0]]), int(there[kept[0]])
 
-    def _chunks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield entries with the number of the first, without the holes of the files."""
+    def chunks(self, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield entries, at most `count` at once, with the number of the first, without the holes of the files."""
         for file in self.queue.files:
             at = 0
             while (found := _next_data(file, at)) is not None:
                 at = found - found % ENTRY_BYTES
                 first = (file.begin + at) // ENTRY_BYTES
-                entries = self.read(first, min(CHUNK_ENTRIES, (file.end - file.begin - at) // ENTRY_BYTES))
+                entries = self.read(first, min(count, (file.end - file.begin - at) // ENTRY_BYTES))
                 if not len(entries):
                     break
                 yield first, entries

@@ -233,3 +233,53 @@ def test_a_whole_store_and_one_that_was_cut_at_its_end_are_no_damage(run: Run, t
         assert run("queues", tmp_path).code == 0
         assert run("dump", tmp_path).code == 0
         assert run("validate", tmp_path).code in (0, 1)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 3), (20, 10), (0, 100)])
+def test_entries_of_a_queue_that_are_zeros_are_missing(run: Run, tmp_path: Path, first: int, count: int) -> None:
+    written = whole_store(tmp_path)
+    path = tmp_path / "consumequeue" / "orders" / "2" / offset_name(0)
+    data = bytearray(path.read_bytes())
+    data[first * _ENTRY : (first + count) * _ENTRY] = bytes(count * _ENTRY)
+    path.write_bytes(data)
+    for name in ("summary", "queues", "validate"):
+        assert run(name, tmp_path).code == 1, name
+    (queue,) = (
+        each
+        for each in map(json.loads, run("queues", "--output", "json-line", tmp_path).out.splitlines())
+        if each["queue_id"] == 2
+    )
+    every = sum(each.queue_id == 2 for each in written.records)
+    assert (queue["messages"], queue["missing"], queue["end"]) == (every - count, count, every)
+    # A dump reads the log, and has all messages.
+    assert run("dump", tmp_path).code == 0
+
+
+def _split_queues(root: Path, entries: int) -> None:
+    for path in sorted((root / "consumequeue" / "orders").glob(f"*/{offset_name(0)}")):
+        data = path.read_bytes()
+        for at in range(0, len(data), entries * _ENTRY):
+            part = data[at : at + entries * _ENTRY]
+            path.with_name(offset_name(at)).write_bytes(part + bytes(entries * _ENTRY - len(part)))
+
+
+def test_the_first_file_of_the_log_that_no_broker_has_removed(run: Run, tmp_path: Path) -> None:
+    """A broker that removes files of the log removes the files of queues that name nothing else."""
+    written = whole_store(tmp_path)
+    _split_queues(tmp_path, 4)
+    assert run("queues", tmp_path).code == 0
+    written.path(0).unlink()
+    for name in ("summary", "queues", "dump"):
+        outcome = run(name, tmp_path)
+        assert (outcome.code, "messages that the store names are not there" in outcome.err) == (1, True), name
+    begin = min(each.physical_offset for each in _outside(written.records, 0, FILE_BYTES))
+    (tmp_path / "abort").touch()
+    for name in ("summary", "queues", "dump"):
+        assert run(name, tmp_path).code == 0, "a broker may be removing them"
+    (tmp_path / "abort").unlink()
+    for path in (tmp_path / "consumequeue").glob("*/*/*"):
+        last = CONSUME_QUEUE_ENTRY.unpack(path.read_bytes()[-_ENTRY:])
+        if last.size and last.physical_offset < begin:
+            path.unlink()
+    for name in ("summary", "queues", "dump"):
+        assert run(name, tmp_path).code == 0, name
