@@ -61,11 +61,11 @@ from bmqctl.stores.blazingmq.read.files import (
     NotAStoreFile,
     find_files,
     identify,
-    missing_journals,
     read_written,
     recovery_sets,
 )
 from bmqctl.stores.blazingmq.read.filters import Filters
+from bmqctl.stores.blazingmq.read.losses import file_losses
 from bmqctl.stores.blazingmq.read.payload import PayloadForm
 from bmqctl.stores.rocketmq.files import is_store
 from formats.bmq.disk.journal import RecordType
@@ -219,11 +219,11 @@ class _Request:
 
 
 def _say_missing(path: Path) -> bool:
-    """Name the journals of a store that are missing; return whether there are any."""
-    names = missing_journals(path)
-    for name in names:
-        say(COMMAND, f"{path / name}: is missing: bmqctl journal validate {path} shows what is left")
-    return bool(names)
+    """Name what the files of a store have lost, as far as journals and names show; return whether there is any."""
+    account = file_losses(path)
+    for place in account.places:
+        say(COMMAND, f"{place}: bmqctl journal validate {path} shows what is left")
+    return not account.is_sound
 
 
 def _dump_to_the_end(request: _Request, is_missing: bool) -> None:

@@ -51,6 +51,25 @@ def test_a_journal_that_is_missing_is_named_by_each_command(run: Run, tmp_path: 
         assert "bmq_1.20270115_080000.bmq_journal: is missing" in outcome.err, words
 
 
+def test_a_data_file_that_is_missing_is_named_by_each_command(run: Run, tmp_path: Path) -> None:
+    store_of_two_partitions(tmp_path)
+    (tmp_path / "bmq_1.20270115_080000.bmq_data").unlink()
+    for words in COMMANDS:
+        outcome = run(*words, tmp_path)
+        assert (outcome.code, "bmq_1.20270115_080000.bmq_journal: has no DATA file" in outcome.err) == (1, True), words
+
+
+def test_a_message_that_is_zeros_in_the_data_file_is_told_by_its_readers(run: Run, tmp_path: Path) -> None:
+    """The manual says which command reads payloads: the others list what the journals have."""
+    _, store = store_of_two_partitions(tmp_path)
+    store.data[-40:] = bytes(40)
+    store.save(tmp_path)
+    assert run("validate", tmp_path).code == 1
+    assert run("dump", "--payload", "auto", "--output", "json-line", tmp_path).code == 1
+    for words in COMMANDS:
+        assert run(*words, tmp_path).code == 0, words
+
+
 def test_an_older_set_without_its_journal_is_not_missed(run: Run, tmp_path: Path) -> None:
     store_of_two_partitions(tmp_path)
     data = tmp_path / "bmq_1.20270115_080000.bmq_data"
@@ -110,7 +129,7 @@ def test_the_end_of_a_file_beside_the_journal_that_is_gone(name: str, run: Run, 
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-8])
     told = f"bmq_{name}: ends at {size - 8}, and had {size} bytes"
-    for words in (("summary",), ("queues",)):
+    for words in COMMANDS:
         outcome = run(*words, tmp_path)
         assert (outcome.code, told in outcome.err) == (1, True), outcome
     assert told in find_lost_files([str(tmp_path)], FileSets.CURRENT).words()
