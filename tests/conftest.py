@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from bmqctl.common import installed
 from scripts.releases.compiled_tree import MARKER
 from tests import port_watch
 
@@ -91,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell without job control starts what is in its background with interrupts ignored; processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A command that a test calls in its process sets this: whether nodes print the advice must not depend on the order.
+    os.environ[installed._ADVISED] = "1"
     if IS_COMPILED:
         # A test that is skipped midway leaves open what it has opened.
         config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")

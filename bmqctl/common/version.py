@@ -16,7 +16,7 @@ ROCKETMQ = "5.4.0"
 GIT_TIMEOUT_S = 5.0
 
 
-def version_text(package: Path = Path(__file__).parent) -> str:
+def version_text(package: Path = Path(__file__).parents[1]) -> str:
     """Return the text of `bmqctl --version`: two lines without a newline at the end."""
     commit = _commit(package)
     kind = "compiled" if is_compiled() else "interpreted"
