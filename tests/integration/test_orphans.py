@@ -24,7 +24,7 @@ ENDS = [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from bmqctl import node_process
+from bmqctl.systems import node_process
 node = getattr(node_process, sys.argv[1])(Path(sys.argv[2])).start()
 print("ready", flush=True)
 time.sleep(600)
@@ -126,7 +126,7 @@ def test_a_command_that_does_not_end_by_itself_is_killed(tmp_path: Path) -> None
     """The watch ends a process that ignores SIGTERM."""
     program = (
         "import signal, time\n"
-        "from bmqctl import children\n"
+        "from bmqctl.common import children\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "children._ENDING = ((signal.SIGTERM, 0.01), (signal.SIGKILL, 0.0))\n"
         "children.end_with_input()\n"
