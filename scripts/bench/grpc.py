@@ -38,7 +38,7 @@ from scripts.suites.rocketmq import Unfit, build
 __all__ = ["Load", "figures_of", "main", "read_load"]
 
 SOURCE: Final = Path(__file__).parents[1] / "judges" / "rocketmq_proxy"
-PROGRAM: Final = Path(__file__).with_name("grpc_load.py")
+PROGRAM: Final = Path(__file__).parents[1] / "judges" / "grpc_load.py"
 PACKAGE: Final = "rocketmq-python-client==5.1.2"
 
 IN_FLIGHT: Final = 100

@@ -48,7 +48,7 @@ class Relay:
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
-        command = [sys.executable, "-m", "scripts.suites.tcp_relay", *self._words]
+        command = [sys.executable, "-m", "scripts.judges.tcp_relay", *self._words]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._process = process
         assert process.stdout is not None

@@ -129,7 +129,7 @@ class IsolatedCluster(ClusterProcesses):
         self._network.build()
         for number, node in self.nodes.items():
             there = f"{self._network.address(number)}:{node.port}"
-            relay = [sys.executable, "-m", "scripts.suites.tcp_relay", "-r", there, "-p", str(node.port)]
+            relay = [sys.executable, "-m", "scripts.judges.tcp_relay", "-r", there, "-p", str(node.port)]
             self._relays.append(subprocess.Popen(relay, stdout=subprocess.DEVNULL))
 
     def _remove(self) -> None:

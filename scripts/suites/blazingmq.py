@@ -274,7 +274,7 @@ def _executable(program: Path, option: str) -> Path:
 
 
 def _script(file: Path, script: str, words: str = "") -> Path:
-    path = shlex.quote(str(Path(__file__).with_name(script)))
+    path = shlex.quote(str(Path(__file__).parents[1] / "judges" / script))
     return _program(file, SCRIPT.format(python=shlex.quote(sys.executable), script=path, words=words))
 
 

@@ -43,7 +43,7 @@ TIMEOUT_S: Final = 300.0
 # The late message is to come five seconds after it is sent; the Python client counts whole seconds.
 LATE_S: Final = (2.9, 30.0)
 
-_HERE: Final = Path(__file__).parent
+_JUDGES: Final = Path(__file__).parents[1] / "judges"
 _LATE: Final = "-late"
 
 
@@ -88,7 +88,7 @@ def _build_cpp(home: Path) -> list[str]:
         python = cpp_python()
     except CannotInstall as reason:
         raise Unfit(str(reason)) from None
-    return [str(python), str(_HERE / "exchange_cpp.py")]
+    return [str(python), str(_JUDGES / "exchange_cpp.py")]
 
 
 _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {

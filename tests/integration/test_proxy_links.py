@@ -16,7 +16,7 @@ from tests.integration.official import Client, queue_name
 from tests.integration.raw import READ, WRITE, Raw, configure_request, open_request
 from tests.waiting import WAIT_S
 
-RELAY = Path(__file__).resolve().parents[2] / "scripts" / "suites" / "tcp_relay.py"
+RELAY = Path(__file__).resolve().parents[2] / "scripts" / "judges" / "tcp_relay.py"
 CONSUMERS = 100
 CLIENTS = 1000
 MESSAGES = 1000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.suites.storage_tool import main
+from scripts.judges.storage_tool import main
 from tests.broker.bmq.rig import ACK, WRITE, guid, start
 
 BMQCTL = str(Path(sys.executable).with_name("bmqctl"))

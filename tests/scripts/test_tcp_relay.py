@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import WAIT_S
 
-RELAY = Path(__file__).resolve().parents[2] / "scripts" / "suites" / "tcp_relay.py"
+RELAY = Path(__file__).resolve().parents[2] / "scripts" / "judges" / "tcp_relay.py"
 
 
 @pytest.fixture
