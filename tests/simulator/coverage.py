@@ -67,7 +67,8 @@ DECIDING = tuple(
     for name in (
         *(f"bmq/{each}" for each in ("consensus", "core", "member", "partition", "proxy", "queue", "relay")),
         *(f"bmq/{each}" for each in ("replication", "session", "store")),
-        *(f"rocketmq/{each}" for each in ("controller", "core", "raft", "replication", "store")),
+        *(f"rocketmq/{each}" for each in ("administration", "broker", "consuming", "controller", "delays", "raft")),
+        *(f"rocketmq/{each}" for each in ("replication", "sending", "store", "tables")),
     )
 )
 TABLES: dict[str, dict[tuple[Any, Any], Any]] = {

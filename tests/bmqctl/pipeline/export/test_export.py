@@ -177,11 +177,17 @@ def data_that_was_cut(store: WrittenStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "damaged"),
-    [(zeros_in_the_journal, 2), (damage_in_data, 1), (header_in_data, 1), (data_that_was_cut, 1)],
+    ("damage", "damaged", "missing"),
+    [
+        (zeros_in_the_journal, 2, 0),
+        (damage_in_data, 1, 0),
+        (header_in_data, 1, 0),
+        # The message without its payload, and the end of the file.
+        (data_that_was_cut, 1, 1),
+    ],
 )
 def test_damage_of_each_file_is_counted(
-    spark: SparkSession, tmp_path: Path, damage: Callable[[WrittenStore], None], damaged: int
+    spark: SparkSession, tmp_path: Path, damage: Callable[[WrittenStore], None], damaged: int, missing: int
 ) -> None:
     store = WrittenStore()
     for number in range(4):
@@ -189,7 +195,7 @@ def test_damage_of_each_file_is_counted(
     store.sync_point()
     damage(store)
     summary = export(spark, store.save(tmp_path / "store"), tmp_path / "out")
-    assert (summary.account.damaged, summary.account.missing) == (damaged, 0)
+    assert (summary.account.damaged, summary.account.missing) == (damaged, missing)
     assert summary.account.places
 
 
