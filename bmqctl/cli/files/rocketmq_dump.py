@@ -16,7 +16,6 @@ from bmqctl.cli.files.printing import (
     say,
     until_signal,
 )
-from bmqctl.cli.files.rocketmq_queues import lost_messages
 from bmqctl.cli.given import given_options
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.output import DumpFormat
@@ -24,9 +23,7 @@ from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.rocketmq.dump import CheckingSink, FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
 from bmqctl.stores.rocketmq.files import LogFile, StoreFiles, open_store
 from bmqctl.stores.rocketmq.filters import LogFilters, parse_time_ms
-from bmqctl.stores.rocketmq.losses import LogLosses
 from bmqctl.stores.rocketmq.payload import BodyReader
-from bmqctl.stores.rocketmq.queues import read_queues
 
 __all__ = ["OWN_OPTIONS", "dump"]
 
@@ -88,6 +85,11 @@ def _count_gone(store: StoreFiles, end: int, topics: frozenset[str]) -> int:
 
     Those within the log are left to its reader, and so are those without an entry.
     """
+    # Imported here: the checks of queues would take a tenth of the start of every dump.
+    from bmqctl.cli.files.rocketmq_queues import lost_messages
+    from bmqctl.stores.rocketmq.losses import LogLosses
+    from bmqctl.stores.rocketmq.queues import read_queues
+
     log = LogLosses(Account(), end, ())
     queues = read_queues(store, log, lambda topic: not topics or topic in topics)
     return lost_messages(queues) - sum(queue.unwritten for queue in queues)

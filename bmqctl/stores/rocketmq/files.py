@@ -16,6 +16,7 @@ from formats.rocketmq.files.names import offset_of_name
 from formats.rocketmq.numbers import INT_MAX, read_digits
 
 __all__ = [
+    "ABORT",
     "LogFile",
     "QueueFiles",
     "RowFile",
@@ -27,6 +28,8 @@ __all__ = [
     "store_of",
 ]
 
+# A broker makes this file when it starts, and removes it when it stops.
+ABORT: Final = "abort"
 LOG_FOLDER: Final = "commitlog"
 QUEUE_FOLDER: Final = "consumequeue"
 INDEX_FOLDER: Final = "index"

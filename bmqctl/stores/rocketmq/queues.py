@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.positional import read_into
 from bmqctl.stores.rocketmq.check.entries import QueueEntries
-from bmqctl.stores.rocketmq.check.progress import ABORT
-from bmqctl.stores.rocketmq.files import LogFile, QueueFiles, StoreFiles, log_files
+from bmqctl.stores.rocketmq.files import ABORT, LogFile, QueueFiles, StoreFiles, log_files
 from bmqctl.stores.rocketmq.losses import LogLosses
 from bmqctl.stores.rocketmq.records import RECORD_BYTES_MAX, LogRecords, search
 from bmqctl.stores.rocketmq.scan import Loss

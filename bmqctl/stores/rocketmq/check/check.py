@@ -12,7 +12,6 @@ from bmqctl.stores.blazingmq.read.fault_report import Report
 from bmqctl.stores.rocketmq.check.index import IndexCheck
 from bmqctl.stores.rocketmq.check.old_tail import find_old_tail
 from bmqctl.stores.rocketmq.check.progress import (
-    ABORT,
     CHECKPOINT,
     check_checkpoint,
     check_config,
@@ -24,7 +23,7 @@ from bmqctl.stores.rocketmq.check.progress import (
 from bmqctl.stores.rocketmq.check.queues import QueueCheck, place_in_log
 from bmqctl.stores.rocketmq.derived import Columns, QueueKeys, joined, read_columns, sound_bodies
 from bmqctl.stores.rocketmq.faults import CATALOGUE, fault
-from bmqctl.stores.rocketmq.files import StoreFiles, open_store
+from bmqctl.stores.rocketmq.files import ABORT, StoreFiles, open_store
 from bmqctl.stores.rocketmq.records import LogRecords
 from bmqctl.stores.rocketmq.scan import LogFault, LogScan
 from bmqctl.stores.rocketmq.tables import EPOCHS

@@ -20,7 +20,6 @@ from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
 
 __all__ = [
-    "ABORT",
     "CHECKPOINT",
     "check_checkpoint",
     "check_config",
@@ -30,7 +29,6 @@ __all__ = [
     "read_topics",
 ]
 
-ABORT: Final = "abort"
 CHECKPOINT: Final = "checkpoint"
 _TIMER_CHECKPOINT: Final = "timercheck"
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.stores.rocketmq.check.progress import ABORT, CHECKPOINT, read_checkpoint, read_epochs
-from bmqctl.stores.rocketmq.files import StoreFiles
+from bmqctl.stores.rocketmq.check.progress import CHECKPOINT, read_checkpoint, read_epochs
+from bmqctl.stores.rocketmq.files import ABORT, StoreFiles
 from bmqctl.stores.rocketmq.repair.parts import Note, RepairReport
 from bmqctl.stores.rocketmq.repair.write import Derived
 from bmqctl.stores.rocketmq.tables import EPOCHS

@@ -10,10 +10,10 @@ from typing import Final
 
 from bmqctl.stores.rocketmq.build_files import StoreSizes
 from bmqctl.stores.rocketmq.check.check import check_log_store, old_tail_of
-from bmqctl.stores.rocketmq.check.progress import ABORT, read_topics
+from bmqctl.stores.rocketmq.check.progress import read_topics
 from bmqctl.stores.rocketmq.check.queues import QueueCheck
 from bmqctl.stores.rocketmq.derived import QueueKeys
-from bmqctl.stores.rocketmq.files import StoreFiles, open_store
+from bmqctl.stores.rocketmq.files import ABORT, StoreFiles, open_store
 from bmqctl.stores.rocketmq.index_files import DEFAULT_LAYOUT, find_layout
 from bmqctl.stores.rocketmq.repair.config import copy_others, write_checkpoint, write_epochs
 from bmqctl.stores.rocketmq.repair.parts import Refused, RepairReport
