@@ -222,7 +222,7 @@ class Records:
         if not is_heard:
             return
         # A repetition that is another message may be the first that an app without a claim gets.
-        is_another = not view.owes and self._is_past_window(post)
+        is_another = not view.owes and self.is_past_window(post)
         if post.purged or is_another or self.is_unordered(post, app):
             view.pushed.add(guid)
             self.delivered += 1
@@ -263,9 +263,9 @@ class Records:
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
         """Return whether a node may rightly take a confirmed message for a new one, having forgotten it."""
-        return (post.again and view.confirmed[post.guid] < self.forgets) or self._is_past_window(post)
+        return (post.again and view.confirmed[post.guid] < self.forgets) or self.is_past_window(post)
 
-    def _is_past_window(self, post: Post) -> bool:
+    def is_past_window(self, post: Post) -> bool:
         """Return whether all apps were done with a message for longer than its queue recognises repetitions.
 
         To be asked only when it has come again.
