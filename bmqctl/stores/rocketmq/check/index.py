@@ -83,7 +83,7 @@ class IndexCheck:
         """Check files of which none shows what it has."""
         for path in store.index_files:
             with opened(path) as file:
-                if file is not None and file.header.index_count > 1:
+                if file is not None and not 0 <= file.header.index_count <= 1:
                     self._tell("index-layout", file, 0, "header and entries do not show how many slots it has")
 
     # -- the files by themselves
@@ -92,6 +92,9 @@ class IndexCheck:
         layout, header = self._layout, file.header
         if file.size != layout.size:
             self._tell("index-layout", file, 0, f"has {file.size} bytes, the others {layout.size}")
+            return
+        if header.index_count < 0:
+            self._tell("index-header", file, _COUNT_AT, f"says that the next entry is number {header.index_count}")
             return
         end = max(1, header.index_count)
         if end > layout.entries:

@@ -83,6 +83,11 @@ def flip_index(at: int) -> Callable[[Path], None]:
     return lambda root: change(index_file(root), at)
 
 
+def overwrite_index_header(root: Path) -> None:
+    with index_file(root).open("r+b") as file:
+        file.write(b"\xff" * 40)
+
+
 def flip_record(number: int, at: int) -> Callable[[Path], None]:
     """Change a byte of the record with a number; from the end for a negative one."""
 
@@ -167,6 +172,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], set[str]]] = {
     "index: slot": (flip_index(43), {"index-slot"}),
     "index: slots in use": (flip_index(35), {"index-header"}),
     "index: number of entries": (flip_index(36), {"index-header"}),
+    "index: number of entries below 0": (overwrite_index_header, {"index-header"}),
     "checkpoint's size": (write("checkpoint", bytes(100)), {"checkpoint"}),
     "no checkpoint": (remove("checkpoint"), {"checkpoint"}),
     "checkpoint's time": (
