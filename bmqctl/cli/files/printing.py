@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -178,13 +178,17 @@ def say(command: str, text: str) -> None:
     typer.echo(f"bmqctl {command}: {text}", err=True)
 
 
-def end_with(command: str, path: Path, account: Account, messages: int = 0) -> None:
-    """Say what a store has lost, with the number of messages that are gone, and exit with 1; return if nothing is."""
+def end_with(command: str, path: Path, account: Account, messages: int = 0, places: Sequence[str] = ()) -> None:
+    """Say what a store has lost, with the number of messages that are gone, and exit with 1; return if nothing is.
+
+    `places` describe queues that are missing: the first one is printed.
+    """
     if account.is_sound and not messages:
         return
     lost = [account.words()] if not account.is_sound else []
     if messages:
-        lost.append(f"{messages:,} messages that the store names are not there")
+        first = f" ({len(places)} queues without entries, the first: {places[0]})" if places else ""
+        lost.append(f"{messages:,} messages that the store names are not there{first}")
     say(command, f"{path}: {'; '.join(lost)}: bmqctl journal validate {path} lists all, journal repair keeps the rest")
     raise typer.Exit(EXIT_FAULTS)
 

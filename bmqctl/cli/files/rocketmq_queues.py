@@ -21,7 +21,7 @@ from bmqctl.stores.rocketmq.losses import find_losses
 from bmqctl.stores.rocketmq.queues import QueueFigures, read_queues
 from bmqctl.stores.rocketmq.rows import time_text
 
-__all__ = ["list_queues", "lost_messages", "queue_json", "shown_ms", "with_lost"]
+__all__ = ["list_queues", "lost_messages", "missing_places", "queue_json", "shown_ms", "with_lost"]
 
 COMMAND: Final = "journal queues"
 
@@ -38,7 +38,7 @@ _COLUMNS = [
 ]
 _KEYS = (
     *("topic", "queue_id", "begin", "end", "messages", "damaged", "missing", "size"),
-    *("first_ms", "first", "last_ms", "last", "tags", "tag_count"),
+    *("first_ms", "first", "last_ms", "last", "tags", "tag_count", "place"),
 )
 
 
@@ -54,7 +54,7 @@ def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> No
             print_table(_rows(found), with_lost(_COLUMNS, lost_messages(found)))
         else:
             print_values(map(queue_json, found), _KEYS, chosen)
-    end_with(COMMAND, path, losses.account, lost_messages(found))
+    end_with(COMMAND, path, losses.account, lost_messages(found), missing_places(found))
 
 
 def queue_json(queue: QueueFigures) -> dict[str, Any]:
@@ -74,12 +74,18 @@ def queue_json(queue: QueueFigures) -> dict[str, Any]:
         "last": shown_ms(queue.last_ms),
         "tags": queue.tags,
         "tag_count": queue.tag_count,
+        "place": queue.place,
     }
 
 
 def lost_messages(queues: Iterable[QueueFigures]) -> int:
     """Count the messages that queues name and whose records, or whose entries, are not there."""
     return sum(queue.damaged + queue.missing for queue in queues)
+
+
+def missing_places(queues: Iterable[QueueFigures]) -> list[str]:
+    """Describe the queues that have no entries for their messages in the log."""
+    return [queue.place for queue in queues if queue.place is not None]
 
 
 def with_lost(columns: list[Column], lost: int) -> list[Column]:

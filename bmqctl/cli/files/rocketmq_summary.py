@@ -8,7 +8,7 @@ from typing import Any, Final
 import typer
 
 from bmqctl.cli.files.printing import end_with, rate_text, say, size_text, stopped_by
-from bmqctl.cli.files.rocketmq_queues import lost_messages, queue_json, shown_ms, with_lost
+from bmqctl.cli.files.rocketmq_queues import lost_messages, missing_places, queue_json, shown_ms, with_lost
 from bmqctl.cli.given import given_options
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -74,7 +74,8 @@ def print_summary(context: typer.Context, path: Path, wanted: OutputFormat) -> N
             print_report(report, report["topics"], _TOPIC_KEYS, wanted)
     for fault in found.faults:
         say(COMMAND, f"left out: {fault}")
-    end_with(COMMAND, path, found.log.account, lost_messages(queue for topic in found.topics for queue in topic.queues))
+    queues = [queue for topic in found.topics for queue in topic.queues]
+    end_with(COMMAND, path, found.log.account, lost_messages(queues), missing_places(queues))
     if found.faults:
         raise typer.Exit(EXIT_FAULTS)
 

@@ -70,7 +70,7 @@ def _queues(broker: Broker) -> dict[Place, _Queue]:
             continue
         store = StoreFiles(log.root, log.files, ())
         files = {(each.topic, each.queue_id): each for each in store.queues()}
-        for figures in read_queues(store, find_losses(log.files)):
+        for figures in read_queues(store, find_losses(log.files, with_queues=False)):
             place = figures.topic, figures.queue_id
             if place not in found or found[place].figures.end < figures.end:
                 found[place] = _Queue(figures, log, files.get(place))

@@ -17,7 +17,7 @@ from formats.rocketmq.java import string_hash, to_index_hashes
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["Bits", "Columns", "Keys", "QueueKeys", "Rows", "joined", "read_columns", "sound_bodies"]
+__all__ = ["Bits", "Columns", "Keys", "QueueKeys", "Rows", "joined", "queues_of", "read_columns", "sound_bodies"]
 
 _CRC_MASK: Final = 0x7FFFFFFF
 _PREPARED: Final = int(Transaction.PREPARED)
@@ -136,8 +136,7 @@ def sound_bodies(records: LogRecords) -> Bits:
 def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
     """Read the columns of records; the bodies are not read."""
     topics, topic_of = _topics(records)
-    numbers = np.array([queue_keys.topic(name) for name in topics], np.int64)
-    queues = numbers[topic_of] << _QUEUE_BITS | records.front("queue_id") & 0xFFFFFFFF
+    queues = _queues(records, topics, topic_of, queue_keys)
     texts = records.properties()
     properties = PropertyColumns(texts)
     tags = properties.values(b"TAGS")
@@ -150,11 +149,32 @@ def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
     parts = records.flags & TRANSACTION_MASK
     if (parts == _ROLLBACK).any():
         keys = keys.where(~np.isin(keys.offsets, offsets[parts == _ROLLBACK]))
-    in_none = (parts == _PREPARED) | (parts == _ROLLBACK) | (records.flags & _BATCH != 0)
+    in_none = _in_none(records)
     if in_none.any():
         rows = rows.where(~in_none)
     more = list(_branches(records, texts, topics, topic_of, queue_keys))
     return Columns(_with_branches(rows, more) if more else rows, keys)
+
+
+def queues_of(records: LogRecords, queue_keys: QueueKeys) -> tuple[LogRecords, Numbers]:
+    """Return the records that have an entry in a queue of their topic, and the numbers of these queues."""
+    in_none = _in_none(records)
+    if in_none.any():
+        records = records.where(~in_none)
+    return records, _queues(records, *_topics(records), queue_keys)
+
+
+def _in_none(records: LogRecords) -> Bits:
+    """Mark the records that have no entry in a queue of their topic."""
+    parts = records.flags & TRANSACTION_MASK
+    found: Bits = (parts == _PREPARED) | (parts == _ROLLBACK) | (records.flags & _BATCH != 0)
+    return found
+
+
+def _queues(records: LogRecords, topics: list[bytes], topic_of: NDArray[np.intp], queue_keys: QueueKeys) -> Numbers:
+    numbers = np.array([queue_keys.topic(name) for name in topics], np.int64)
+    found: Numbers = numbers[topic_of] << _QUEUE_BITS | records.front("queue_id") & 0xFFFFFFFF
+    return found
 
 
 def _topics(records: LogRecords) -> tuple[list[bytes], NDArray[np.intp]]:

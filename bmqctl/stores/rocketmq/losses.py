@@ -2,33 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.rocketmq.derived import sound_bodies
+from bmqctl.stores.rocketmq.derived import QueueKeys, queues_of, sound_bodies
 from bmqctl.stores.rocketmq.files import LogFile
 from bmqctl.stores.rocketmq.records import LogRecords
 from bmqctl.stores.rocketmq.scan import LogFault, LogScan, Loss
 
-__all__ = ["LogLosses", "find_losses", "lose_bodies"]
+__all__ = ["LogLosses", "LoggedQueue", "LoggedQueues", "find_losses", "lose_bodies"]
 
 _OTHER_BODY: Final = "the checksum of the body differs"
 
 Progress = Callable[[int, int], None]
 
 
+@dataclass
+class LoggedQueue:
+    """The records of a queue in the log: how many, the numbers of the first and after the last, and their places."""
+
+    begin: int
+    end: int
+    count: int
+    first_offset: int
+    log_end: int
+
+
+class LoggedQueues:
+    """The queues that a log's records belong to."""
+
+    def __init__(self) -> None:
+        self._keys = QueueKeys()
+        self._found: dict[int, LoggedQueue] = {}
+
+    def add(self, records: LogRecords) -> None:
+        """Count records, which come in the order of the log."""
+        records, queues = queues_of(records, self._keys)
+        order = np.argsort(queues, kind="stable")
+        keys, begins, counts = np.unique(queues[order], return_index=True, return_counts=True)
+        firsts, lasts = order[begins], order[begins + counts - 1]
+        numbers, offsets, ends = records.front("queue_offset"), records.offsets, records.ends + records.offset
+        columns = (keys, numbers[firsts], numbers[lasts] + 1, counts, offsets[firsts], ends[lasts])
+        for key, *row in zip(*(column.tolist() for column in columns), strict=True):
+            found, queue = LoggedQueue(*row), self._found.get(key)
+            if queue is None:
+                self._found[key] = found
+            else:
+                queue.end, queue.log_end = found.end, found.log_end
+                queue.count += found.count
+
+    def without(self, named: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int, LoggedQueue]]:
+        """Yield the topic, the number and the records of each queue but those with these topics and numbers."""
+        left_out = {self._keys.key(*name) for name in named}
+        for key, queue in self._found.items():
+            if key not in left_out:
+                yield *self._keys.queue(key), queue
+
+
 @dataclass(frozen=True)
 class LogLosses:
-    """The account of a log up to `end`, after its last record, and its places without a record."""
+    """The account of a log up to `end`, after its last record, its places without a record, and its queues."""
 
     account: Account
     end: int
     faults: tuple[LogFault, ...]
+    queues: LoggedQueues = field(default_factory=LoggedQueues)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -45,9 +88,11 @@ class LogLosses:
         return marked
 
 
-def find_losses(files: Sequence[LogFile], on_progress: Progress = lambda done, total: None) -> LogLosses:
-    """Read a whole log. Raises `OSError`."""
-    scan = LogScan(files)
+def find_losses(
+    files: Sequence[LogFile], on_progress: Progress = lambda done, total: None, *, with_queues: bool = True
+) -> LogLosses:
+    """Read a whole log; count the records of its queues unless told not to. Raises `OSError`."""
+    scan, queues = LogScan(files), LoggedQueues()
     faults: list[LogFault] = []
     total = max(1, files[-1].end - scan.begin) if files else 1
     for chunk in scan.chunks():
@@ -56,7 +101,9 @@ def find_losses(files: Sequence[LogFile], on_progress: Progress = lambda done, t
         for fault in bodies:
             scan.account.read(-1, -fault.size)
         faults += sorted([*chunk.faults, *bodies])
-    return LogLosses(scan.account, scan.end, tuple(faults))
+        if with_queues and len(chunk.records):
+            queues.add(chunk.records)
+    return LogLosses(scan.account, scan.end, tuple(faults), queues)
 
 
 def lose_bodies(account: Account, records: LogRecords) -> list[LogFault]:

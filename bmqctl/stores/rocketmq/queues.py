@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.positional import read_into
 from bmqctl.stores.rocketmq.check.entries import QueueEntries
-from bmqctl.stores.rocketmq.files import ABORT, LogFile, QueueFiles, StoreFiles, log_files
+from bmqctl.stores.rocketmq.files import ABORT, QUEUE_FOLDER, LogFile, QueueFiles, StoreFiles, log_files
 from bmqctl.stores.rocketmq.losses import LogLosses
 from bmqctl.stores.rocketmq.records import RECORD_BYTES_MAX, LogRecords, search
 from bmqctl.stores.rocketmq.scan import Loss
@@ -47,7 +47,8 @@ class QueueFigures:
     count those whose records, or whose entries, are not; `unfinished` those behind the end of a log that was cut.
     `unwritten` counts the missing ones that lack only their entry, as far as the queue shows.
     `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
-    there is no message. `log_end` is where the record of the last entry ends.
+    there is no message. `log_end` is where the record of the last entry ends. `place` describes where the messages are
+    of a queue that has no entries for them; its `begin`, `end` and `log_end` are those of its records.
     """
 
     topic: str
@@ -65,6 +66,7 @@ class QueueFigures:
     missing: int = 0
     unfinished: int = 0
     unwritten: int = 0
+    place: str | None = None
 
 
 def read_queues(
@@ -75,6 +77,7 @@ def read_queues(
 ) -> list[QueueFigures]:
     """The queues of the topics that are wanted, by topic and number; `losses` are those of the store's log.
 
+    Includes the queues whose messages are in the log and that have no entries, unless a broker is to enter them.
     Raises `OSError` and `NotAStoreFile`.
     """
     queues = [queue for queue in store.queues() if wanted(queue.topic)]
@@ -83,7 +86,35 @@ def read_queues(
     for number, queue in enumerate(queues):
         on_progress(number, len(queues))
         found.append(queue_figures(store, queue, losses, names))
-    return found
+    if not (store.root / ABORT).exists():
+        _add_lacking(store, losses, found, wanted)
+    return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+
+
+def _add_lacking(
+    store: StoreFiles, losses: LogLosses, found: list[QueueFigures], wanted: Callable[[str], bool]
+) -> None:
+    """Add the queues without entries whose messages are in the log; `found` are those that have files."""
+    # Imported here: each start of journal dump imports this module, and needs no checks.
+    from bmqctl.stores.rocketmq.check.progress import read_topics
+    from bmqctl.stores.rocketmq.check.queues import may_lack_entries
+
+    by_name = {(queue.topic, queue.queue_id): queue for queue in found}
+    topics = read_topics(store)
+    for topic, queue_id, logged in losses.queues.without(name for name, queue in by_name.items() if queue.log_end):
+        if not wanted(topic) or may_lack_entries(topic, topics):
+            continue
+        queue = by_name.get((topic, queue_id))
+        if queue is None:
+            queue = QueueFigures(topic, queue_id)
+            found.append(queue)
+        queue.begin, queue.end, queue.log_end = logged.begin, logged.end, logged.log_end
+        queue.missing += logged.count
+        queue.unwritten += logged.count
+        queue.place = (
+            f"{QUEUE_FOLDER}/{topic}/{queue_id} has no entries: the commit log has {logged.count} messages for it, "
+            f"the first at offset {logged.first_offset}"
+        )
 
 
 def queue_figures(

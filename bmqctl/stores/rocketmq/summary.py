@@ -175,7 +175,8 @@ def _group(
         lag = 0 if queue is None else max(0, queue.end - max(offset, queue.begin))
         found.queues.append(QueueProgress(queue_id, offset, lag))
         if queue is not None and lag:
-            place = entry_at(files[topic, queue_id], max(offset, queue.begin))
+            entries = files.get((topic, queue_id))
+            place = None if entries is None else entry_at(entries, max(offset, queue.begin))
             times.append(None if place is None else stored_ms_at(store.log, *place))
     # A queue of which the group took nothing so far has no progress.
     for (name, queue_id), queue in queues.items():

@@ -20,7 +20,7 @@ from bmqctl.stores.rocketmq.records import Numbers
 from formats.bmq.stores.faults import Fault
 from formats.rocketmq.lite import is_lite_queue
 
-__all__ = ["QueueCheck", "place_in_log"]
+__all__ = ["QueueCheck", "may_lack_entries", "place_in_log"]
 
 Note = Callable[[Fault], None]
 
@@ -270,14 +270,22 @@ class QueueCheck:
             reason = f"{count} messages from here on are not in {queue.name}"
             self._note(self._log_fault("queue-behind", queue.unentered_offset, reason))
             return
-        # The queues of a topic go with it, its messages later; so do those of lite topics, which come and go.
-        is_deleted = topics is not None and topic not in topics
-        if not is_deleted and not is_lite_queue(topic) and not topic.startswith(_BRANCH_PREFIX):
+        if not may_lack_entries(topic, topics):
             reason = f"{count} messages from here on are in {queue.name}, which has no entries"
             self._note(self._log_fault("queue-missing", queue.unentered_offset, reason))
 
     def _log_fault(self, code: str, offset: int, reason: str) -> Fault:
         return fault(code, *place_in_log(self._store, offset), reason)
+
+
+def may_lack_entries(topic: str, topics: set[str] | None) -> bool:
+    """Return whether a sound store may have messages of a topic in its log, and no entry in their queue.
+
+    `topics` are those that the broker knows; None if that cannot be told.
+    """
+    # The queues of a topic go with it, its messages later; so do those of lite topics, which come and go.
+    is_deleted = topics is not None and topic not in topics
+    return is_deleted or is_lite_queue(topic) or topic.startswith(_BRANCH_PREFIX)
 
 
 def place_in_log(store: StoreFiles, offset: int) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -283,3 +284,74 @@ def test_the_first_file_of_the_log_that_no_broker_has_removed(run: Run, tmp_path
             path.unlink()
     for name in ("summary", "queues", "dump"):
         assert run(name, tmp_path).code == 0, name
+
+
+def _remove_topic(root: Path) -> set[int]:
+    shutil.rmtree(root / "consumequeue" / "orders")
+    return {0, 1, 2, 3}
+
+
+def _remove_queue(root: Path) -> set[int]:
+    shutil.rmtree(root / "consumequeue" / "orders" / "2")
+    return {2}
+
+
+def _empty_queue(root: Path) -> set[int]:
+    path = root / "consumequeue" / "orders" / "1" / offset_name(0)
+    path.write_bytes(bytes(path.stat().st_size))
+    return {1}
+
+
+LACKING = [_remove_topic, _remove_queue, _empty_queue]
+
+
+@pytest.mark.parametrize("remove", LACKING)
+def test_queues_that_only_the_log_knows_are_missing(
+    run: Run, tmp_path: Path, remove: Callable[[Path], set[int]]
+) -> None:
+    written = whole_store(tmp_path)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{0:1,2:1}}}')
+    gone = remove(tmp_path)
+    lost = [each for each in written.records if each.queue_id in gone]
+    first = next(each for each in lost if each.queue_id == min(gone))
+    outcome = run("queues", "--output", "json-line", tmp_path)
+    assert outcome.code == 1
+    queues = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [queue["queue_id"] for queue in queues] == [0, 1, 2, 3]
+    for queue in queues:
+        every = sum(each.queue_id == queue["queue_id"] for each in written.records)
+        is_gone = queue["queue_id"] in gone
+        assert (queue["begin"], queue["end"]) == (0, every)
+        assert (queue["messages"], queue["missing"]) == ((0, every) if is_gone else (every, 0))
+        assert (queue["place"] is not None) == is_gone
+    (shown,) = (queue["place"] for queue in queues if queue["queue_id"] == min(gone))
+    assert f"consumequeue/orders/{min(gone)} " in shown
+    assert f"offset {first.physical_offset}" in shown
+    outcome = run("summary", "--json", tmp_path)
+    assert outcome.code == 1
+    found = json.loads(outcome.out)
+    assert (found["totals"]["messages"], found["totals"]["missing"]) == (COUNT - len(lost), len(lost))
+    assert (found["log"]["records"], found["log"]["missing"], found["log"]["not_in_queues"]) == (COUNT, 0, 0)
+    for name in ("summary", "queues"):
+        text = run(name, "--output", "table", tmp_path)
+        assert (text.code, shown in text.err) == (1, True), text.err
+        assert "lost" in text.out
+    assert run("queues", "--name", "other", tmp_path).code == 0
+    assert "queue-missing" in run("validate", tmp_path).out
+    assert run("dump", tmp_path).code == 0, "a dump reads the log, which has all messages"
+
+
+@pytest.mark.parametrize("remove", LACKING)
+def test_queues_that_may_lack_entries_are_not_missing(
+    run: Run, tmp_path: Path, remove: Callable[[Path], set[int]]
+) -> None:
+    whole_store(tmp_path)
+    remove(tmp_path)
+    (tmp_path / "config").mkdir()
+    topics = tmp_path / "config" / "topics.json"
+    for name, code in (("others", 0), ("orders", 1)):
+        topics.write_text(f'{{"topicConfigTable":{{"{name}":{{"topicName":"{name}"}}}}}}')
+        assert [run(command, tmp_path).code for command in ("summary", "queues")] == [code, code], name
+    (tmp_path / "abort").touch()
+    assert [run(command, tmp_path).code for command in ("summary", "queues")] == [0, 0], "a broker enters them"
