@@ -105,6 +105,8 @@ def _add_lacking(
         if not wanted(topic) or may_lack_entries(topic, topics):
             continue
         queue = by_name.get((topic, queue_id))
+        if queue is not None and queue.end >= logged.end:
+            continue  # the queue has got that far, and its files for these messages are gone
         if queue is None:
             queue = QueueFigures(topic, queue_id)
             found.append(queue)
