@@ -66,6 +66,22 @@ def recovered(partition: Partition, journal: JournalRows | None, rows: int) -> o
     return messages, {key: queue.apps for key, queue in recovery.queues.items()}
 
 
+Steps = list[tuple[tuple[str, *tuple[object, ...]], int]]
+
+
+def possible(steps: Steps) -> Steps:
+    """Leave out automatic confirms that no message follows: a primary writes them right before their message."""
+    found: Steps = []
+    for step in reversed(steps):
+        if not is_automatic(step[0]) or (found and (found[-1][0][0] == "post" or is_automatic(found[-1][0]))):
+            found.append(step)
+    return found[::-1]
+
+
+def is_automatic(step: tuple[str, *tuple[object, ...]]) -> bool:
+    return step[0] == "confirm" and step[-1] == ConfirmReason.AUTO_CONFIRMED
+
+
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sieve, "PART_ROWS", 3)
@@ -75,12 +91,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(STEP, st.integers(0, 2)), max_size=60), st.integers(1, 9))
-def test_what_is_left_has_the_same_alive(steps: list[tuple[tuple[str, *tuple[object, ...]], int]], rows: int) -> None:
+def test_what_is_left_has_the_same_alive(steps: Steps, rows: int) -> None:
     partition, sifting = Partition(limits=LIMITS).create().create(KEYS[1]), JournalSieve()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sieve, "PART_ROWS", 3)
         patch.setattr(sieve, "CHUNK_ROWS", 5)
-        for step, parts in steps:
+        for step, parts in possible(steps):
             take_step(partition, step)
             for _ in range(parts):
                 sifting.advance(partition.files)
