@@ -31,7 +31,12 @@ _PROBE = """
 import json, sys
 before = set(sys.modules)
 {imports}
-real = {{name: module for name, module in sys.modules.items() if getattr(module, "__spec__", None) is not None}}
+# A module that warns of deprecated names stands behind a proxy, which has a file, and no specification.
+real = {{
+    name: module
+    for name, module in sys.modules.items()
+    if getattr(module, "__spec__", None) is not None or isinstance(getattr(module, "__file__", None), str)
+}}
 print(json.dumps({{name: getattr(real[name], "__file__", None) for name in real if name not in before}}))
 """
 
