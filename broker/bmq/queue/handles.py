@@ -49,12 +49,18 @@ def check_open(parameters: QueueHandleParameters) -> None:
         raise Refusal(invalid, "Write flag and writeCount must both be set accordingly", 0)
     if not app_id_of(parameters):
         raise Refusal(invalid, "appId must not be empty", 0)
-    if parameters.read_count < 0 or parameters.write_count < 0:
-        raise Refusal(invalid, "readCount and writeCount must not be negative", 0)
+    _check_counts(parameters)
     if parameters.q_id >= RESERVED_QUEUE_ID:
         raise Refusal(invalid, "qId must not be set from the reserved queue ids range", 0)
     if writes and parameters.sub_id_info is not None and parameters.sub_id_info.app_id != DEFAULT_APP_ID:
         raise Refusal(invalid, "AppId should not be specified in the URI if queue is opened in write mode", 0)
+
+
+def _check_counts(parameters: QueueHandleParameters) -> None:
+    """Raise `Refusal` if a request opens or closes a negative number of something."""
+    if min(parameters.read_count, parameters.write_count, parameters.admin_count) < 0:
+        message = "readCount, writeCount and adminCount must not be negative"
+        raise Refusal(StatusCategory.INVALID_ARGUMENT, message, 0)
 
 
 def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
@@ -153,6 +159,7 @@ class Handle:
         if parameters.read_count <= 0 and parameters.write_count <= 0 and parameters.admin_count <= 0:
             message = "At least one of [read|write|admin]Count must be > 0"
             raise Refusal(StatusCategory.INVALID_ARGUMENT, message, 0)
+        _check_counts(parameters)
         if is_final:
             self.drop()
             return

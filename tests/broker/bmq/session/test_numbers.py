@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from formats.bmq.codes import AckStatus
@@ -12,6 +15,7 @@ from tests.broker.bmq.rig import ACK, READ, WRITE, Client, Rig, guid, handle, st
 QUEUE = "bmq://priority/q"
 FANOUT = "bmq://fanout/q"
 INVALID = StatusCategory.INVALID_ARGUMENT
+NEGATIVE = Status(category=INVALID, code=0, message="readCount, writeCount and adminCount must not be negative")
 
 
 @pytest.fixture
@@ -91,8 +95,15 @@ def test_an_app_that_is_opened_under_another_sub_queue_id_goes_by_that(client: C
 
 @pytest.mark.parametrize(("flags", "changed"), [(WRITE, {"read_count": -1}), (READ, {"write_count": -(1 << 31)})])
 def test_counts_that_are_negative_are_refused(client: Client, flags: int, changed: dict[str, int]) -> None:
-    status = client.try_open(1, QUEUE, flags, **changed)
-    assert status == Status(category=INVALID, code=0, message="readCount and writeCount must not be negative")
+    assert client.try_open(1, QUEUE, flags, **changed) == NEGATIVE
+
+
+@pytest.mark.parametrize("changed", [{"read_count": -1}, {"admin_count": -(1 << 31)}])
+def test_a_close_with_a_negative_count_closes_nothing(client: Client, changed: dict[str, Any]) -> None:
+    client.open(1, QUEUE, WRITE)
+    parameters = replace(handle(1, QUEUE, WRITE), **changed)
+    assert client.ask(CloseQueue(handle_parameters=parameters)) == NEGATIVE
+    assert client.post(1, guid(1), b"still open") is AckStatus.SUCCESS
 
 
 def test_counts_as_high_as_can_be(rig: Rig, client: Client) -> None:
