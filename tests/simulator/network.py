@@ -60,6 +60,11 @@ class Link:
         self.to = (Direction(), Direction())
         self.is_cut = False
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether bytes of each end reach the other, unless the network holds them back."""
+        return not self.is_cut and all(direction.is_open for direction in self.to)
+
     def send(self, source: End, data: bytes, taken: Taken | None = None) -> None:
         """Bytes leave `source`; nothing happens if it has closed the link."""
         side = self.ends.index(source)

@@ -50,7 +50,7 @@ class PromptAcks:
         world = self._world
         for client in world.clients:
             link, broker = client.link, client.host
-            if not isinstance(client, Producer) or client.is_deaf or link is None or link.is_cut:
+            if not isinstance(client, Producer) or client.is_deaf or link is None or not link.is_whole:
                 continue
             if broker is None or broker.node is None or not world.network.passes(client.name, broker.name):
                 continue
@@ -80,7 +80,7 @@ class PromptAcks:
             ends = {host.name, primary.name}
             between = [link for link in links if {end.machine for end in link.ends} == ends]
             is_linked = bool(between) and network.passes(host.name, primary.name)
-            is_linked &= not any(link.is_cut for link in between)
+            is_linked &= all(link.is_whole for link in between)
             if host.is_sound and not host.slow_us and (host is primary or is_linked):
                 found[host] = host.node, between
         return found if primary in found else {}

@@ -18,12 +18,14 @@ from formats.bmq.wire.put import append_put
 from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
 from tests.broker.bmq.rig import ACK, WRITE, guid, start
 from tests.simulator.attempts import Attempts
+from tests.simulator.clock import Clock
 from tests.simulator.disk import Disk
 from tests.simulator.ends import refused_in
 from tests.simulator.features import Feature
 from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
 from tests.simulator.journals import Journals, JournalView
 from tests.simulator.malformed import has_whole_message, is_malformed
+from tests.simulator.network import SILENCE_US_MAX, Network
 from tests.simulator.not_ready import NotReady
 from tests.simulator.rotting import just_written
 
@@ -216,6 +218,18 @@ def test_a_death_counts_for_what_was_not_confirmed_and_until_a_broker_is_lost() 
         attempts.pushed(link, URI, "__default", guid(1))
         attempts.died(link, host)
         attempts.link_lost()
+
+
+def test_a_link_to_a_machine_that_has_lost_power_is_not_whole_until_its_other_end_finds_out() -> None:
+    clock = Clock()
+    dialing, listening = (SimpleNamespace(machine=name, asks=True, lost=lambda reason: None) for name in ("a", "b"))
+    link = Network(clock, Random(1)).connect(dialing, listening)
+    was_whole = link.is_whole
+    link.abandon(listening)
+    assert (was_whole, link.is_whole, link.is_cut) == (True, False, False)
+    while link in link.network.links:
+        clock.step()
+    assert 0 < clock.us <= SILENCE_US_MAX + link.network.delay_us_max
 
 
 def test_posts_are_refused_until_their_sender_knows_it() -> None:

@@ -155,6 +155,7 @@ MIXED_FAILED_ONCE = {
     9383: "a new primary without descriptors could not read what was removed before, and served without it",
     6094: "a process had died before it took a connection, and whoever had dialed waited for its answer",
     134576991: "a member closed a negative number of readers, and the primary closed its writers with them",
+    30298: "a producer was linked to a node that had lost power, and another process ran there by then",
 }
 
 
