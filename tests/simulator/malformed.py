@@ -42,9 +42,14 @@ KINDS = (
 )
 EXTREME = 1 << 30
 LEAP = 1 << 36
-# What a sender calls its own queues, apps and subscriptions may be any number, and so may the priority of its
-# consumers: it is taken at its word.
-OWN = ("q_id", "sub_id", "s_id", "consumer_priority")
+# A sender may give any number to its own requests, queues, apps and subscriptions, any flags to its handles, and any
+# priority and limit to its consumers. With another such number an old request is a valid one, and is carried out again.
+OWN = (
+    *("r_id", "q_id", "sub_id", "s_id", "flags"),
+    *("consumer_priority", "max_unconfirmed_messages", "max_unconfirmed_bytes"),
+)
+# A sender may open and close any number of these, and a close may name more than are open; none is below zero.
+COUNTS = ("read_count", "write_count", "admin_count", "consumer_priority_count")
 _BODIES: dict[int, Callable[[memoryview, int, int], Iterable[object]]] = {
     EventType.STORAGE: iter_storage,
     EventType.PARTITION_SYNC: iter_storage,
@@ -80,14 +85,14 @@ class Malformer:
         if not self._last or not self._is_busy() or self._random.random() >= PART:
             return None
         if self._random.random() < 0.4:
-            return self._stretched(self._random.choice(self._last))
+            return self.stretched(self._random.choice(self._last))
         for _ in range(TRIES_MAX):
             event = self._maker.any_event(KINDS)
             if is_malformed(event) and not has_whole_message(event):
                 return event
         return None
 
-    def _stretched(self, event: bytes) -> bytes | None:
+    def stretched(self, event: bytes) -> bytes | None:
         """An event with a number that cannot be; None if it has no number."""
         kind, body = _frame(event)
         if kind in _SCHEMAS:
@@ -119,7 +124,8 @@ class Malformer:
         path, kind = self._random.choice(paths)
         # Of terms and of numbers of records some leap is taken for what may have been.
         least = EXTREME if kind.high < 1 << 32 else LEAP
-        numbers = [each for each in NUMBERS if abs(each) > least and kind.low <= each <= kind.high]
+        high = 0 if path[-1][0] in COUNTS else kind.high
+        numbers = [each for each in NUMBERS if abs(each) > least and kind.low <= each <= high]
         return _replaced(message, path, self._random.choice(numbers))
 
 

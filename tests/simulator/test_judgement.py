@@ -12,8 +12,10 @@ from crc32c import crc32c
 from broker.bmq.queue.purges import purge
 from broker.bmq.queue.queue import COMPARED_AFTER_MS
 from formats.bmq.codes import AckStatus
+from formats.bmq.control import ber
+from formats.bmq.control.messages import CloseQueue, ControlMessage, QueueHandleParameters
 from formats.bmq.wire.ack import build_ack_event
-from formats.bmq.wire.event import EventType, build_event
+from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
 from tests.broker.bmq.rig import ACK, WRITE, guid, start
@@ -24,7 +26,7 @@ from tests.simulator.ends import refused_in
 from tests.simulator.features import Feature
 from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
 from tests.simulator.journals import Journals, JournalView
-from tests.simulator.malformed import has_whole_message, is_malformed
+from tests.simulator.malformed import Malformer, has_whole_message, is_malformed
 from tests.simulator.network import SILENCE_US_MAX, Network
 from tests.simulator.not_ready import NotReady
 from tests.simulator.rotting import just_written
@@ -114,6 +116,21 @@ def test_an_event_that_begins_with_a_whole_post_says_what_can_be(missing: int) -
     event = build_event(EventType.PUT, puts[:-missing])
     assert is_malformed(event)
     assert has_whole_message(event) == (missing == 1)
+
+
+def test_a_close_that_says_what_cannot_be_has_a_count_below_zero() -> None:
+    """With any other number it is an old request once more, and would be carried out."""
+    parameters = QueueHandleParameters(uri=QUEUE, q_id=1, flags=WRITE, read_count=0, write_count=1)
+    event = build_schema_event(ber.encode(ControlMessage(r_id=7, choice=CloseQueue(handle_parameters=parameters))))
+    malformer = Malformer(Random(1), lambda: True)
+    for _ in range(40):
+        stretched = malformer.stretched(event)
+        assert stretched is not None
+        close = ber.decode(ControlMessage, stretched[8:]).choice
+        assert isinstance(close, CloseQueue)
+        found = close.handle_parameters
+        assert min(found.read_count, found.write_count, found.admin_count) < 0
+        assert found.q_id == 1
 
 
 def test_which_posts_are_refused_by_what_goes_from_broker_to_broker() -> None:
