@@ -156,6 +156,8 @@ MIXED_FAILED_ONCE = {
     6094: "a process had died before it took a connection, and whoever had dialed waited for its answer",
     134576991: "a member closed a negative number of readers, and the primary closed its writers with them",
     30298: "a producer was linked to a node that had lost power, and another process ran there by then",
+    500010: "a primary forgot a removed message within its time, as the message had waited since an earlier one",
+    500146: "likewise, in a cluster with apps that come and go",
 }
 
 

@@ -149,10 +149,10 @@ class History:
                 self.add(guid, now_ms)
 
     def _note_removed(self, producer: bytes, ticks: bytes) -> None:
-        """Note a removed message as seen: it may have waited for longer than the window."""
+        """Note a removed message as seen in this window: it may have waited since an earlier one."""
         latest = self._latest.get(producer)
         if latest is None:
-            latest = self._latest_before.get(producer, b"")
+            latest = self._latest[producer] = self._latest_before.get(producer, b"")
         if ticks > latest:
             self._latest[producer] = ticks
 
