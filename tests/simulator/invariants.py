@@ -80,7 +80,7 @@ class Post:
     withheld: bool = False
     # An operator had it removed, or may have.
     purged: bool = False
-    # When an app's confirm of it was sent last, or an operator had it removed.
+    # When an app that is there to stay sent its confirm last, or an operator had it removed.
     done_us: int = 0
     # It came again after its queue's deduplication time: it is another message since then.
     renewed: bool = False
@@ -144,7 +144,12 @@ class Records:
         view = self.views[uri][app]
         view.confirm_sent.add(guid)
         view.owed.pop(guid, None)
-        self.posts[guid].done_us = self.clock.us
+        post = self.posts[guid]
+        if post.again:
+            # What is done now may be another message, and the first one have been done long ago.
+            self.is_past_window(post)
+        if view.owes:
+            post.done_us = self.clock.us
 
     def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
         """A node has handled the confirms."""
@@ -221,9 +226,7 @@ class Records:
             return
         if not is_heard:
             return
-        # A repetition that is another message may be the first that an app without a claim gets.
-        is_another = not view.owes and self.is_past_window(post)
-        if post.purged or is_another or self.is_unordered(post, app):
+        if post.purged or self.is_unordered(post, app):
             view.pushed.add(guid)
             self.delivered += 1
             return
@@ -242,6 +245,8 @@ class Records:
     def is_unordered(self, post: Post, app: str) -> bool:
         """Return whether a message may come after later ones."""
         is_again = (post.guid, app) in self.again
+        # A repetition that is another message may be the first that an app without a claim gets.
+        is_again |= not self.views[post.uri][app].owes and self.is_past_window(post)
         return is_again or post.refused or post.withheld or self.promises[post.uri] is Promise.PASSED
 
     def is_durable(self, app: str, guid: bytes) -> bool:

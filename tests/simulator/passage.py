@@ -190,7 +190,7 @@ class Passage:
         self._note(owed, host, queue)
         if app.app_id != EXTRA_APP and not self._records.may_be_new(post, app.app_id):
             self._judge_again(host, broker, queue, post, owed, now_us)
-        if owed in self._records.again or post.purged or post.refused or post.unsure or post.withheld:
+        if self._records.is_unordered(post, app.app_id) or post.purged or post.unsure:
             self.exempt += 1
             return
         self.judged += 1

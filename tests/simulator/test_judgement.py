@@ -196,6 +196,25 @@ def test_a_repetition_is_another_message_after_its_queue_has_forgotten_the_first
     hand_out(found, 2)
 
 
+@pytest.mark.parametrize(("owes", "at_us"), [(True, 1_100_000), (False, 900_000)])
+def test_an_app_that_is_done_with_it_late_does_not_make_it_the_first_message_again(*, owes: bool, at_us: int) -> None:
+    """It comes to an app that died of the first one and gets another, or that is not there to stay."""
+    found = Records({URI: ("foo", "bar")}, {URI: Promise.KEPT})
+    found.views[URI]["bar"].owes = owes
+    found.windows_us[URI] = 1_000_000
+    post = Post(guid(1), URI, "p0", 1, 10)
+    found.posted(post)
+    for app in ("foo", "bar"):
+        found.confirm_sent(URI, app, guid(1))
+    found.confirmed(URI, "foo", [guid(1)])
+    found.posted_again(post)
+    found.clock.us = at_us
+    found.confirm_sent(URI, "bar", guid(1))
+    found.clock.us = 1_200_000
+    assert found.may_be_new(post, "foo")
+    assert found.is_unordered(post, "bar") != owes
+
+
 def attempts_of(found: Records, limit: int) -> tuple[Attempts, Any]:
     """Make the judge of a queue's attempts, and a host whose node has the queue."""
     rig = start()

@@ -158,6 +158,9 @@ MIXED_FAILED_ONCE = {
     30298: "a producer was linked to a node that had lost power, and another process ran there by then",
     500010: "a primary forgot a removed message within its time, as the message had waited since an earlier one",
     500146: "likewise, in a cluster with apps that come and go",
+    500084: "a repetition that was another message went first to an app that had come since, behind later messages",
+    500097: "a consumer confirmed for an app that was no more, and the judge counted the repetition's time from there",
+    500160: "one app was done with a repetition that was another message before another app got it",
 }
 
 
