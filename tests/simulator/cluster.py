@@ -64,7 +64,7 @@ class ClusterRecords(Records):
         post = self.posts[guid]
         apps = self.views[post.uri]
         is_gone = not post.purged or all(self.is_durable(app, guid) for app in apps)
-        if is_gone and not (self.is_past_window(post) or all(self.may_be_new(post, app) for app in apps)):
+        if is_gone and not all(self.may_be_new(post, app) for app in apps):
             raise Violation(f"{name_of(post)} was taken twice")
 
     def push(self, consumer: Reader, uri: str, app: str, guid: bytes, payload: bytes, *, is_heard: bool = True) -> None:

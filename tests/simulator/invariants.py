@@ -256,7 +256,7 @@ class Records:
     def may_be_new(self, post: Post, app: str) -> bool:
         """Return whether a node may rightly take a message that an app is done with for another."""
         view = self.views[post.uri].get(app)
-        return view is not None and post.guid in view.confirmed and self._may_be_new(post, view)
+        return view is not None and self._may_be_new(post, view)
 
     def is_kept(self, post: Post) -> bool:
         """Return whether a message that is acked must be there."""
@@ -267,8 +267,9 @@ class Records:
         return filter(self.is_kept, map(self.posts.__getitem__, view.owed))
 
     def _may_be_new(self, post: Post, view: AppView) -> bool:
-        """Return whether a node may rightly take a confirmed message for a new one, having forgotten it."""
-        return (post.again and view.confirmed[post.guid] < self.forgets) or self.is_past_window(post)
+        """Return whether a node may rightly take a message for a new one, having forgotten that it was confirmed."""
+        is_forgotten = post.again and view.confirmed.get(post.guid, self.forgets) < self.forgets
+        return is_forgotten or self.is_past_window(post)
 
     def is_past_window(self, post: Post) -> bool:
         """Return whether all apps were done with a message for longer than its queue recognises repetitions.

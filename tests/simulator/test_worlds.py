@@ -161,6 +161,8 @@ MIXED_FAILED_ONCE = {
     500084: "a repetition that was another message went first to an app that had come since, behind later messages",
     500097: "a consumer confirmed for an app that was no more, and the judge counted the repetition's time from there",
     500160: "one app was done with a repetition that was another message before another app got it",
+    500461: "a repetition that was another message came before a majority had the first one's confirm",
+    500692: "likewise, as a network was slow",
 }
 
 
