@@ -415,7 +415,7 @@ class Delivery:
         return app.attempts[message.guid] <= self._source.throttle.high_threshold
 
     def _offer_poisonous(self, app: App, message: Message) -> Outcome:
-        """Find a consumer that was sent nothing for a while; otherwise the app waits."""
+        """Find a consumer of the highest priority that was sent nothing for a while; otherwise the app waits."""
         throttle, now = self._source.throttle, self._source.now.ms
         left = app.attempts[message.guid]
         delay_ms = throttle.low_interval_ms if left > throttle.low_threshold else throttle.high_interval_ms
@@ -424,25 +424,25 @@ class Delivery:
             return self._withhold(app, message)
         scheduled, app.delayed_until_ms = app.delayed_until_ms, NEVER_MS
         wait_ms = None
-        for stream in app.streams:
-            for subscription in stream.subscriptions:
-                group = subscription.group
-                if (
-                    group is None
-                    or subscription not in group.subscriptions
-                    or subscription.messages_left <= 0
-                    or subscription.bytes_left <= 0
-                    or not stream.sink.ready
-                    or not self._matches(group, message, data)
-                ):
-                    continue
-                wait_until = stream.last_sent_ms + delay_ms
-                if wait_until <= now:
-                    self.send(subscription, message, data)
-                    self._note_sent(stream, message)
-                    return SENT
-                wait_ms = wait_until if wait_ms is None else min(wait_ms, wait_until)
+        matched: list[Group] = []
+        for level in app.levels:
+            matched = [group for group in level if self._matches(group, message, data)]
+            if matched:
                 break
+        for subscription in [each for group in matched for each in group.subscriptions]:
+            stream = subscription.stream
+            if subscription.messages_left <= 0 or subscription.bytes_left <= 0 or not stream.sink.ready:
+                continue
+            wait_until = stream.last_sent_ms + delay_ms
+            if wait_until <= now:
+                self.send(subscription, message, data)
+                self._note_sent(stream, message)
+                return SENT
+            wait_ms = wait_until if wait_ms is None else min(wait_ms, wait_until)
+        if not matched and app.has_room():
+            # No consumer wants it: others must not wait for it.
+            app.aside[message.guid] = message
+            return ASIDE
         if wait_ms is not None:
             app.delayed_until_ms = wait_ms
             if wait_ms != scheduled:

@@ -14,7 +14,7 @@ from formats.bmq.codes import PropertyType, PutFlag
 from formats.bmq.disk.journal import CONFIRM_RECORD, ConfirmReason, RecordType, scan, select
 from formats.bmq.wire.properties import Property, encode_properties
 from tests.broker.bmq.queue.posting import FANOUT, QUEUE, numbers, post, producing, reading
-from tests.broker.bmq.rig import APPS, DOMAINS, READ, Client, Rig, guid, start
+from tests.broker.bmq.rig import APPS, DOMAINS, READ, Client, Rig, Wanted, guid, start
 
 NO_DISTANCE = QueueSettings(MessageThrottle(0, 0, 0, 0))
 
@@ -226,6 +226,53 @@ def test_another_consumer_need_not_wait() -> None:
     assert numbers(one) == [1]
     other = reading(rig)
     assert sorted(numbers(one) + numbers(other)) == [2, 3]
+
+
+def with_x(producer: Client, number: int, x: int) -> None:
+    area = encode_properties([Property("x", PropertyType.INT32, x)], 0)
+    flags = PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES
+    producer.put(1, guid(number), area + b"%d" % number, flags=flags)
+
+
+def subscribed(rig: Rig, *wanted: Wanted) -> Client:
+    client = rig.connect()
+    client.open(1, QUEUE, READ)
+    client.subscribe(1, *wanted)
+    return client
+
+
+def guids(client: Client) -> list[bytes]:
+    return [push.guid for push in client.pushes()]
+
+
+def test_a_consumer_of_lower_priority_gets_nothing_while_one_of_higher_priority_must_wait() -> None:
+    domains = [replace(DOMAINS["priority"], delivery_attempts_max=2)]
+    rig = start(domains=domains, settings=QueueSettings(MessageThrottle(1, 3, 1000, 3000)))
+    rig.now.ms += 100_000
+    producer = producing(rig)
+    with_x(producer, 1, 0)
+    with_x(producer, 2, 0)
+    subscribed(rig, Wanted()).drop()
+    low = subscribed(rig, Wanted("x == 5", priority=0))
+    high = subscribed(rig, Wanted(priority=2))
+    low.subscribe(1, Wanted("x == 0", priority=0))
+    assert guids(high) == [guid(1)]
+    assert guids(low) == []
+    rig.wait(3000)
+    assert guids(high) == [guid(2)]
+    assert guids(low) == []
+
+
+def test_others_do_not_wait_for_a_poisonous_message_that_no_consumer_wants() -> None:
+    domains = [replace(DOMAINS["priority"], delivery_attempts_max=2)]
+    rig = start(domains=domains, settings=QueueSettings(MessageThrottle(1, 3, 1000, 3000)))
+    rig.now.ms += 100_000
+    producer = producing(rig)
+    with_x(producer, 1, 0)
+    with_x(producer, 2, 1)
+    subscribed(rig, Wanted("x == 0")).drop()
+    assert guids(subscribed(rig, Wanted("x == 1"))) == [guid(2)]
+    assert guids(subscribed(rig, Wanted("x == 0"))) == [guid(1)]
 
 
 def test_waiting_costs_one_timer_however_much_happens_meanwhile() -> None:
