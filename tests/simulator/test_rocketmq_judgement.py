@@ -15,8 +15,10 @@ from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
+from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
+from tests.simulator.rocketmq.pops import Done, Outcome, Popped, Pops
 from tests.simulator.rocketmq.promises import Promises, Sent
 from tests.simulator.rocketmq.stores import Kept
 from tests.simulator.rocketmq.wire import Connection
@@ -160,3 +162,43 @@ def test_retried_message_may_come_twice_after_a_death_and_its_attempts_are_count
     promises.judge_returns([place, place])
     with pytest.raises(Violation, match="1 times after 2 attempts, for 0"):
         promises.judge_returns([("%RETRY%g0", "m0", 2)])
+
+
+class _Luck(Random):
+    """Always the same luck."""
+
+    def __init__(self, luck: float) -> None:
+        super().__init__(0)
+        self._luck = luck
+
+    def random(self) -> float:
+        return self._luck
+
+
+class _Pops:
+    """Requests about handles, of which the last waits for its answer."""
+
+    def acknowledge(self, handle: str, done: Done) -> None:
+        self.done = done
+
+    def hide(self, handle: str, ms: int, done: Done) -> None:
+        self.done = done
+
+
+@pytest.mark.parametrize("luck", [0.0, 0.7])
+def test_answer_about_a_handle_of_an_earlier_ordered_pop_changes_nothing(world: _World, luck: float) -> None:
+    """It comes with the next pop, which brings the message again: that is not acknowledged, nor hidden for longer."""
+    group, pops = OrderedGroup(world, "g4", "t0", is_grpc=False), _Pops()
+    group.connect()
+    group.pops = cast("Pops", pops)
+    world.random = _Luck(luck)
+    old = "0 0 9000 999 0 broker-s 0 0"
+    for popped_ms in (0, 2_000, 4_000):
+        handle = f"0 {popped_ms} 1000 999 0 broker-s 0 0"
+        world.wall_ms = popped_ms
+        group._popped([Popped("m0", handle, 0, 0, 0, 0)])
+        if popped_ms == 2_000:
+            pops.done(Outcome(is_done=True, handle=old))
+        elif not popped_ms:
+            group.act()
+    assert group.low == 0

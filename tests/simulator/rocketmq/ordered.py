@@ -32,6 +32,7 @@ class OrderedGroup:
         # The messages under way, by offset: when each is to be seen again; None if nobody knows.
         self._under_way: dict[int, int | None] = {}
         self._handles: list[tuple[int, str]] = []
+        self._popped_ms = 0  # when they were popped: what is said of handles from before that changes nothing
         self._is_popping = False
         self.is_careful = False
         self.pops: Pops
@@ -69,11 +70,11 @@ class OrderedGroup:
             at = 0 if self.is_careful or luck < 0.3 else random.randrange(len(self._handles))
             offset, handle = self._handles.pop(at)
             self._maybe.add(offset)
-            self.pops.acknowledge(handle, partial(self._done, offset))
+            self.pops.acknowledge(handle, partial(self._done, offset, self._popped_ms))
         elif self._handles and luck < 0.75:
             offset, handle = random.choice(self._handles)
             self._under_way[offset] = None
-            self.pops.hide(handle, random.randrange(1_000, 8_000), partial(self._hidden, offset))
+            self.pops.hide(handle, random.randrange(1_000, 8_000), partial(self._hidden, offset, self._popped_ms))
         elif not self._is_popping:
             self._is_popping = True
             terms = random.choice((1, 4, 8)), random.randrange(2_000, 10_000), random.choice((0, 1_000, 3_000))
@@ -99,13 +100,14 @@ class OrderedGroup:
         self._move(first)
         self._under_way = {each.offset: parse_receipt(each.handle).visible_ms for each in found}
         self._handles = [(each.offset, each.handle) for each in found]
+        self._popped_ms = parse_receipt(found[0].handle).popped_ms
 
     def _move(self, low: int) -> None:
         self.low = _first_without(max(self.low, low), self._acked)
         self._lows.append((self.world.wall_ms, self.low))
 
-    def _done(self, offset: int, outcome: Outcome | None) -> None:
-        if outcome is None or not outcome.is_done:
+    def _done(self, offset: int, popped_ms: int, outcome: Outcome | None) -> None:
+        if outcome is None or not outcome.is_done or popped_ms != self._popped_ms:
             return
         until_ms = self._under_way.get(offset)
         # Later the broker may have given it out once more.
@@ -113,8 +115,8 @@ class OrderedGroup:
             self._acked.add(offset)
             self._move(self.low)
 
-    def _hidden(self, offset: int, outcome: Outcome | None) -> None:
-        if outcome is not None and outcome.is_done and offset in self._under_way:
+    def _hidden(self, offset: int, popped_ms: int, outcome: Outcome | None) -> None:
+        if outcome is not None and outcome.is_done and popped_ms == self._popped_ms:
             self._under_way[offset] = parse_receipt(outcome.handle).visible_ms
             self._handles = [(each, outcome.handle if each == offset else handle) for each, handle in self._handles]
 
