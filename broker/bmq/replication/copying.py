@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple
-
-import numpy as np
-from crc32c import crc32c
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_view import CopiedMessage
@@ -20,7 +16,6 @@ from broker.bmq.core.messages import Content
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.purges import throw_away
-from broker.bmq.replication.batches import RECORDS_MIN, AppendPoint, Batch, parse_batch
 from broker.bmq.replication.copy_rollover import PLACED_PER_UNIT, CopyRollover
 from broker.bmq.replication.places import Places
 from broker.bmq.replication.positions import (
@@ -31,7 +26,7 @@ from broker.bmq.replication.positions import (
     offset_of,
     position_until,
 )
-from broker.bmq.replication.record_runs import RecordRun, parse_run
+from broker.bmq.replication.record_runs import RECORDS_MAX, AppendPoint, RecordRun, follows, parse_run
 from broker.bmq.store.checksums import Checksums
 from broker.bmq.store.cutting import clear_records, ends_at, set_ends
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
@@ -41,12 +36,8 @@ from broker.common.files import StoreFile
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.data import (
     DATA_HEADER,
-    HEADER_WORDS_SHIFT,
-    MESSAGE_WORDS_MASK,
-    OPTIONS_WORDS_SHIFT,
     DataHeaderFlags,
     parse_data_record,
-    unpack_sizes,
 )
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import (
@@ -66,10 +57,10 @@ from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.disk.numbers import LEASE_ID_MAX, RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.disk.qlist import parse_queue_record
-from formats.bmq.wire.storage import STORAGE_HEADER, StorageMessage, iter_storage, storage_size
+from formats.bmq.wire.storage import StorageMessage, append_storage, iter_storage, storage_size
 from formats.errors import FormatError
 
-__all__ = ["Copy", "OutOfStep", "TooSmall", "Written", "payload_size"]
+__all__ = ["Copy", "OutOfStep", "TooSmall", "Written"]
 
 log: Final = logging.getLogger("broker.partition")
 
@@ -103,12 +94,6 @@ _SYNC_POINT_TYPE: Final = JOURNAL_OP_RECORD.offset("sync_point_type")
 _COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
 HEADER_WORDS: Final = DATA_HEADER.size // WORD
 _RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
-# Minimum size of an event that is looked through for a batch. A run of fewer records takes less time, compiled or not.
-BATCH_BYTES_MIN: Final = 128 << 10
-
-# Minimum size of a run.
-RUN_BYTES_MIN: Final = STORAGE_HEADER.size + JOURNAL_RECORD_SIZE
-
 # More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX: Final = 128 << 20
 NO_BOUND: Final = 1 << 62
@@ -241,66 +226,58 @@ class Copy:
             self._roll_over()
         room_end = start + bytes_max
         while start < end and start < room_end and not self._rolls_again:
-            point = self._append_point() if end - start >= RUN_BYTES_MIN else None
-            batch = None if point is None or end - start < BATCH_BYTES_MIN else self._batch(data, start, end, point)
-            if batch is not None:
-                self._write_batch(batch)
-                asking, start = batch.asking or asking, batch.end
-            elif point is not None and (run := self._run(data, start, end, point)) is not None:
+            run = self._run(data, start, end)
+            if run is not None:
                 self._write_run(run)
                 asking, start = run.asking or asking, run.end
-            # The record that ended the batch, or a few, one by one: then it is tried again.
-            for message in islice(iter_storage(data, start, end), RECORDS_MIN):
-                self.write(message, heals=heals)
-                start += storage_size(data, start)
-                if message.flags & _RECEIPT_REQUESTED:
-                    asking = self.position
-                if self.rolls_again:
-                    break
+                continue
+            message = next(iter_storage(data, start, end))
+            self.write(message, heals=heals)
+            start += storage_size(data, start)
+            if message.flags & _RECEIPT_REQUESTED:
+                asking = self.position
         return Written(start, asking)
 
-    def _append_point(self) -> AppendPoint | None:
-        """Return the end of the files, unless they have no beginning yet."""
+    def _append_point(self) -> AppendPoint:
         files = self.files
-        if not files.journal_end:
-            return None
         return _new(AppendPoint, (self.position, files.journal_end, files.data_end, self._is_anew, self.lease_id_max))
 
-    def _batch(self, data: memoryview, start: int, end: int, append_point: AppendPoint) -> Batch | None:
-        """Return the records that can be written together, if they are many and there is room for them."""
-        files = self.files
-        batch = parse_batch(data, start, end, append_point)
-        if batch is None:
-            return None
-        has_room = self._has_room(files.journal_end + len(batch.records), files.data_end + len(batch.data))
-        return batch if has_room else None
+    def _run(self, data: memoryview, start: int, end: int) -> RecordRun | None:
+        """Return the next records that can be written together, with room reserved for them.
 
-    def _run(self, data: memoryview, start: int, end: int, append_point: AppendPoint) -> RecordRun | None:
-        """Return the next records that can be written together, if there is room for them."""
+        None if the next record is not one of a run. Raises `OutOfStep` if there is no room for it.
+        """
         files = self.files
-        if append_point.gaps:
+        if not files.journal_end:
+            # The first record after a rollover says where the files begin.
             return None
-        run = parse_run(data, start, end, append_point)
-        if run is None:
-            return None
-        has_room = self._has_room(files.journal_end + len(run.records), files.data_end + run.data_size)
-        return run if has_room else None
+        point = self._append_point()
+        run = parse_run(data, start, end, point, RECORDS_MAX)
+        while run is not None:
+            journal_end, data_end = files.journal_end + len(run.records), files.data_end + run.data_size
+            full = self._reserve(journal_end, data_end)
+            if full is None:
+                break
+            if len(run.records) == JOURNAL_RECORD_SIZE:
+                raise self._no_room(full, journal_end if full is files.journal else data_end)
+            run = parse_run(data, start, end, point, len(run.records) // JOURNAL_RECORD_SIZE // 2)
+        return run
 
-    def _has_room(self, journal_end: int, data_end: int) -> bool:
-        """Reserve room up to these ends; return False if there is none."""
+    def _reserve(self, journal_end: int, data_end: int) -> StoreFile | None:
+        """Reserve room up to these ends; return the file that has none."""
         files = self.files
         if journal_end > self._journal_granted:
             if not files.journal.reserve(journal_end):
-                return False
+                return files.journal
             self._journal_granted = files.journal.granted
         if data_end > self._data_granted:
             if not files.data.reserve(data_end):
-                return False
+                return files.data
             self._data_granted = files.data.granted
-        return True
+        return None
 
     def _write_run(self, run: RecordRun) -> None:
-        """Write a run like `write`, with all of DATA before the journal's records."""
+        """Write a run and index it. DATA is written before the journal's records, which refer to it."""
         files = self.files
         buffer, at = files.data.buffer, files.data_end
         for entry in run.entries:
@@ -320,37 +297,6 @@ class Copy:
             else:
                 places.add(key, guid, offset, compression, size)
 
-    def _write_batch(self, batch: Batch) -> None:
-        """Write a batch like `write`, with all of DATA before the journal's records."""
-        files = self.files
-        records, end = batch.records, files.data_end
-        files.data.buffer[end : end + len(batch.data)] = batch.data
-        if batch.queue_key is not None:
-            self._places.add_many(
-                batch.queue_key, batch.guids, batch.offsets, batch.compressions, np.array(batch.payloads, np.int64)
-            )
-        else:
-            self._note(batch, end)
-        files.data_end = end + len(batch.data)
-        files.journal.buffer[files.journal_end : files.journal_end + len(records)] = records
-        files.journal_end += len(records)
-        self.position = batch.last
-
-    def _note(self, batch: Batch, offset: int) -> None:
-        """Update the index of messages for records whose DATA begins at `offset`."""
-        at = 0
-        payloads = iter(batch.payloads)
-        for kind, size in zip(batch.kinds, batch.sizes, strict=True):
-            if kind == _MESSAGE:
-                compression, key, _, guid, _ = _message_record(batch.records, at)
-                self._places.add(key, guid, offset, compression & _COMPRESSION_MASK, next(payloads))
-                offset += size
-            elif kind == _DELETION:
-                key, guid = _deletion_record(batch.records, at)
-                self._places.take(key, guid)
-                self.removed(key, guid)
-            at += JOURNAL_RECORD_SIZE
-
     def write(self, message: StorageMessage, *, heals: bool = False) -> None:
         """Write one record and its data. Raises `OutOfStep`, without effect, if it does not fit."""
         _, message_type, _, offset_words, record, data = message
@@ -365,53 +311,35 @@ class Copy:
         kind = word >> TYPE_SHIFT
         if _RECORD_TYPE.get(message_type) != kind or magic != RECORD_MAGIC:
             raise OutOfStep(f"a record of type {kind} in a message of type {message_type}, or a wrong magic")
-        number = word & SEQUENCE_NUMBER_MASK
-        position = _new(RecordNumber, (lease_id, number))
-        last_lease_id, last_number = self.position
-        if lease_id == last_lease_id:
-            follows = number == last_number + 1
-        else:
-            follows = number == 1 and last_lease_id < lease_id <= self.lease_id_max
-        # Records carried over by a rollover have gaps between them.
-        if not follows and (not self.is_anew or position <= self.position or lease_id > self.lease_id_max):
+        position = _new(RecordNumber, (lease_id, word & SEQUENCE_NUMBER_MASK))
+        if not follows(self._append_point(), *self.position, *position):
             raise OutOfStep(f"{position} after {self.position}")
+        if kind not in (_QUEUE_OP, _JOURNAL_OP):
+            self._write_one(message, kind)
+            return
         end = at + JOURNAL_RECORD_SIZE
-        if end > self._journal_granted:
-            if not files.journal.reserve(end):
-                raise self._no_room(files.journal, end)
-            self._journal_granted = files.journal.granted
-        if kind == _MESSAGE:
-            self._write_data(record, data)
-        elif kind == _QUEUE_OP:
+        if (full := self._reserve(end, files.data_end)) is not None:
+            raise self._no_room(full, end)
+        if kind == _QUEUE_OP:
             self._write_queue(record, data, heals=heals)
-        elif kind == _DELETION:
-            key, guid = _deletion_record(record)
-            self._places.take(key, guid)
-            self.removed(key, guid)
         files.journal.buffer[at:end] = record
         files.journal_end = end
         self.position = position
         if kind == _JOURNAL_OP:
             self._on_sync_point(record[_SYNC_POINT_TYPE], heals=heals)
 
-    def _write_data(self, record: memoryview, data: memoryview) -> None:
-        files = self.files
-        start = files.data_end
-        size = len(data)
-        compression, key, offset_dwords, guid, checksum = _message_record(record)
-        if offset_dwords * DWORD != start:
-            raise OutOfStep(f"a message for {offset_dwords * DWORD}, DATA is at {start}")
-        payload = payload_size(data, size, checksum) if size > DATA_HEADER.size else None
-        if payload is None:
-            raise OutOfStep(f"{size} bytes are not a DATA record, or do not match their checksum")
-        end = start + size
-        if end > self._data_granted:
-            if not files.data.reserve(end):
-                raise self._no_room(files.data, end)
-            self._data_granted = files.data.granted
-        files.data.buffer[start:end] = data
-        files.data_end = end
-        self._places.add(key, guid, start, compression & _COMPRESSION_MASK, payload)
+    def _write_one(self, message: StorageMessage, kind: int) -> None:
+        """Write a message, confirm or deletion as a run of one. Raises `OutOfStep` if its data is not what it needs."""
+        flags, message_type, partition_id, offset_words, record, data = message
+        body = bytearray()
+        append_storage(body, message_type, partition_id, offset_words, record, data, flags)
+        run = self._run(memoryview(body), 0, len(body))
+        if run is None:
+            start = _message_record(record)[2] * DWORD
+            if kind == _MESSAGE and start != self.files.data_end:
+                raise OutOfStep(f"a message for {start}, DATA is at {self.files.data_end}")
+            raise OutOfStep(f"{len(data)} bytes are not a DATA record, or do not match their checksum")
+        self._write_run(run)
 
     def _write_queue(self, record: memoryview, data: memoryview, *, heals: bool) -> None:
         files = self.files
@@ -753,22 +681,6 @@ class Copy:
             header.schema_id,
             found.options(buffer),
         )
-
-
-def payload_size(data: memoryview, size: int, checksum: int) -> int | None:
-    """Return the size of the payload if `data` is one DATA record, and the payload matches the checksum."""
-    lengths, options = unpack_sizes(data)
-    pad = data[size - 1]
-    start, end = ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD, size - pad
-    is_sound = (
-        (lengths & MESSAGE_WORDS_MASK) * WORD == size
-        and size % DWORD == 0
-        and lengths >> HEADER_WORDS_SHIFT >= HEADER_WORDS
-        and 1 <= pad <= DWORD
-        and start < end
-        and crc32c(data[start:end]) == checksum
-    )
-    return end - start if is_sound else None
 
 
 def _find(files: PartitionFiles, position: RecordNumber) -> int:

@@ -12,8 +12,8 @@ from typing import Final
 from broker.bmq.core.messages import Message
 from broker.bmq.core.payloads import Unsound
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.replication.copying import payload_size
 from broker.bmq.replication.positions import JOURNAL_START, offset_of, position_at
+from broker.bmq.replication.record_runs import payload_size
 from broker.bmq.store.finding import find_row
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
@@ -113,7 +113,7 @@ class Mending:
 
     def _put(self, known: Message, data: memoryview, checksum: int) -> bool:
         files, offset = self._partition.place_of(known)
-        if len(data) != _room_of(files, offset) or payload_size(data, len(data), checksum) is None:
+        if len(data) != _room_of(files, offset) or payload_size(data, 0, len(data), checksum) < 0:
             return False
         files.data.buffer[offset : offset + len(data)] = data
         return True

@@ -6,17 +6,14 @@ set of files, its place in DATA, and its compression. The bytes of each queue ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from typing import Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from broker.bmq.core.cluster_view import CopiedMessage
 from broker.bmq.core.work import Task, Work
 from broker.bmq.replication.positions import JOURNAL_START
-from broker.bmq.store.chunked import FULL, Chunked
+from broker.bmq.store.chunked import Chunked
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.recovery import RecoveredMessage, data_headers, record_keys
 from broker.bmq.store.sliced_recovery import SlicedRecovery
@@ -117,31 +114,6 @@ class Places:
         known = size if 0 <= size <= SIZE_KNOWN_MAX else _SIZE_ASKED
         places.add(guid, known << _SIZE_SHIFT | self.current << _OFFSET_BITS | offset | compression)
         queue.bytes += size
-
-    def add_many(
-        self,
-        key: bytes,
-        guids: Sequence[bytes],
-        offsets: NDArray[np.int64],
-        compressions: NDArray[np.uint8],
-        sizes: NDArray[np.int64],
-    ) -> None:
-        """Add messages like `add`."""
-        queue = self._queue(key)
-        newest = queue.places.newest
-        known = np.where((sizes >= 0) & (sizes <= SIZE_KNOWN_MAX), sizes, _SIZE_ASKED)
-        numbers = known << _SIZE_SHIFT | self.current << _OFFSET_BITS | offsets | compressions
-        found = dict(zip(guids, numbers.tolist(), strict=True))
-        if len(found) < len(guids) or not newest.keys().isdisjoint(found):
-            # A primary that names a message twice is faulty, and must not disturb the counts.
-            columns = zip(guids, offsets.tolist(), compressions.tolist(), sizes.tolist(), strict=True)
-            for guid, offset, compression, size in columns:
-                self.add(key, guid, offset, compression, size)
-            return
-        newest.update(found)
-        queue.bytes += int(sizes.sum())
-        if len(newest) >= FULL:
-            queue.places.turn()
 
     def add_recovered(self, messages: Iterable[RecoveredMessage]) -> None:
         for found in messages:

@@ -1,8 +1,6 @@
-"""Runs of records in an event, parsed one after the other: those that a replica writes with one look at each.
+"""Runs of messages, confirms and deletions in an event: what a replica parses, and writes, at once.
 
-`broker.bmq.replication.batches` does so for hundreds, in columns; for fewer, columns cost more than they save.
-Messages, confirms and deletions that continue the partition are handled here. A run ends before anything else, which
-is left to the code for single records, as are faults.
+A run ends before any other record, and before one that is malformed or does not continue the partition.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from broker.bmq.replication.batches import AppendPoint
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.data import DATA_HEADER, HEADER_WORDS_SHIFT, MESSAGE_WORDS_MASK, OPTIONS_WORDS_SHIFT, unpack_sizes
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
@@ -30,12 +27,12 @@ from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.disk.padding import DWORD, WORD
 from formats.bmq.wire.storage import STORAGE_HEADER, STORAGE_PROTOCOL_VERSION
 
-__all__ = ["Change", "RecordRun", "parse_run"]
+__all__ = ["RECORDS_MAX", "AppendPoint", "Change", "RecordRun", "follows", "parse_run", "payload_size"]
 
 # The constructor of a named tuple is interpreted, and there are two of them for each message.
 _new: Final = tuple.__new__
 
-# A longer run would delay other work.
+# Maximum number of records of a run. A longer run would delay other work.
 RECORDS_MAX: Final = 512
 
 _HEADER_SIZE: Final = STORAGE_HEADER.size
@@ -61,6 +58,19 @@ _message: Final = MESSAGE_RECORD.partial(
     "compression", "queue_key", "message_offset_dwords", "guid", "crc32c"
 ).unpack_from
 _deletion: Final = DELETION_RECORD.partial("queue_key", "guid").unpack_from
+
+
+class AppendPoint(NamedTuple):
+    """The end of a replica, which new records must continue.
+
+    With `gaps`, sequence numbers may be skipped. No record has a lease above `lease_id_max`.
+    """
+
+    position: RecordNumber
+    journal_end: int
+    data_end: int
+    gaps: bool
+    lease_id_max: int
 
 
 class Change(NamedTuple):
@@ -92,29 +102,38 @@ class RecordRun(NamedTuple):
     end: int
 
 
-def parse_run(data: memoryview, start: int, end: int, append_point: AppendPoint) -> RecordRun | None:
-    """Parse the records from `start` on that are sound and go on where the partition ends, in one lease.
+def follows(point: AppendPoint, lease_id: int, number: int, next_lease_id: int, next_number: int) -> bool:
+    """Return True if the record `next_number` of `next_lease_id` may come after `number` of `lease_id`."""
+    if next_lease_id == lease_id:
+        return next_number == number + 1 or (point.gaps and next_number > number and lease_id <= point.lease_id_max)
+    return lease_id < next_lease_id <= point.lease_id_max and (next_number == 1 or point.gaps)
 
-    None if there is none.
-    """
-    lease_id, number = append_point.position
-    journal_at, data_at = append_point.journal_end // WORD, append_point.data_end
+
+def parse_run(
+    data: memoryview, start: int, end: int, point: AppendPoint, records_max: int = RECORDS_MAX
+) -> RecordRun | None:
+    """Parse at most `records_max` records from `start` on; None if the first is not one of a run."""
+    lease_id, number = point.position
+    journal_at, data_at = point.journal_end // WORD, point.data_end
     records: list[memoryview] = []
     entries: list[memoryview] = []
     changes: list[Change] = []
-    asking = 0
+    asking: RecordNumber | None = None
     at = start
-    while end - at >= _HEAD_SIZE and len(records) < RECORDS_MAX:
+    while end - at >= _HEAD_SIZE and len(records) < records_max:
         words, form, message_type, _, offset_words, word, record_lease_id, magic = _head(data, at)
         size = (words & _WORDS_MASK) * WORD
+        sequence_number = word & SEQUENCE_NUMBER_MASK
         if (
             size < _HEAD_SIZE
             or size > end - at
             or form != _FORM
             or offset_words != journal_at
             or magic != RECORD_MAGIC
-            or record_lease_id != lease_id
-            or word & SEQUENCE_NUMBER_MASK != number + 1
+            or (
+                (record_lease_id != lease_id or sequence_number != number + 1)
+                and not follows(point, lease_id, number, record_lease_id, sequence_number)
+            )
         ):
             break
         kind = word >> TYPE_SHIFT
@@ -134,24 +153,14 @@ def parse_run(data: memoryview, start: int, end: int, append_point: AppendPoint)
             break
         records.append(data[record : record + JOURNAL_RECORD_SIZE])
         journal_at += JOURNAL_RECORD_SIZE // WORD
-        number += 1
+        lease_id, number = record_lease_id, sequence_number
         if words >> _FLAGS_SHIFT & _RECEIPT_REQUESTED:
-            asking = number
+            asking = _new(RecordNumber, (lease_id, number))
         at = until
     if not records:
         return None
-    return _new(
-        RecordRun,
-        (
-            b"".join(records),
-            entries,
-            data_at - append_point.data_end,
-            changes,
-            _new(RecordNumber, (lease_id, number)),
-            _new(RecordNumber, (lease_id, asking)) if asking else None,
-            at,
-        ),
-    )
+    last = _new(RecordNumber, (lease_id, number))
+    return _new(RecordRun, (b"".join(records), entries, data_at - point.data_end, changes, last, asking, at))
 
 
 def _arrival(data: memoryview, record: int, end: int, data_at: int) -> Change | None:
@@ -159,15 +168,22 @@ def _arrival(data: memoryview, record: int, end: int, data_at: int) -> Change | 
     word: int
     place: int
     word, key, place, guid, checksum = _message(data, record)
-    at = record + JOURNAL_RECORD_SIZE
-    size = end - at
-    if place * DWORD != data_at or size <= DATA_HEADER.size or size % DWORD:
+    size = payload_size(data, record + JOURNAL_RECORD_SIZE, end, checksum)
+    if place * DWORD != data_at or size < 0:
         return None
+    return _new(Change, (key, guid, data_at, word & _COMPRESSION_MASK, size))
+
+
+def payload_size(data: memoryview, start: int, end: int, checksum: int) -> int:
+    """Return the size of the payload if `data[start:end]` is one DATA record with this checksum; else -1."""
+    size = end - start
+    if size <= DATA_HEADER.size or size % DWORD:
+        return -1
     lengths: int
     options: int
-    lengths, options = unpack_sizes(data, at)
+    lengths, options = unpack_sizes(data, start)
     padding = data[end - 1]
-    begin = at + ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
+    begin = start + ((lengths >> HEADER_WORDS_SHIFT) + (options >> OPTIONS_WORDS_SHIFT)) * WORD
     if (
         (lengths & MESSAGE_WORDS_MASK) * WORD != size
         or lengths >> HEADER_WORDS_SHIFT < _DATA_HEADER_WORDS
@@ -175,5 +191,5 @@ def _arrival(data: memoryview, record: int, end: int, data_at: int) -> Change | 
         or begin >= end - padding
         or crc32c(data[begin : end - padding]) != checksum
     ):
-        return None
-    return _new(Change, (key, guid, data_at, word & _COMPRESSION_MASK, end - padding - begin))
+        return -1
+    return end - padding - begin

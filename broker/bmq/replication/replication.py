@@ -19,7 +19,6 @@ from typing import Final
 
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.replication.batches import RECORDS_MIN, pack_batch
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.positions import NOWHERE, last_position
 from broker.bmq.replication.removals import removals_events
@@ -94,9 +93,6 @@ def pack_records(
     journal, data, qlist = files.journal.buffer, files.data.buffer, files.qlist.buffer
     at = start
     while at < end and len(out) < bytes_max:
-        if end - at >= RECORDS_MIN * JOURNAL_RECORD_SIZE and journal[at] >> 4 != _QUEUE_OP:
-            at = pack_batch(out, files, partition_id, at, end, awaited, bytes_max - len(out))
-            continue
         record = journal[at : at + JOURNAL_RECORD_SIZE]
         kind = record[0] >> 4
         if kind == _MESSAGE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 
 from broker.bmq.replication import places as places_module
@@ -31,7 +30,6 @@ def posted(*sizes: int) -> tuple[Partition, dict[int, int]]:
 def test_counts_follow_what_is_added_moved_and_taken(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts hold even for messages that are too large for their size to be kept."""
     monkeypatch.setattr(chunked, "FULL", 20)
-    monkeypatch.setattr(places_module, "FULL", 20)
     chance = random.Random(seed)
     sizes = [chance.randrange(1, 400) for _ in range(120)]
     monkeypatch.setattr(places_module, "SIZE_KNOWN_MAX", 200)
@@ -41,14 +39,9 @@ def test_counts_follow_what_is_added_moved_and_taken(seed: int, monkeypatch: pyt
     left = list(range(120))
     while left:
         key = chance.choice(QUEUES)
-        if chance.random() < 0.5:
-            some, left = left[:10], left[10:]
-            columns = [np.array([each[number] for number in some], np.int64) for each in (offsets, sizes)]
-            compressions = np.full(len(some), 2, np.uint8)
-            places.add_many(key, [guid(number) for number in some], columns[0], compressions, columns[1])
-        else:
-            some, left = left[:1], left[1:]
-            places.add(key, guid(some[0]), offsets[some[0]], 2, sizes[some[0]])
+        some, left = left[:10], left[10:]
+        for number in some:
+            places.add(key, guid(number), offsets[number], 2, sizes[number])
         there |= {(key, guid(number)): number for number in some}
         for gone in chance.sample(sorted(there), min(len(there), 4)):
             del there[gone]
@@ -62,16 +55,11 @@ def test_counts_follow_what_is_added_moved_and_taken(seed: int, monkeypatch: pyt
         assert places.find(key, each) == (partition.files, offsets[number], 2)
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-def test_a_message_that_is_named_twice_counts_once(at_once: bool) -> None:
+def test_a_message_that_is_named_twice_counts_once() -> None:
     partition, offsets = posted(100, 200)
     places = Places(partition.files)
     for number, size in ((0, 100), (1, 200)):
-        if at_once:
-            columns = np.array([offsets[number]] * 2), np.zeros(2, np.uint8), np.array([size] * 2)
-            places.add_many(KEY, [guid(7), guid(7)], *columns)
-        else:
-            places.add(KEY, guid(7), offsets[number], 0, size)
+        places.add(KEY, guid(7), offsets[number], 0, size)
     assert places.stored() == {KEY: (1, 200)}
     places.take(KEY, guid(7))
     assert places.stored() == {KEY: (0, 0)}

@@ -1,4 +1,4 @@
-"""Records by the hundred go the same way as one by one, whole or damaged."""
+"""A replica writes the same for runs of any length, whole or damaged."""
 
 from __future__ import annotations
 
@@ -10,33 +10,26 @@ import pytest
 
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.messages import Content
-from broker.bmq.replication import copying, replication
-from broker.bmq.replication.batches import RECORDS_MIN
+from broker.bmq.replication import copying
 from broker.bmq.replication.copying import Copy, OutOfStep
 from broker.bmq.replication.positions import JOURNAL_START
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from broker.common.clock import Now
-from formats.bmq.codes import StorageMessageType
+from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.disk.journal import QueueOpType
+from formats.bmq.disk.journal import ANY_RECORD, QueueOpType
 from formats.bmq.disk.numbers import RecordNumber
-from formats.bmq.wire.storage import STORAGE_HEADER, append_storage
+from formats.bmq.wire.storage import STORAGE_HEADER, append_storage, iter_storage
 from formats.errors import FormatError
 from tests.broker.bmq.rig import guid
 from tests.broker.bmq.store.writing import KEY, Partition
 from tests.broker.fakes import MemoryDirectory
 from tests.families import mostly_slow
 
-ONE_BY_ONE = 1 << 30
 PADDED = 4
 OTHER = b"other"
 LIMITS = PartitionLimits(journal=128 << 10, data=2 << 20, qlist=4 << 10)
-
-
-@pytest.fixture(autouse=True)
-def batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "BATCH_BYTES_MIN", RECORDS_MIN * (STORAGE_HEADER.size + JOURNAL_RECORD_SIZE))
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +66,20 @@ def bodies(files: PartitionFiles, bytes_max: int, awaited: set[int] | None = Non
         yield bytes(body)
 
 
-@pytest.mark.parametrize("bytes_max", [1, 5_000, 64 << 10, 4 << 20])
-def test_a_batch_is_packed_as_its_records_are(
-    history: Partition, bytes_max: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("bytes_max", [1, 5_000, 4 << 20])
+def test_only_awaited_messages_request_a_receipt(history: Partition, bytes_max: int) -> None:
     awaited = {number for number in range(2000) if number % 3}
-    at_once = list(bodies(history.files, bytes_max, awaited))
-    monkeypatch.setattr(replication, "RECORDS_MIN", ONE_BY_ONE)
-    assert at_once == list(bodies(history.files, bytes_max, awaited))
+    asking = set()
+    for body in bodies(history.files, bytes_max, awaited):
+        for message in iter_storage(memoryview(body), 0, len(body)):
+            number = ANY_RECORD.unpack(message.record).sequence_number
+            if message.flags & StorageFlag.RECEIPT_REQUESTED:
+                assert message.message_type == StorageMessageType.DATA
+                asking.add(number)
+            else:
+                assert number not in awaited or message.message_type != StorageMessageType.DATA
+    assert asking
+    assert asking <= awaited
 
 
 class Outcome(NamedTuple):
@@ -95,12 +94,12 @@ class Outcome(NamedTuple):
     removed: list[tuple[bytes, bytes | None]]
 
 
-def written(events: list[bytes], *, anew: bool = False) -> Outcome:
+def written(events: list[bytes], *, anew: bool = False, limits: PartitionLimits = LIMITS) -> Outcome:
     """A new copy that takes in events up to the first that does not fit."""
     directory = MemoryDirectory(chunk=1 << 20)
     times = iter(range(10, 20))
     ((stored, recovered),) = open_partitions(
-        directory, 1, 0, LIMITS, Now(1, 1), lambda prefix: f"202611{next(times)}_000000"
+        directory, 1, 0, limits, Now(1, 1), lambda prefix: f"202611{next(times)}_000000"
     )
     copy = Copy(stored, recovered)
     if anew:
@@ -132,16 +131,17 @@ def written(events: list[bytes], *, anew: bool = False) -> Outcome:
     )
 
 
-def one_by_one(events: list[bytes], monkeypatch: pytest.MonkeyPatch, *, anew: bool = False) -> Outcome:
+def one_by_one(
+    events: list[bytes], monkeypatch: pytest.MonkeyPatch, *, anew: bool = False, limits: PartitionLimits = LIMITS
+) -> Outcome:
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "BATCH_BYTES_MIN", ONE_BY_ONE)
-        patch.setattr(copying, "RUN_BYTES_MIN", ONE_BY_ONE)
-        return written(events, anew=anew)
+        patch.setattr(copying, "RECORDS_MAX", 1)
+        return written(events, anew=anew, limits=limits)
 
 
 @pytest.mark.parametrize("bytes_max", [5_000, 64 << 10, 4 << 20])
 @pytest.mark.parametrize("anew", [False, True])
-def test_a_batch_is_written_as_its_records_are(
+def test_a_run_is_written_as_its_records_are(
     history: Partition, bytes_max: int, anew: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = list(bodies(history.files, bytes_max, set(range(0, 2000, 7))))
@@ -156,7 +156,7 @@ def test_a_batch_is_written_as_its_records_are(
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(60), 10))
-def test_a_damaged_batch_is_refused_as_its_records_are(
+def test_a_damaged_run_is_refused_as_its_records_are(
     history: Partition, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
@@ -209,3 +209,30 @@ def test_a_message_that_fills_no_double_words_is_refused(before: int, monkeypatc
     assert "20 bytes are not a DATA record" in outcome.error
     assert outcome.data == sound
     assert outcome == one_by_one([bytes(body)], monkeypatch)
+
+
+@pytest.mark.parametrize(("journal", "data"), [(128 << 10, 40_000), (20_000, 2 << 20)])
+def test_a_full_file_takes_the_records_that_fit(
+    history: Partition, journal: int, data: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = PartitionLimits(journal, data, 4 << 10)
+    events = list(bodies(history.files, 4 << 20))
+    outcome = written(events, limits=limits)
+    assert outcome.error.startswith("TooSmall: ")
+    assert outcome.position.sequence_number > 100
+    assert outcome == one_by_one(events, monkeypatch, limits=limits)
+
+
+def test_a_longer_storage_header_is_taken(history: Partition) -> None:
+    """The header says its own size: a later version may add fields."""
+    (body,) = bodies(history.files, 4 << 20)
+    longer = bytearray()
+    for flags, message_type, partition_id, place, record, data in iter_storage(memoryview(body), 0, len(body)):
+        at = len(longer)
+        append_storage(longer, message_type, partition_id, place, record, data, flags)
+        words, form = STORAGE_HEADER.words.unpack_from(longer, at)[:2]
+        STORAGE_HEADER.words.pack_into(
+            longer, at, words + 1, form + 1, *STORAGE_HEADER.words.unpack_from(longer, at)[2:]
+        )
+        longer[at + STORAGE_HEADER.size : at + STORAGE_HEADER.size] = bytes(4)
+    assert written([bytes(longer)]) == written([body])
