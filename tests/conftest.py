@@ -89,9 +89,13 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(port_watch)
-    # A shell without job control starts what is in its background with interrupts ignored; processes inherit that.
+    # A shell without job control starts background processes with interrupts ignored, nohup with SIGHUP ignored. The
+    # processes that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     # A command that a test calls in its process sets this: whether nodes print the advice must not depend on the order.
     os.environ[installed._ADVISED] = "1"
     if IS_COMPILED:
