@@ -23,7 +23,7 @@ from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.fakes import Crash
 from tests.simulator.clients import Client, Consumer
 from tests.simulator.ends import Item as Received
-from tests.simulator.features import Feature, shape_of
+from tests.simulator.features import shape_of
 from tests.simulator.invariants import Post, Violation, name_of
 from tests.simulator.rocketmq.process import BROKER, Process, Tear
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, Disk
@@ -303,8 +303,7 @@ class BridgedWorld(World):
 
     def __init__(self, seed: int) -> None:
         self._own = Random(f"bridged {seed}")
-        # A repetition after its queue's deduplication time is another message of the same name.
-        super().__init__(seed, features=shape_of(seed).features - {Feature.LATE_ACKS})
+        super().__init__(seed, features=shape_of(seed).features)
 
     def make_clients(self) -> list[Client]:
         self.bridge = BridgeClient(self, Random(self._own.random()))
@@ -381,4 +380,4 @@ class BridgedWorld(World):
 
     def _is_anywhere(self, post: Post) -> bool:
         """Return whether the queue itself may have had a message after later ones."""
-        return post.unsure or post.purged or post.again or post.renewed or self.records.is_unordered(post, "__default")
+        return post.unsure or post.again or post.renewed or self.records.is_unordered(post, "__default")

@@ -203,7 +203,7 @@ class Records:
                     view.owed[guid] = None
 
     def refused(self, guid: bytes) -> None:
-        """A broker has written that it refuses a post, or says so to another broker: the answer may never arrive."""
+        """A broker has refused a post, by a record, to another broker or for its age: its producer may never know."""
         post = self.posts.get(guid)
         if post is not None:
             post.refused = True
@@ -226,7 +226,7 @@ class Records:
             return
         if not is_heard:
             return
-        if post.purged or self.is_unordered(post, app):
+        if self.is_unordered(post, app):
             view.pushed.add(guid)
             self.delivered += 1
             return
@@ -243,11 +243,11 @@ class Records:
         self.judged += 1
 
     def is_unordered(self, post: Post, app: str) -> bool:
-        """Return whether a message may come after later ones."""
-        is_again = (post.guid, app) in self.again
+        """Return whether a message may come to an app after later ones. To be asked only when it comes."""
+        is_again = (post.guid, app) in self.again or post.purged or post.refused or post.withheld
         # A repetition that is another message may be the first that an app without a claim gets.
-        is_again |= not self.views[post.uri][app].owes and self.is_past_window(post)
-        return is_again or post.refused or post.withheld or self.promises[post.uri] is Promise.PASSED
+        is_another = not self.views[post.uri][app].owes and self.is_past_window(post)
+        return is_again or is_another or self.promises[post.uri] is Promise.PASSED
 
     def is_durable(self, app: str, guid: bytes) -> bool:
         """Return whether a majority has it that an app is done with a message."""

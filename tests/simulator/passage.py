@@ -56,6 +56,7 @@ class Broker:
         self.last_confirm_us = 0
         self.ways: dict[str, object] = {}  # the upstream of each queue, if it is open there
         self.opened_us: dict[str, int] = {}  # since when
+        self.posted: dict[str, dict[bytes, int]] = {}  # when each post came that a relay of a queue keeps
 
 
 class Passage:
@@ -104,6 +105,7 @@ class Passage:
                 for app in queue.apps.values():
                     broker.handings[uri, app.app_id] = self._taken_over(host, queue, app)
             if isinstance(queue, RelayQueue):
+                self._note_expired(broker, queue)
                 opens = queue.opens
                 way = opens.upstream if opens.state is UpstreamState.OPEN else None
                 if broker.ways.get(uri) is not way:
@@ -117,6 +119,17 @@ class Passage:
                 if handing is None:
                     handing = broker.handings[uri, app.app_id] = Handing()
                 self._look_at(host, broker, queue, app, handing, now_us)
+
+    def _note_expired(self, broker: Broker, queue: RelayQueue) -> None:
+        """Note the posts that a relay has given up for their age: the link of a producer may be gone by then."""
+        kept, was = queue.posts.unacknowledged, broker.posted.get(queue.uri, {})
+        if kept.keys() == was.keys():
+            return
+        limit_ms = queue.now.ms - queue.config.deduplication_time_ms
+        for guid in was.keys() - kept.keys():
+            if was[guid] <= limit_ms:
+                self._records.refused(guid)
+        broker.posted[queue.uri] = {guid: post.posted_ms for guid, post in kept.items()}
 
     def _check_lost(self, host: Host, queue: RelayQueue) -> None:
         """Check that a hop without an upstream keeps nothing for consumers: the next may give it to others."""
@@ -190,7 +203,7 @@ class Passage:
         self._note(owed, host, queue)
         if app.app_id != EXTRA_APP and not self._records.may_be_new(post, app.app_id):
             self._judge_again(host, broker, queue, post, owed, now_us)
-        if self._records.is_unordered(post, app.app_id) or post.purged or post.unsure:
+        if post.unsure or self._records.is_unordered(post, app.app_id):
             self.exempt += 1
             return
         self.judged += 1

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 from crc32c import crc32c
 
+from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.queue.purges import purge
 from broker.bmq.queue.queue import COMPARED_AFTER_MS
+from broker.common.clock import Now
 from formats.bmq.codes import AckStatus
 from formats.bmq.control import ber
 from formats.bmq.control.messages import CloseQueue, ControlMessage, QueueHandleParameters
@@ -29,6 +31,7 @@ from tests.simulator.journals import Journals, JournalView
 from tests.simulator.malformed import Malformer, has_whole_message, is_malformed
 from tests.simulator.network import SILENCE_US_MAX, Network
 from tests.simulator.not_ready import NotReady
+from tests.simulator.passage import Broker, Passage
 from tests.simulator.rotting import just_written
 
 URI = "bmq://priority/p"
@@ -213,6 +216,23 @@ def test_an_app_that_is_done_with_it_late_does_not_make_it_the_first_message_aga
     found.clock.us = 1_200_000
     assert all(found.may_be_new(post, app) for app in ("foo", "bar"))
     assert found.is_unordered(post, "bar") != owes
+def test_a_post_that_a_relay_has_given_up_for_its_age_counts_as_refused() -> None:
+    """Of three posts that leave a relay, one has been there for as long as the queue remembers it."""
+    found = records(1, 2, 3)
+    passage = Passage(found, lambda host, uri: True)
+    queue: Any = SimpleNamespace(uri=URI, now=Now(), config=DomainConfig("priority", Mode.PRIORITY))
+    queue.posts = SimpleNamespace(unacknowledged={})
+    kept_ms = queue.config.deduplication_time_ms
+    node: Any = None
+    broker = Broker(node)
+    for number, ms in ((1, 0), (2, 1), (3, 500)):
+        queue.now.ms = ms
+        queue.posts.unacknowledged[guid(number)] = SimpleNamespace(posted_ms=ms)
+        passage._note_expired(broker, queue)
+    queue.now.ms = kept_ms
+    del queue.posts.unacknowledged[guid(1)], queue.posts.unacknowledged[guid(2)]
+    passage._note_expired(broker, queue)
+    assert [post.number for post in found.posts.values() if post.refused] == [1]
 
 
 def attempts_of(found: Records, limit: int) -> tuple[Attempts, Any]:
