@@ -13,7 +13,7 @@ import trio
 
 from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.schedule import SECOND_NS
-from broker.shell.host import HOST
+from broker.shell.host.calls import HOST
 
 __all__ = ["Timer"]
 

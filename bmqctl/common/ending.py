@@ -18,8 +18,8 @@ import typer
 
 from bmqctl.common.harmless import guard_output, output_fault
 from bmqctl.common.refusal import refuse
-from broker.shell.announcing import announce, silence
-from broker.shell.os_errors import os_error_line
+from broker.shell.process.announcing import announce, silence
+from broker.shell.process.os_errors import os_error_line
 
 __all__ = ["EXIT_READER_LEFT", "announce", "faults_end", "silence", "standard_streams"]
 

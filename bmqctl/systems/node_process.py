@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from bmqctl.common.children import COMMAND, release, start_child
 from bmqctl.common.ports import free_port, free_ports, free_rocketmq_port
-from broker.shell import host
+from broker.shell.host.calls import HOST
 
 __all__ = [
     "ClusterProcess",
@@ -177,15 +177,15 @@ class NodeProcess:
 
     def rss_bytes(self) -> int:
         """The anonymous memory of the process, without its mapped files."""
-        return host.HOST.anonymous_memory(self.pid)
+        return HOST.anonymous_memory(self.pid)
 
     def cpu_s(self) -> float:
         """The user and system time of all its threads up to this moment, in seconds."""
-        return host.HOST.cpu_s(self.pid)
+        return HOST.cpu_s(self.pid)
 
     def open_files(self) -> int:
         """The number of the process's open descriptors."""
-        return host.HOST.open_files(self.pid)
+        return HOST.open_files(self.pid)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,6 +1,6 @@
 """All connections of one process, to its nameserver and to its broker, as one system behind the loop.
 
-See `broker.shell.system.System`.
+See `broker.shell.connections.system.System`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TICK_MS: Final = 1000
 
 
 class Connection(Failing, Protocol):
-    """A session, of whatever protocol; see `broker.shell.link.Machine` for what moves its bytes."""
+    """A session, of whatever protocol; see `broker.shell.connections.link.Machine` for what moves its bytes."""
 
     reason: str
 

@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from broker.shell import files
-from broker.shell.host import HOST
+from broker.shell.files import mapped_files
+from broker.shell.host.calls import HOST
 
 __all__ = ["Step", "read_steps"]
 
@@ -179,8 +179,8 @@ def install(file: Path, limit_ms: float) -> None:
     watch = Watch(limit_ms, lambda step: lines.write(json.dumps(step) + "\n"))
     make_poller, run = HOST.poller, trio.run
     HOST.poller = lambda: WatchedPoller(watch, make_poller())  # type: ignore[method-assign]
-    watch.watch(files.MappedFile, "__init__", "_allocate", "_map_ahead", "write", "flush", "close")
-    watch.watch(files.DataDirectory, "names", "remove", "archive", "flush")
+    watch.watch(mapped_files.MappedFile, "__init__", "_allocate", "_map_ahead", "write", "flush", "close")
+    watch.watch(mapped_files.DataDirectory, "names", "remove", "archive", "flush")
     watch.watch(logging.Logger, "handle")
     began_ns = 0
 

@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 KEPT: dict[str, str] = {
     # A certificate, since that imports most of it.
-    "cryptography": "from broker.shell.self_signed import make_self_signed; make_self_signed('localhost', 0)",
+    "cryptography": (
+        "from broker.shell.connections.self_signed import make_self_signed; make_self_signed('localhost', 0)"
+    ),
     "fastavro": "import fastavro",
     # What it imports only when that is used is named, too; of random numbers nothing here takes any from it.
     "numpy": "import numpy, numpy.fft, numpy.linalg, numpy.ma, numpy.typing",

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from broker.shell.host import HOST
+from broker.shell.host.calls import HOST
 
 __all__: list[str] = []
 

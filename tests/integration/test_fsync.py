@@ -17,7 +17,7 @@ MESSAGES = 300
 # Counts in the node itself: a tracer is not on every machine.
 COUNTING = """
 import os
-from broker.shell.host import HOST
+from broker.shell.host.calls import HOST
 real = HOST.flush_data
 def count(fd):
     real(fd)

@@ -16,7 +16,7 @@ from tests.integration.remoting import Remote
 # While the file is there, the disk does not complete a flush; tracers are not on every machine.
 HANGING = """
 import os, time
-from broker.shell.host import HOST
+from broker.shell.host.calls import HOST
 real = HOST.flush_data
 def flush(fd):
     while os.path.exists(os.environ["HANGS"]):

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 # Writes the name of each module that Python looks for, and the thread; from readiness on.
 WATCHED = """
 import os, sys, threading
-from broker.shell import runtime
+from broker.shell.loop import runtime
 
 def import_beside(modules):
     lines = open(os.environ["IMPORTS"], "a", buffering=1)

@@ -14,7 +14,7 @@ import pytest
 
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, RocketProcess
-from broker.shell.host import HOST as SYSTEM
+from broker.shell.host.calls import HOST as SYSTEM
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame

@@ -17,7 +17,7 @@ from broker.rocketmq.assembly import config as module
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.remoting import listen_for_remoting
 from broker.rocketmq.replication.options import Role
-from broker.shell.server import ListenError
+from broker.shell.loop.server import ListenError
 from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.default_port import with_default

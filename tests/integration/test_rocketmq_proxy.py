@@ -18,7 +18,7 @@ from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, NodeFailed, RocketProcess, RocketProxyProcess
 from broker.rocketmq.assembly import proxy as module
 from broker.rocketmq.assembly.proxy import ProxyConfig, listen_for_remoting
-from broker.shell.server import ListenError
+from broker.shell.loop.server import ListenError
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE

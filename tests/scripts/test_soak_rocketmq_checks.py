@@ -12,7 +12,7 @@ import pytest
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from scripts.endurance.rocketmq_checks import (
     Ack,

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.shell.host import HOST
+from broker.shell.host.calls import HOST
 from formats.bmq.guid import CLIENT_ID_SIZE, GUID, GUID_VERSION, GuidFields
 from formats.rocketmq.message_ids import UniqueId
 

@@ -54,16 +54,16 @@ from broker.bmq.queue.queue import Full
 from broker.bmq.store.names import next_timestamp
 from broker.common.faults import Change, Inconsistent, describe
 from broker.common.files import Directory, StoreFile
-from broker.shell.announcing import announce
-from broker.shell.control_pipe import PipeInUse
-from broker.shell.descriptors import raise_limit
-from broker.shell.files import DataDirectory, DirectoryInUse
-from broker.shell.host import HOST, LONG_SLICE_NS
-from broker.shell.logs import start_logging
-from broker.shell.os_errors import os_error_line
-from broker.shell.process_end import Ends, run_to_end
-from broker.shell.runtime import freeze_collector, start_clock
-from broker.shell.server import ListenError, Server
+from broker.shell.files.mapped_files import DataDirectory, DirectoryInUse
+from broker.shell.host.calls import HOST, LONG_SLICE_NS
+from broker.shell.host.descriptors import raise_limit
+from broker.shell.loop.control_pipe import PipeInUse
+from broker.shell.loop.runtime import freeze_collector, start_clock
+from broker.shell.loop.server import ListenError, Server
+from broker.shell.process.announcing import announce
+from broker.shell.process.logs import start_logging
+from broker.shell.process.os_errors import os_error_line
+from broker.shell.process.process_end import Ends, run_to_end
 
 if TYPE_CHECKING:
     from broker.bmq.assembly.membership import Membership

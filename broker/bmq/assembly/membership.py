@@ -22,8 +22,8 @@ from broker.bmq.member.peers import Peers
 from broker.bmq.member.view import observed
 from broker.bmq.node.node import Basis
 from broker.bmq.session.authentication import basic_principal
-from broker.shell.dialing import addresses_of
-from broker.shell.server import Server
+from broker.shell.connections.dialing import addresses_of
+from broker.shell.loop.server import Server
 
 __all__ = ["Membership", "cluster_features", "member_config"]
 

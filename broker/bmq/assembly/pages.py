@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from broker.bmq.admin.readiness import ClusterHealth
 from broker.bmq.config import NodeConfig
 from broker.bmq.node.node import Node
-from broker.shell.server import Server, listen
+from broker.shell.loop.server import Server, listen
 
 __all__ = ["Watched", "open_pages", "serve_pages"]
 
@@ -36,8 +36,8 @@ def serve_pages(sock: socket.socket | None, config: NodeConfig, node: Node, serv
     if sock is None:
         return
     from broker.bmq.admin.metrics import Metrics
-    from broker.shell.pages import Pages, standard_pages
-    from broker.shell.usage import SAMPLE_MS, ProcessUsage
+    from broker.shell.host.usage import SAMPLE_MS, ProcessUsage
+    from broker.shell.loop.pages import Pages, standard_pages
 
     usage = ProcessUsage()
     metrics = Metrics(node, config.broker.app_config.broker_instance_name, watched.clusters, usage.metrics)

@@ -29,16 +29,16 @@ from broker.bmq.node.node import Node
 from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import NO_NODE_ID
-from broker.shell.account import Account
-from broker.shell.announcing import announce
-from broker.shell.control_pipe import ControlPipe
-from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
-from broker.shell.dialing import Endpoint
-from broker.shell.listening import shown_place
-from broker.shell.logs import LogSwitches
-from broker.shell.os_errors import os_error_line
-from broker.shell.rejected import keep_rejected
-from broker.shell.server import Listener, Server, listen
+from broker.shell.connections.account import Account
+from broker.shell.connections.dialing import Endpoint
+from broker.shell.connections.listening import shown_place
+from broker.shell.files.rejected import keep_rejected
+from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.loop.control_pipe import ControlPipe
+from broker.shell.loop.server import Listener, Server, listen
+from broker.shell.process.announcing import announce
+from broker.shell.process.logs import LogSwitches
+from broker.shell.process.os_errors import os_error_line
 from formats.bmq.guid import GuidGenerator
 
 __all__ = [

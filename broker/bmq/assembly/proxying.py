@@ -43,13 +43,13 @@ from broker.bmq.proxy.limits import BridgeLimits
 from broker.bmq.proxy.links import UpstreamLinks
 from broker.bmq.proxy.proxy import Proxy, UpstreamCluster, UpstreamNode
 from broker.bmq.session.credentials import Credentials
-from broker.shell.announcing import announce
-from broker.shell.descriptors import raise_limit
-from broker.shell.dialing import Endpoint
-from broker.shell.files import make_folder
-from broker.shell.logs import start_logging
-from broker.shell.runtime import freeze_collector, start_clock
-from broker.shell.server import Server
+from broker.shell.connections.dialing import Endpoint
+from broker.shell.files.mapped_files import make_folder
+from broker.shell.host.descriptors import raise_limit
+from broker.shell.loop.runtime import freeze_collector, start_clock
+from broker.shell.loop.server import Server
+from broker.shell.process.announcing import announce
+from broker.shell.process.logs import start_logging
 
 __all__ = ["serve_proxy"]
 

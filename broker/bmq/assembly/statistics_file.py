@@ -13,8 +13,8 @@ from broker.bmq.config import NodeConfig
 from broker.bmq.config.broker_schema import StatsPrinterConfig, StatsPrinterEncodingFormat
 from broker.bmq.core.work import Task
 from broker.bmq.node.node import Node
-from broker.shell.files import make_folder, open_private
-from broker.shell.logs import log_file
+from broker.shell.files.mapped_files import make_folder, open_private
+from broker.shell.process.logs import log_file
 
 __all__ = ["StatisticsFile", "write_statistics"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from crc32c import crc32c
 
 from broker.bmq.consensus.election import TERM_MAX
-from broker.shell.files import open_private, read_regular
-from broker.shell.folders import flush_folder
-from broker.shell.host import HOST
+from broker.shell.files.folders import flush_folder
+from broker.shell.files.mapped_files import open_private, read_regular
+from broker.shell.host.calls import HOST
 
 __all__ = ["TermFile", "TermUnreadable"]
 

@@ -152,7 +152,7 @@ class SessionHost(QueueHost, Protocol):
 
 
 class Session:
-    """The machine of one link; see `shell.link.Machine`, and `queue.Sink` for its consumer side."""
+    """The machine of one link; see `link.Machine`, and `queue.Sink` for its consumer side."""
 
     takes_all = False
     keeps_more = False
@@ -220,7 +220,7 @@ class Session:
 
     @property
     def input_can_wait(self) -> bool:
-        """See `shell.link.Machine`: True after confirms of a client that only consumes, and may be sent many more."""
+        """See `link.Machine`: True after confirms of a client that only consumes, and may be sent many more."""
         handles = self.handles
         return (
             self._has_confirmed

@@ -74,10 +74,14 @@ from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.routes import QueueFinder
 from broker.rocketmq.tables.topics import Topics
-from broker.shell.account import Account
-from broker.shell.announcing import announce
-from broker.shell.config_files import ConfigFile
-from broker.shell.descriptors import (
+from broker.shell.connections.account import Account
+from broker.shell.connections.dialing import is_own_address
+from broker.shell.connections.listening import shown_place
+from broker.shell.files.config_files import ConfigFile
+from broker.shell.files.flush_thread import FlushThread
+from broker.shell.files.folders import FileFolder
+from broker.shell.files.store_lock import FolderLock, StoreLock
+from broker.shell.host.descriptors import (
     DESCRIPTORS_PER_FILE,
     connections_max,
     descriptors_in_use,
@@ -85,14 +89,10 @@ from broker.shell.descriptors import (
     mappings_max,
     raise_limit,
 )
-from broker.shell.dialing import is_own_address
-from broker.shell.flush_thread import FlushThread
-from broker.shell.folders import FileFolder
-from broker.shell.listening import shown_place
-from broker.shell.logs import start_logging
-from broker.shell.runtime import freeze_collector, import_beside, start_clock
-from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
-from broker.shell.store_lock import FolderLock, StoreLock
+from broker.shell.loop.runtime import freeze_collector, import_beside, start_clock
+from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen
+from broker.shell.process.announcing import announce
+from broker.shell.process.logs import start_logging
 from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.files.property_text import (
     PROPERTIES_ENCODING,

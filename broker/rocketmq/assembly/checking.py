@@ -12,7 +12,7 @@ from broker.rocketmq.assembly.group import check_group, place_of
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.store_check import check_store
 from broker.rocketmq.store.errors import StoreDamaged
-from broker.shell.os_errors import os_error_line
+from broker.shell.process.os_errors import os_error_line
 
 __all__ = ["faults_at_start", "notes_at_start"]
 

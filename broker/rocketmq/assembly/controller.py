@@ -25,8 +25,8 @@ from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
-from broker.shell.appended_file import AppendedFile
-from broker.shell.config_files import ConfigFile
+from broker.shell.files.appended_file import AppendedFile
+from broker.shell.files.config_files import ConfigFile
 from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties, write_properties
 from formats.rocketmq.remoting.frame import Frame
 

@@ -20,14 +20,14 @@ from broker.rocketmq.assembly.controller_config import with_peers
 from broker.rocketmq.assembly.files import make_seal, open_access
 from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
 from broker.rocketmq.node import Node
-from broker.shell.announcing import announce
-from broker.shell.descriptors import connections_max, descriptors_in_use, raise_limit
-from broker.shell.dialing import is_own_address
-from broker.shell.listening import shown_place
-from broker.shell.logs import start_logging
-from broker.shell.runtime import freeze_collector, start_clock
-from broker.shell.server import CONNECTIONS_MAX, Listener, Server, listen
-from broker.shell.store_lock import StoreLock
+from broker.shell.connections.dialing import is_own_address
+from broker.shell.connections.listening import shown_place
+from broker.shell.files.store_lock import StoreLock
+from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
+from broker.shell.loop.runtime import freeze_collector, start_clock
+from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen
+from broker.shell.process.announcing import announce
+from broker.shell.process.logs import start_logging
 
 __all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_controller", "with_peers"]
 

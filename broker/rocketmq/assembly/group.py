@@ -35,7 +35,7 @@ from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import Topics
-from broker.shell.dialing import Connected, Endpoint
+from broker.shell.connections.dialing import Connected, Endpoint
 from formats.rocketmq.hosts import Host, split_address
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.replication import HaRuntime

@@ -18,10 +18,10 @@ from broker.rocketmq.broker.broker import Broker, State
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.session import Session
-from broker.shell.dialing import Endpoint
-from broker.shell.self_signed import SELF_SIGNED_MODULES, SelfSignedContext
-from broker.shell.server import ListenError, listen
-from broker.shell.tls import tls_error
+from broker.shell.connections.dialing import Endpoint
+from broker.shell.connections.self_signed import SELF_SIGNED_MODULES, SelfSignedContext
+from broker.shell.connections.tls import tls_error
+from broker.shell.loop.server import ListenError, listen
 
 if TYPE_CHECKING:
     from broker.rocketmq.grpc.backend import Backend

@@ -37,7 +37,7 @@ def small_file(config: RocketConfig, name: str) -> Path:
 
 
 class SmallFile(Protocol):
-    """A file that is written as a whole; see `broker.shell.config_files.ConfigFile`."""
+    """A file that is written as a whole; see `broker.shell.files.config_files.ConfigFile`."""
 
     @property
     def path(self) -> Path: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from broker.shell.folders import FolderView
+from broker.shell.files.folders import FolderView
 from formats.rocketmq.files.index_sizes import IndexBytes, IndexLayout, most_common_layout
 
 __all__ = ["index_layout"]

@@ -16,9 +16,9 @@ from typing import Final
 from broker.rocketmq.assembly.config import GRPC_PORT, REMOTING_PORT, PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.group import SECOND_PORT_BELOW
 from broker.rocketmq.controller.options import read_peers, write_peers
-from broker.shell.config_files import ConfigFile
-from broker.shell.os_errors import os_error_line
-from broker.shell.server import ListenError, listen
+from broker.shell.files.config_files import ConfigFile
+from broker.shell.loop.server import ListenError, listen
+from broker.shell.process.os_errors import os_error_line
 from formats.rocketmq.hosts import Host, split_address
 from formats.rocketmq.numbers import read_digits
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker.rocketmq.assembly.property_readers import PropertyError
-from broker.shell.folders import FolderView
+from broker.shell.files.folders import FolderView
 
 __all__ = ["KIND_PROPERTIES", "asked_kinds", "stored_kinds"]
 

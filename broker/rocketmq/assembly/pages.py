@@ -14,7 +14,7 @@ from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.disks import disk_used_bytes
 from broker.rocketmq.broker.broker import Broker
 from broker.rocketmq.node import Node
-from broker.shell.server import Server, listen
+from broker.shell.loop.server import Server, listen
 
 __all__ = ["listen_for_pages", "serve_pages"]
 
@@ -40,7 +40,7 @@ def serve_pages(
     if sock is None:
         return
     from broker.rocketmq.administration.metrics import Metrics
-    from broker.shell.pages import Pages, standard_pages
+    from broker.shell.loop.pages import Pages, standard_pages
 
     def lacks() -> str | None:
         return "this broker is stopping" if server.is_retiring else broker.lacks

@@ -11,11 +11,11 @@ from broker.common.faults import Inconsistent
 from broker.rocketmq.assembly.config import PropertyError
 from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged
-from broker.shell import process_end
-from broker.shell.dialing import Connected, Endpoint, addresses_of
-from broker.shell.process_end import Ends
-from broker.shell.server import ListenError, Server
-from broker.shell.store_lock import StoreInUse
+from broker.shell.connections.dialing import Connected, Endpoint, addresses_of
+from broker.shell.files.store_lock import StoreInUse
+from broker.shell.loop.server import ListenError, Server
+from broker.shell.process import process_end
+from broker.shell.process.process_end import Ends
 
 __all__ = ["LOG_NAME", "READ_BYTES", "Deferred", "Logging", "run_to_end", "wall_ms"]
 
@@ -44,7 +44,7 @@ _ENDS = Ends(
 
 @dataclass(frozen=True)
 class Logging:
-    """The log's settings; see `broker.shell.logs.LogController`."""
+    """The log's settings; see `broker.shell.process.logs.LogController`."""
 
     console_severity_threshold: str
     file_name: str

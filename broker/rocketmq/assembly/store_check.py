@@ -19,7 +19,7 @@ from broker.rocketmq.store.files import check_row
 from broker.rocketmq.store.index_files import is_index_name
 from broker.rocketmq.store.message_store import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX
 from broker.rocketmq.store.terms import StoreOptions
-from broker.shell.folders import FileFolder, FolderView, RootFolder, SpreadFolder
+from broker.shell.files.folders import FileFolder, FolderView, RootFolder, SpreadFolder
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.files.flush_mark import MARK_NAME, decode_mark

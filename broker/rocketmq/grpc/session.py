@@ -123,7 +123,7 @@ class GrpcSession:
         """The session, for people."""
         return f"{self.host}#{self.session_id}"
 
-    # -- bytes; see `broker.shell.link.Machine`
+    # -- bytes; see `broker.shell.connections.link.Machine`
 
     def receive(self, data: memoryview) -> int:
         """Take the whole frames at the front of `data`; return the number of bytes they took."""

@@ -122,7 +122,7 @@ class Session:
         """The session, for people."""
         return f"{self.host}#{self.session_id}"
 
-    # -- bytes; see `broker.shell.link.Machine`
+    # -- bytes; see `broker.shell.connections.link.Machine`
 
     def receive(self, data: memoryview) -> int:
         """Handle the whole frames at the front of `data`; the number of bytes that they took."""

@@ -1,6 +1,6 @@
 """One connection of a replication stream, without its socket: what both of its ends have in common.
 
-See `broker.shell.link.Machine`, and `broker.rocketmq.node.Connection`.
+See `broker.shell.connections.link.Machine`, and `broker.rocketmq.node.Connection`.
 """
 
 from __future__ import annotations

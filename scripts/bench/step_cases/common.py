@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.shell.files import DataDirectory
+from broker.shell.files.mapped_files import DataDirectory
 
 __all__ = [
     "ATTEMPTS",

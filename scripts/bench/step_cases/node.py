@@ -19,7 +19,7 @@ from broker.bmq.queue.queue import Queue
 from broker.bmq.relay.handover import retire
 from broker.bmq.store.partition_files import PartitionLimits
 from broker.bmq.store.removals import SLICE_RECORDS
-from broker.shell.files import DataDirectory
+from broker.shell.files.mapped_files import DataDirectory
 from formats.bmq.codes import AckStatus
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from scripts.bench.step_cases.common import (

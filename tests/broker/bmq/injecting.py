@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from broker.bmq.queue.queue import App, Message, Queue
 from broker.bmq.session.session import Session
-from broker.shell.host import READABLE
-from broker.shell.server import Server
+from broker.shell.host.calls import READABLE
+from broker.shell.loop.server import Server
 from tests.broker.bmq.rig import Client, Rig
 
 __all__ = [

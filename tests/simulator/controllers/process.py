@@ -26,7 +26,7 @@ from broker.rocketmq.replication.membership import Membership
 from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.opening import open_store
-from broker.shell.dialing import Endpoint
+from broker.shell.connections.dialing import Endpoint
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.frame import Frame
 from tests.simulator.rocketmq.process import STORE, Life, make_state, make_world, read_given

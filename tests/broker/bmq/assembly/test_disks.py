@@ -16,8 +16,8 @@ from broker.bmq.node.node import Node
 from broker.common.clock import Now
 from broker.common.faults import Inconsistent
 from broker.common.timers import Timers
-from broker.shell.files import DataDirectory
-from broker.shell.server import Server
+from broker.shell.files.mapped_files import DataDirectory
+from broker.shell.loop.server import Server
 
 READ_ONLY = OSError(errno.EROFS, "Read-only file system")
 

@@ -42,8 +42,8 @@ from broker.bmq.config.model import Choice, Model, NoEffect, model_in
 from broker.bmq.node.node import Node
 from broker.common.clock import Now
 from broker.common.timers import Timers
-from broker.shell.descriptors import connections_max
-from broker.shell.logs import log_file, start_logging
+from broker.shell.host.descriptors import connections_max
+from broker.shell.process.logs import log_file, start_logging
 from scripts.manual.configuration import meanings
 from scripts.manual.configuration import models as models_of
 

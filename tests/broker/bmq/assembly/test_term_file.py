@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.assembly.term_file import NAME, TermFile, TermUnreadable
 from broker.bmq.consensus.election import TERM_MAX
-from broker.shell.host import HOST
+from broker.shell.host.calls import HOST
 
 
 def test_a_term_is_there_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import socket
 import pytest
 import trio
 
-from broker.shell.server import Server
+from broker.shell.loop.server import Server
 from formats.bmq.codes import EventType
 from tests.broker.bmq.member.member_bus import Members, members
 from tests.broker.bmq.rig import ACK, WRITE, guid, start

@@ -16,7 +16,7 @@ from broker.bmq.queue.purges import purge
 from broker.bmq.store import removals
 from broker.bmq.store.partition_files import PartitionLimits
 from broker.bmq.store.removals import PRODUCER_SIZE, Unreadable, hashes_of, latest_of
-from broker.shell.files import DataDirectory
+from broker.shell.files.mapped_files import DataDirectory
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
 from tests.broker.fakes import Crash, MemoryDirectory

@@ -15,7 +15,7 @@ from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.options import BrokerOptions
-from broker.shell.config_files import ConfigFile
+from broker.shell.files.config_files import ConfigFile
 from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.files.identity import BrokerIdentity
 from formats.rocketmq.lite import queue_name

@@ -14,8 +14,8 @@ from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import StoreDamaged
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.shell.folders import FileFolder
-from broker.shell.store_lock import FolderLock, StoreInUse
+from broker.shell.files.folders import FileFolder
+from broker.shell.files.store_lock import FolderLock, StoreInUse
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
 from tests.broker.rocketmq.folders import MemoryFolder

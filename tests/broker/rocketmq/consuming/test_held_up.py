@@ -109,7 +109,7 @@ def longest_s() -> float:
 
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
-    """Have the collector run as rarely as in a broker; see `broker.shell.runtime`."""
+    """Have the collector run as rarely as in a broker; see `broker.shell.loop.runtime`."""
     before = gc.get_threshold()
     gc.collect()
     gc.set_threshold(100_000, 50, 1_000)

@@ -18,7 +18,7 @@ from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.services import Services
 from broker.rocketmq.tables.statistics import Statistics
 from broker.rocketmq.tables.topics import Topics
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.hosts import Host

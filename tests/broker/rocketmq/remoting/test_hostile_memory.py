@@ -17,7 +17,7 @@ from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import BACKLOG_BYTES
-from broker.shell.server import Listener, Server, listen
+from broker.shell.loop.server import Listener, Server, listen
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.rig import Peer as Client

@@ -20,7 +20,7 @@ from broker.rocketmq.grpc.wire import frame_message
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.remoting.step_time import StepTime
-from broker.shell.server import Listener, Server, listen
+from broker.shell.loop.server import Listener, Server, listen
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame

@@ -18,7 +18,7 @@ from broker.rocketmq.replication.lifecycles import CopyState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.replication import (

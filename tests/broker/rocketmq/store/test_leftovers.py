@@ -14,8 +14,8 @@ from broker.rocketmq.store.errors import StoreDamaged
 from broker.rocketmq.store.flush_mark import MARK_NAME
 from broker.rocketmq.store.message_store import ABORT, CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.shell.config_files import ConfigFile
-from broker.shell.folders import FileFolder
+from broker.shell.files.config_files import ConfigFile
+from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.files.record import Record
 from tests.broker.rocketmq.folders import MemoryFolder

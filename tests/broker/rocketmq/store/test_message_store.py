@@ -16,7 +16,7 @@ from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
 from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES
 from formats.rocketmq.files.index import INDEX_HEADER, tag_index_key
 from formats.rocketmq.files.record import Record

@@ -12,7 +12,7 @@ import pytest
 
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.opening import open_store
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.rig import Rig
 from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_message, open_small

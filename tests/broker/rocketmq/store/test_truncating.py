@@ -10,7 +10,7 @@ from broker.rocketmq.store.cutting import CUT_NAME, note_cut
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from formats.errors import FormatError
 from tests.broker.fakes import Crash
 from tests.broker.rocketmq.folders import MemoryFolder

@@ -21,7 +21,7 @@ from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties

@@ -10,7 +10,7 @@ from random import Random
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.shell.folders import FileFolder
+from broker.shell.files.folders import FileFolder
 from formats.rocketmq.flags import Transaction
 from formats.rocketmq.lite import DISPATCH, DISPATCH_OFFSET, LITE_TOPIC, queue_name
 from formats.rocketmq.properties import encode_properties
