@@ -81,6 +81,7 @@ class Client:
         self.name = self.machine = name
         self.link: Link | None = None
         self._attempts = 0
+        self.sessions = 0
         self._requests = 0
         self._asked: dict[int, OpenQueue | ConfigureStream] = {}
         self.is_away = False
@@ -118,6 +119,7 @@ class Client:
             return
         self.link = link
         self.host = host
+        self.sessions += 1
         self.world.say(f"{self.name} connects")
         self.send(self.introduce())
         self.begin()

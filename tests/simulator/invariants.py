@@ -45,6 +45,11 @@ class Reader(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def sessions(self) -> int:
+        """The number of connections that it has had, with the one over which it receives."""
+        ...
+
 
 class Promise(Enum):
     """The promise of an ack."""
@@ -129,7 +134,8 @@ class Records:
         self.forgets = 0  # how often nodes had reason not to know what was removed before
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
         self.is_short = False  # a disk has little room left
-        self.by_consumer = False  # consumers of one app are at several brokers: each gets its messages in order
+        # Consumers of one app are at several brokers: each gets its messages in order while it is with one of them.
+        self.by_consumer = False
         self.clock = Clock()
         self.windows_us: dict[str, int] = {}  # how long a queue recognises repetitions, where it is a matter of seconds
         self._step: dict[tuple[str, str, str, str], int] = {}
@@ -230,7 +236,7 @@ class Records:
             view.pushed.add(guid)
             self.delivered += 1
             return
-        line = f"{post.line} at {consumer.name}" if self.by_consumer else post.line
+        line = f"{post.line} at {consumer.name} {consumer.sessions}" if self.by_consumer else post.line
         last = max(view.last.get(line, 0), self._step.get((uri, app, line, consumer.name), 0))
         if post.unsure and post.number < last:
             self.forgiven += 1

@@ -39,6 +39,7 @@ URI = "bmq://priority/p"
 
 class Reader(NamedTuple):
     name: str
+    sessions: int = 1
 
 
 def records(*numbers: int) -> Records:
@@ -49,10 +50,19 @@ def records(*numbers: int) -> Records:
     return found
 
 
-def hand_out(found: Records, number: int) -> None:
+def hand_out(found: Records, number: int, sessions: int = 1) -> None:
     post = found.posts[guid(number)]
-    found.push(Reader("c0"), URI, "__default", post.guid, payload_of(post))
+    found.push(Reader("c0", sessions), URI, "__default", post.guid, payload_of(post))
     found.step_ends()
+
+
+def test_one_of_several_consumers_gets_messages_in_order_while_it_is_with_one_broker() -> None:
+    found = records(1, 2, 3)
+    found.by_consumer = True
+    hand_out(found, 3)
+    hand_out(found, 2, sessions=2)
+    with pytest.raises(Violation, match="after number 2"):
+        hand_out(found, 1, sessions=2)
 
 
 def test_a_post_that_a_broker_has_refused_may_come_after_later_ones() -> None:

@@ -166,6 +166,8 @@ MIXED_FAILED_ONCE = {
     500160: "one app was done with a repetition that was another message before another app got it",
     500461: "a repetition that was another message came before a majority had the first one's confirm",
     500692: "likewise, as a network was slow",
+    500905: "one of two consumers came back at another broker, where earlier messages waited for the other",
+    501007: "likewise, of a queue whose messages consumers die of",
 }
 
 
