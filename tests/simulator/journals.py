@@ -66,20 +66,23 @@ class JournalView:
         self.numbers: set[Number] = set()
         self.kept: dict[bytes, Kept] = {}
         self.written: dict[bytes, Number] = {}  # by the GUIDs of those, under which numbers
+        # The apps that do not want a message, by its GUID: their confirms come before its record.
+        self.unasked: dict[bytes, set[bytes]] = {}
 
     def take(self, kind: RecordType, record: bytes) -> None:
         """Take in what a record says of messages."""
         if kind is RecordType.MESSAGE:
             message = MESSAGE_RECORD.unpack(record)
+            unasked = self.unasked.pop(message.guid, set())
             if message.guid not in self.kept:
-                self.kept[message.guid] = Kept(message.queue_key, message.ref_count, set(), set())
+                self.kept[message.guid] = Kept(message.queue_key, message.ref_count, set(unasked), unasked)
                 self.written[message.guid] = message.primary_lease_id, message.sequence_number
         elif kind is RecordType.CONFIRM:
             confirm = CONFIRM_RECORD.unpack(record)
-            if confirm.guid in self.kept:
+            if confirm.reason == ConfirmReason.AUTO_CONFIRMED:
+                self.unasked.setdefault(confirm.guid, set()).add(confirm.app_key)
+            elif confirm.guid in self.kept:
                 self.kept[confirm.guid].confirmed.add(confirm.app_key)
-                if confirm.reason == ConfirmReason.AUTO_CONFIRMED:
-                    self.kept[confirm.guid].unasked.add(confirm.app_key)
         elif kind is RecordType.DELETION:
             self.kept.pop(DELETION_RECORD.unpack(record).guid, None)
         elif kind is RecordType.QUEUE_OP:

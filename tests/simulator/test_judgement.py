@@ -16,6 +16,9 @@ from broker.common.clock import Now
 from formats.bmq.codes import AckStatus
 from formats.bmq.control import ber
 from formats.bmq.control.messages import CloseQueue, ControlMessage, QueueHandleParameters
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
+from formats.bmq.disk.journal import ConfirmReason, RecordType
+from formats.bmq.disk.journal_packing import pack_confirm, pack_message
 from formats.bmq.wire.ack import build_ack_event
 from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from formats.bmq.wire.put import append_put
@@ -98,6 +101,17 @@ def with_record(journals: Journals, nodes: int, holders: set[int]) -> None:
         view.numbers = {(1, 1), (1, 2)} if node_id in holders else {(1, 1)}
         for number in view.numbers:
             journals.copies.held(node_id, number)
+
+
+def test_confirms_of_apps_that_do_not_want_a_message_come_before_its_record() -> None:
+    view, key, foo = JournalView(), b"queue", b"foo__"
+    confirm, message = bytearray(JOURNAL_RECORD_SIZE), bytearray(JOURNAL_RECORD_SIZE)
+    pack_confirm(confirm, 0, 1, 1, 0, ConfirmReason.AUTO_CONFIRMED, key, foo, guid(1))
+    pack_message(message, 0, 1, 2, 0, 1, 0, key, 0, guid(1), 0)
+    view.take(RecordType.CONFIRM, bytes(confirm))
+    view.take(RecordType.MESSAGE, bytes(message))
+    assert view.kept[guid(1)].confirmed == {foo}
+    assert view.kept[guid(1)].is_wanted
 
 
 def test_a_damaged_node_counts_for_the_records_that_it_has_had() -> None:
