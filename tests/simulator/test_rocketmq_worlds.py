@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # 50 a half-written record was taken for a message, in 140 power failed again before a removed queue file was gone.
 # 143345851 calms down with a process that is to be killed when it writes next.
 # In 600149 and 600171 an answer about an earlier handle came together with the next pop of a group in order.
-@pytest.mark.parametrize("seed", mostly_slow([0, 3, 9, 20, 38, 50, 82, 140, 143345851, 600149, 600171], 1))
+# In 600096 the process died five times amid a check of a transaction, which took 36,000 further checks afterwards.
+@pytest.mark.parametrize("seed", mostly_slow([0, 3, 9, 20, 38, 50, 82, 140, 143345851, 600096, 600149, 600171], 1))
 def test_rocketmq_node(seed: int) -> None:
     world = simulate_rocketmq(seed)
     assert world.clock.steps >= 400

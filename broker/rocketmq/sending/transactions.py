@@ -56,6 +56,8 @@ PASSED_MAX: Final = 50_000
 CHECK_UNITS: Final = 50_000
 _MEMBER_UNITS: Final = 100
 
+_Identity = tuple[str | None, str | None, int]
+
 # Maximum lead of a producer's clock over the broker's.
 CLOCKS_MS: Final = 600_000
 
@@ -101,6 +103,8 @@ class Transactions:
         # Copies that a check has stored, with the first of each, and the copies of each first: an end of one ends all.
         self._first: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}
+        # The firsts by what names their transactions.
+        self._firsts: dict[_Identity, int] = {}
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
         self._is_over = False
@@ -161,7 +165,7 @@ class Transactions:
             )
             self._put(message, request.now_ms)
         begin = self._half_begin()
-        for offset in self._forget_copies(record.queue_offset):
+        for offset in self._forget_copies(record.queue_offset, _identity(record, properties)):
             self._ended.add(offset)
             if offset >= begin:
                 self._unnoted.append(offset)
@@ -169,10 +173,12 @@ class Transactions:
             self.note(request.now_ms)
         return success()
 
-    def _forget_copies(self, offset: int) -> list[int]:
+    def _forget_copies(self, offset: int, identity: _Identity) -> list[int]:
         """Forget which messages are copies of one; return all of them, and itself."""
         first = self._first.get(offset, offset)
         copies = self._copies.pop(first, [])
+        if self._firsts.get(identity) == first:
+            del self._firsts[identity]
         for copy in copies:
             del self._first[copy]
         return [first, *copies]
@@ -298,9 +304,14 @@ class Transactions:
         is_sound = record.born_ms <= record.stored_ms + CLOCKS_MS
         age_ms = now_ms - min(record.born_ms, record.stored_ms)
         checks = integer(properties.get("TRANSACTION_CHECK_TIMES"))
+        identity = _identity(record, properties)
+        if checks and offset not in self._first and identity in self._firsts:
+            # A check before the start stored it, and was not noted. Checked by itself it would double with each crash.
+            self._add_copy(self._firsts[identity], offset)
+            return True
         if checks >= self.times.checks_max or age_ms > self.times.reserved_ms:
             self._discard(record, properties, now_ms)
-            self._forget_copies(offset)
+            self._forget_copies(offset, identity)
             return True
         if now_ms <= record.stored_ms <= now_ms + self.times.timeout_ms:
             return False
@@ -316,10 +327,15 @@ class Transactions:
         properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
         stored = self._store_anew(record, properties, now_ms)
         first = self._first.get(offset, offset)
-        self._first[stored.queue_offset] = first
-        self._copies.setdefault(first, []).append(stored.queue_offset)
+        if properties.get("UNIQ_KEY"):
+            self._firsts[identity] = first
+        self._add_copy(first, stored.queue_offset)
         self._ask(record, properties, stored)
         return True
+
+    def _add_copy(self, first: int, offset: int) -> None:
+        self._first[offset] = first
+        self._copies.setdefault(first, []).append(offset)
 
     def _immunity_ms(self, text: str) -> int:
         seconds = read_int(text)
@@ -380,3 +396,8 @@ class Transactions:
         fields = {**_CHECK.write(header), "bname": self._services.options.name}
         question = Frame(RequestCode.CHECK_TRANSACTION_STATE, 0, ext_fields=fields, body=encode_record(told))
         producer.ask(question, one_way=True)
+
+
+def _identity(record: Record, properties: Mapping[str, str]) -> _Identity:
+    """Return what names a transaction: the id of its message, its producers' group, and when it was born."""
+    return properties.get("UNIQ_KEY"), properties.get("PGROUP"), record.born_ms
