@@ -61,8 +61,13 @@ class Link:
         self.is_cut = False
 
     @property
+    def is_held(self) -> bool:
+        """Return whether an end holds it: nobody may have told that end that the other is gone."""
+        return any(direction.is_open for direction in self.to)
+
+    @property
     def is_whole(self) -> bool:
-        """Return whether bytes of each end reach the other, unless the network holds them back."""
+        """Return whether both ends hold it, and what one sends arrives at the other."""
         return not self.is_cut and all(direction.is_open for direction in self.to)
 
     def send(self, source: End, data: bytes, taken: Taken | None = None) -> None:

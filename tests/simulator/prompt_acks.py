@@ -78,7 +78,7 @@ class PromptAcks:
         found: dict[Host, object] = {}
         for host in self._world.hosts:
             ends = {host.name, primary.name}
-            between = [link for link in links if {end.machine for end in link.ends} == ends]
+            between = [link for link in links if link.is_held and {end.machine for end in link.ends} == ends]
             is_linked = bool(between) and network.passes(host.name, primary.name)
             is_linked &= all(link.is_whole for link in between)
             if host.is_sound and not host.slow_us and (host is primary or is_linked):

@@ -259,6 +259,18 @@ def test_a_post_that_a_relay_has_given_up_for_its_age_counts_as_refused() -> Non
     assert [post.number for post in found.posts.values() if post.refused] == [1]
 
 
+def test_a_link_of_two_machines_that_have_lost_power_is_held_by_nobody() -> None:
+    """Each end is gone with its machine; before, one end holds a link over which nothing comes."""
+    network = Network(Clock(), Random(0))
+    ends: list[Any] = [SimpleNamespace(machine=name) for name in ("n0", "n1")]
+    link = network.connect(*ends)
+    found = [(link.is_held, link.is_whole)]
+    for end in ends:
+        link.abandon(end)
+        found.append((link.is_held, link.is_whole))
+    assert found == [(True, True), (True, False), (False, False)]
+
+
 def attempts_of(found: Records, limit: int) -> tuple[Attempts, Any]:
     """Make the judge of a queue's attempts, and a host whose node has the queue."""
     rig = start()

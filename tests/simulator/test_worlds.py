@@ -156,6 +156,7 @@ MIXED_FAILED_ONCE = {
     600041: "a consumer of a low priority got a message that others had died of while one of a higher had to wait",
     30365: "a proxy gave up posts of a producer that had gone, which posted them again after later ones",
     134577029: "an app got a message that came again as another, from before it was there, after later ones",
+    700121: "two nodes lost power, and the judge took their link of before for one between those that started again",
     6094: "a process had died before it took a connection, and whoever had dialed waited for its answer",
     134576991: "a member closed a negative number of readers, and the primary closed its writers with them",
     30298: "a producer was linked to a node that had lost power, and another process ran there by then",
