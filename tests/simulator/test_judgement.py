@@ -146,7 +146,7 @@ def test_an_event_that_begins_with_a_whole_post_says_what_can_be(missing: int) -
 
 
 def test_a_close_that_says_what_cannot_be_has_a_count_below_zero() -> None:
-    """With any other number it is an old request once more, and would be carried out."""
+    """Change only numbers that no valid request has: an old request with another number would be carried out."""
     parameters = QueueHandleParameters(uri=QUEUE, q_id=1, flags=WRITE, read_count=0, write_count=1)
     event = build_schema_event(ber.encode(ControlMessage(r_id=7, choice=CloseQueue(handle_parameters=parameters))))
     malformer = Malformer(Random(1), lambda: True)
@@ -225,7 +225,7 @@ def test_a_repetition_is_another_message_after_its_queue_has_forgotten_the_first
 
 @pytest.mark.parametrize(("owes", "at_us"), [(True, 1_100_000), (False, 900_000)])
 def test_an_app_that_is_done_with_it_late_does_not_make_it_the_first_message_again(*, owes: bool, at_us: int) -> None:
-    """It comes to an app that died of the first one and gets another, or that is not there to stay."""
+    """A repetition at an app that died of the first message, or at an app that is not there to stay."""
     found = Records({URI: ("foo", "bar")}, {URI: Promise.KEPT})
     found.views[URI]["bar"].owes = owes
     found.windows_us[URI] = 1_000_000
@@ -241,7 +241,7 @@ def test_an_app_that_is_done_with_it_late_does_not_make_it_the_first_message_aga
     assert all(found.may_be_new(post, app) for app in ("foo", "bar"))
     assert found.is_unordered(post, "bar") != owes
 def test_a_post_that_a_relay_has_given_up_for_its_age_counts_as_refused() -> None:
-    """Of three posts that leave a relay, one has been there for as long as the queue remembers it."""
+    """Two posts that leave a relay, one of which has been there for as long as the queue remembers it."""
     found = records(1, 2, 3)
     passage = Passage(found, lambda host, uri: True)
     queue: Any = SimpleNamespace(uri=URI, now=Now(), config=DomainConfig("priority", Mode.PRIORITY))
