@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from bmqctl.common.children import COMMAND, release, start_child
 from bmqctl.common.ports import free_port, free_ports, free_rocketmq_port
-from broker.shell.host.calls import HOST
+from broker.shell.host import calls
 
 __all__ = [
     "ClusterProcess",
@@ -177,15 +177,15 @@ class NodeProcess:
 
     def rss_bytes(self) -> int:
         """The anonymous memory of the process, without its mapped files."""
-        return HOST.anonymous_memory(self.pid)
+        return calls.HOST.anonymous_memory(self.pid)
 
     def cpu_s(self) -> float:
         """The user and system time of all its threads up to this moment, in seconds."""
-        return HOST.cpu_s(self.pid)
+        return calls.HOST.cpu_s(self.pid)
 
     def open_files(self) -> int:
         """The number of the process's open descriptors."""
-        return HOST.open_files(self.pid)
+        return calls.HOST.open_files(self.pid)
 
     def __enter__(self) -> Self:
         return self.start()

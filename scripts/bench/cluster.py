@@ -32,7 +32,7 @@ from formats.bmq.disk.data import data_record_size
 from scripts.bench.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
 from scripts.bench.watched_loop import read_steps
 from scripts.judges.cluster_load import SECOND_NS, STRONG, Stream, wait_healed
-from tests.integration.cluster_processes import ClusterProcesses
+from tests.rigs.cluster_processes import ClusterProcesses
 
 SIZE = 1024
 RUN_S = 6.0

@@ -24,7 +24,7 @@ from scripts.judges.cluster_load import STRONG, Stream, wait_healed
 from scripts.judges.reference_process import Running
 from scripts.mixtures.cluster import MixedCluster
 from scripts.mixtures.config import EVENTUAL as MIXED_EVENTUAL
-from tests.integration.cluster_processes import ClusterProcesses
+from tests.rigs.cluster_processes import ClusterProcesses
 
 RATE = 3_000.0
 ROUNDS = 3

@@ -20,7 +20,7 @@ from bmqctl.systems.node_process import HOST, ControllerProcess, RocketProcess
 from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from scripts.bench.figures import MIB, Figure
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["measure_catch_up"]
 

@@ -24,7 +24,7 @@ from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.tally import Account, settle
 from scripts.judges.cluster_load import SECOND_NS, STRONG, Stream, wait_healed, wait_until
 from scripts.judges.network_namespaces import IsolatedCluster, why_not
-from tests.integration.cluster_processes import ClusterProcesses
+from tests.rigs.cluster_processes import ClusterProcesses
 
 __all__ = ["FAULTS", "Report", "Soak"]
 

@@ -20,7 +20,7 @@ from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from scripts.judges.network_namespaces import Network
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["NAME", "NUMBERS", "Group", "Unhealed"]
 

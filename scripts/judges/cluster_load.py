@@ -21,7 +21,7 @@ from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE, filler
 from bmqctl.bench.tally import Account, ConsumerTally, ProducerTally, settle
 from scripts.judges.client_watch import ClientWatch
-from tests.integration.cluster_processes import ClusterProcesses
+from tests.rigs.cluster_processes import ClusterProcesses
 
 __all__ = ["STRONG", "Refused", "Stream", "wait_healed", "wait_until"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bmqctl.common.children import COMMAND
 from bmqctl.systems.node_process import HOST, NodeProcess
-from tests.integration.cluster_processes import ClusterProcesses
+from tests.rigs.cluster_processes import ClusterProcesses
 
 __all__ = ["IsolatedCluster", "Network", "why_not"]
 

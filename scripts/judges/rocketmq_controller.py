@@ -15,7 +15,7 @@ from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replic
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from formats.rocketmq.remoting.headers.replicating import ElectMasterRequest
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["CLUSTER", "NAME", "ControllerProcess", "Group"]
 

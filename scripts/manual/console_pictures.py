@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from bmqctl.systems.node_process import ClusterProcess
-from tests.integration.console_pages import console, play
-from tests.integration.official import Client, confirm
+from tests.rigs.console_pages import console, play
+from tests.rigs.official import Client, confirm
 
 FOLDER = Path(__file__).parents[2] / "docs" / "assets"
 DOMAIN = "bmq.test.persistent.priority"

@@ -86,7 +86,7 @@ class MixedCluster:
         if self._has_quotas:
             quota = _quota(folder)
             quota.write_text(str(NO_QUOTA))
-            command = (sys.executable, "-m", "tests.integration.limited_disk", str(quota), str(folder / "storage"))
+            command = (sys.executable, "-m", "tests.rigs.limited_disk", str(quota), str(folder / "storage"))
         return NodeProcess(
             folder / "storage",
             config_dir=folder,

@@ -21,7 +21,7 @@ from scripts.judges.cluster_load import UNLIMITED, wait_until
 from scripts.judges.reference_process import Running
 from scripts.mixtures.config import ATTEMPTS, BROADCAST, CLUSTER, EVENTUAL, MINDFUL, SHORT_LIVED, TTL_S, write_domain
 from scripts.mixtures.faults import Differs, Setting, change_leader
-from tests.integration.official import Client, confirm
+from tests.rigs.official import Client, confirm
 
 __all__ = ["EPISODES", "FULL_JOURNAL_MAX"]
 

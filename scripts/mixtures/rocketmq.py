@@ -34,7 +34,7 @@ from scripts.mixtures.rocketmq_keys import compare_proxies
 from scripts.mixtures.rocketmq_repaired import REPAIRED, run_repaired
 from scripts.mixtures.rocketmq_turns import Differs, Turns
 from scripts.suites.rocketmq import Unfit, build
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 FILE_BYTES: Final = 1 << 18
 TOPIC: Final = "mixed"

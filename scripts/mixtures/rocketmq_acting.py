@@ -20,7 +20,7 @@ from scripts.judges.rocketmq_controller import ControllerProcess
 from scripts.judges.rocketmq_reference import ReferenceProcess
 from scripts.mixtures.rocketmq_turns import Differs
 from tests.broker.rocketmq.answers import records_of
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["ACTING", "run_acting"]
 

@@ -26,7 +26,7 @@ from scripts.judges.rocketmq_reference import ReferenceProcess
 from scripts.mixtures.rocketmq_turns import Differs
 from scripts.suites.mqadmin import Place, run_commands
 from scripts.suites.mqadmin_cases import MEMBER_CASES
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["GROUPS", "Unsettled", "run_controlled"]
 

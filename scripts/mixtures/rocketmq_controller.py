@@ -24,7 +24,7 @@ from scripts.judges.rocketmq_reference import ReferenceProcess
 from scripts.mixtures.rocketmq_turns import Differs
 from scripts.suites.mqadmin import Place, run_commands
 from scripts.suites.mqadmin_cases import CONTROLLER_CASES, CONTROLLER_LAST_CASES, Case
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["NAME", "TOPIC", "Controlled"]
 

@@ -30,8 +30,8 @@ from formats.rocketmq.remoting.signature import signed
 from scripts.judges.rocketmq_reference import READY_S, ReferenceProcess
 from scripts.mixtures.rocketmq_turns import Differs
 from scripts.suites.mqadmin import ACL_CONFIG, PROVIDERS
-from tests.integration.grpc_calls import Caller, connect
-from tests.integration.remoting import Remote
+from tests.rigs.grpc_calls import Caller, connect
+from tests.rigs.remoting import Remote
 
 __all__ = ["compare_proxies"]
 

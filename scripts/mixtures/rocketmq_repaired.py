@@ -21,7 +21,7 @@ from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.codes import RequestCode
 from scripts.mixtures.rocketmq_turns import Broker, Differs, Sent, records_of, send, served
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["REPAIRED", "run_repaired"]
 

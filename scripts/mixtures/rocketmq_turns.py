@@ -14,7 +14,7 @@ from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.schema import Buffer
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["Broker", "Differs", "Sent", "Turns", "records_of", "send", "served"]
 

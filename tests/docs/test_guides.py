@@ -28,7 +28,7 @@ from bmqctl.systems.node_process import NodeProcess, RocketProcess
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.load import parse
 from scripts.judges.cpp_client import CannotInstall, cpp_python
-from tests.integration.library_broker import REFERENCE, library_broker
+from tests.rigs.library_broker import REFERENCE, library_broker
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MAIN = "from bmqctl.app import main; main()"

@@ -24,8 +24,8 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.popped import read_popped
 from formats.rocketmq.remoting.receipts import real_topic
-from tests.integration.grpc_calls import Caller
-from tests.integration.remoting import Remote
+from tests.rigs.grpc_calls import Caller
+from tests.rigs.remoting import Remote
 
 __all__ = ["HOST", "Called", "Client", "Plain", "Popped", "Prepared", "Suffered", "Timed"]
 

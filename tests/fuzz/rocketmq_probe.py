@@ -12,7 +12,7 @@ from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO
 from formats.rocketmq.remoting.codes import RequestCode
 from tests.fuzz.rocketmq_clients import HOST
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 __all__ = ["Probe"]
 

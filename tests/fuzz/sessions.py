@@ -28,7 +28,7 @@ from tests.fuzz.produced import EVENT_NAMES, names_of, print_missing
 from tests.fuzz.session_events import shown
 from tests.fuzz.session_kinds import KINDS, Teller
 from tests.fuzz.session_peer import Honest, Lost
-from tests.integration.cluster_processes import ClusterProcesses
+from tests.rigs.cluster_processes import ClusterProcesses
 
 __all__ = ["Ground", "fuzz"]
 

@@ -19,7 +19,7 @@ from tests.fuzz.rocketmq_ground import LongStep, Running, Signature, disk_bytes,
 from tests.fuzz.rocketmq_probe import Probe
 from tests.fuzz.rocketmq_requests import frame_of
 from tests.fuzz.rocketmq_wire import Action, Sender
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 from tests.waiting import eventually
 
 TRACEBACK = """ERROR session is closed because of a fault of this broker: KeyError: 'a'

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from bmqctl.testing import NodeProcess, bmq_node
-from tests.integration.official import Client
+from tests.rigs.official import Client, Connect
 
-__all__ = ["Connect", "bmq_node"]
-
-Connect = Callable[..., Client]
+__all__ = ["bmq_node"]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from bmqctl.clients.rocketmq.client import Queue
 from bmqctl.systems.node_process import RocketProcess
 from formats.rocketmq.remoting.codes import RequestCode
 from tests.bmqctl.bench.plans import PLAN
-from tests.integration.remoting import Remote
+from tests.rigs.remoting import Remote
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 30))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from bmqctl.app import app
 from broker.bmq.config.local_cluster import write_local_cluster
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
-from tests.integration.config_files import PORT, spoil, write_config
+from tests.rigs.config_files import PORT, spoil, write_config
 
 ENTRY = CONSUME_QUEUE_ENTRY.words.pack(*ConsumeQueueEntry(0, 9, 0))
 

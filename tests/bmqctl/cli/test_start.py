@@ -13,7 +13,7 @@ from bmqctl.cli.run import start_blazingmq as start
 from broker.bmq.assembly.app import BridgeLimits
 from broker.bmq.config import UNNAMED, NodeConfig
 from broker.bmq.node.durability import FsyncMode, FsyncPolicy
-from tests.integration.config_files import spoil, write_config, write_proxy_config
+from tests.rigs.config_files import spoil, write_config, write_proxy_config
 
 # The exit code of a run, by the policy that it was given.
 POLICIES = {FsyncPolicy(FsyncMode.ALWAYS): 8, FsyncPolicy(FsyncMode.INTERVAL, 250): 9}

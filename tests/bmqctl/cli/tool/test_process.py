@@ -14,7 +14,7 @@ import pytest
 
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import NodeProcess
-from tests.integration.config_files import spoil, write_config
+from tests.rigs.config_files import spoil, write_config
 from tests.waiting import WAIT_S
 
 TOOL = [sys.executable, "-c", "from bmqctl.app import main; main()", "tool"]

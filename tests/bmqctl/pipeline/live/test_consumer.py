@@ -14,7 +14,7 @@ from bmqctl.pipeline.live.consumer import Consumer, ConsumerFailed
 from bmqctl.pipeline.live.queue_options import ConsumeOptions
 from bmqctl.pipeline.live.stream_source import MESSAGE_SCHEMA, Offset, QueueStreamReader, stream_schema
 from bmqctl.testing import NodeProcess, free_port
-from tests.integration.official import Client, queue_name
+from tests.rigs.official import Client, queue_name
 from tests.waiting import WAIT_S
 
 LIMIT = ReadAllAvailable()

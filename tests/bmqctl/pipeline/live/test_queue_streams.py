@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bmqctl.client.session import Session
 from bmqctl.testing import NodeProcess
 from formats.bmq.wire.ack import AckStatus
-from tests.integration.official import Client, queue_name
+from tests.rigs.official import Client, queue_name
 from tests.waiting import WAIT_S, eventually
 
 TOO_SLOW = "Python worker failed to connect back"

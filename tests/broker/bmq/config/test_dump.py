@@ -10,7 +10,7 @@ from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.dump import to_json
 from broker.bmq.config.load import load_broker_config, parse
-from tests.integration.config_files import write_config
+from tests.rigs.config_files import write_config
 
 
 def test_names_defaults_and_what_is_left_out(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from broker.bmq.config import load_broker_config as load
 from broker.bmq.config.broker_schema import AppConfig
 from broker.bmq.config.links import needs_proof
 from broker.bmq.config.local_cluster import write_local_cluster
-from tests.integration.config_files import spoil
+from tests.rigs.config_files import spoil
 
 LISTENER = ("appConfig", "networkInterfaces", "tcpInterface", "listeners", 0, "tls")
 TLS = {"certificateAuthority": "ca.pem", "certificate": "node.pem", "key": "node.key"}
