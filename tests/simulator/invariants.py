@@ -251,8 +251,8 @@ class Records:
     def is_unordered(self, post: Post, app: str) -> bool:
         """Return whether a message may come to an app after later ones. To be asked only when it comes."""
         is_again = (post.guid, app) in self.again or post.purged or post.refused or post.withheld
-        # A repetition that is another message may be the first that an app without a claim gets.
-        is_another = not self.views[post.uri][app].owes and self.is_past_window(post)
+        # A repetition that may be another message may be the first that an app without a claim gets.
+        is_another = not self.views[post.uri][app].owes and (self.is_past_window(post) or post.again)
         return is_again or is_another or self.promises[post.uri] is Promise.PASSED
 
     def is_durable(self, app: str, guid: bytes) -> bool:

@@ -240,6 +240,23 @@ def test_an_app_that_is_done_with_it_late_does_not_make_it_the_first_message_aga
     found.clock.us = 1_200_000
     assert all(found.may_be_new(post, app) for app in ("foo", "bar"))
     assert found.is_unordered(post, "bar") != owes
+
+
+def test_an_app_without_a_claim_may_get_what_is_posted_again_after_another_app_was_done_with_it() -> None:
+    """A node may have forgotten that the message was there, as with a loss of power."""
+    found = Records({URI: ("foo", "baz")}, {URI: Promise.KEPT})
+    for number in (1, 2):
+        found.posted(Post(guid(number), URI, "p0", number, 10))
+    found.views[URI]["baz"].owes = False
+    found.push(Reader("fbaz"), URI, "baz", guid(2), payload_of(found.posts[guid(2)]))
+    found.step_ends()
+    found.confirm_sent(URI, "foo", guid(1))
+    assert not found.is_unordered(found.posts[guid(1)], "baz")
+    found.posted_again(found.posts[guid(1)])
+    found.push(Reader("fbaz"), URI, "baz", guid(1), payload_of(found.posts[guid(1)]))
+    assert not found.is_unordered(found.posts[guid(1)], "foo")
+
+
 def test_a_post_that_a_relay_has_given_up_for_its_age_counts_as_refused() -> None:
     """Two posts that leave a relay, one of which has been there for as long as the queue remembers it."""
     found = records(1, 2, 3)
