@@ -161,7 +161,7 @@ def test_queue_is_free_once_all_is_acknowledged() -> None:
     group._popped(popped(0, 1))
     for offset in (1, 0):
         group._maybe.add(offset)
-        group._done(offset, Outcome(is_done=True))
+        group._done(offset, group._popped_ms, Outcome(is_done=True))
     group._popped(popped(2))
     assert group.low == 2
     assert list(group.what_is_owed(2)) == []
