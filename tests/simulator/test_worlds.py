@@ -170,6 +170,7 @@ MIXED_FAILED_ONCE = {
     500905: "one of two consumers came back at another broker, where earlier messages waited for the other",
     501007: "likewise, of a queue whose messages consumers die of",
     501252: "a new primary knew that one app was done with a repetition, and noted that before the message's record",
+    500864: "a primary cut all records of its newest lease as a replica lacked the last ones, and healed from another",
 }
 
 

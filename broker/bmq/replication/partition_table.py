@@ -136,13 +136,13 @@ TABLE: dict[tuple[State, Event], Row] = {
     (_S.PRIMARY_HEALING_STG2, _E.DETECT_SELF_REPLICA): Row(_ANEW, _S.UNKNOWN),  # the reference's process ends
     (_S.PRIMARY_HEALING_STG2, _E.DETECT_SELF_PRIMARY): Row(_ANEW, _S.UNKNOWN),  # under a newer lease; not in theirs
     (_S.PRIMARY_HEALING_STG2, _E.FAIL_REPLICA_DATA_RSPN_PULL): Row(
-        ("stop_receiving", "forget_replica", "check_positions"), _S.PRIMARY_HEALING_STG1
+        ("stop_receiving", "go_back", "forget_replica", "check_positions"), _S.PRIMARY_HEALING_STG1
     ),
     (_S.PRIMARY_HEALING_STG2, _E.CRASH_REPLICA_DATA_RSPN_PULL): Row(
-        ("stop_receiving", "forget_replica", "check_positions"), _S.PRIMARY_HEALING_STG1
+        ("stop_receiving", "go_back", "forget_replica", "check_positions"), _S.PRIMARY_HEALING_STG1
     ),
     (_S.PRIMARY_HEALING_STG2, _E.IRRECONCILABLE_REPLICA_DATA_RSPN_PULL): Row(
-        ("stop_receiving", "cut_newest_lease", "pull"), _S.PRIMARY_HEALING_STG2
+        ("stop_receiving", "begin_anew", "pull"), _S.PRIMARY_HEALING_STG2
     ),
     (_S.PRIMARY_HEALING_STG2, _E.REPLICA_STATE_RSPN): Row(
         ("store_replica", "send_to_replica"), _S.PRIMARY_HEALING_STG2

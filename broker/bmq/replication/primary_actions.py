@@ -194,21 +194,29 @@ class PrimaryActions(ReplicaActions):
 
         self._later(RETRY_MS, retry)
 
-    def cut_newest_lease(self, event: Event, fact: Fact) -> None:
-        """Truncate this node's last records, which the replica ahead lacks: they were never acknowledged."""
-        ends = history(self.stored.files)
-        if self.copy.is_anew or len(ends) < 2 or not self.copy.cut(ends[1]):
-            # The text is the reference's: programs wait for it in the log.
-            log.warning(
-                "Partition [%d]: Replica %s reported irreconcilable data on self primary. Removing entire storage and "
-                "requesting it from replica.",
-                self.stored.partition_id,
-                self.listener.describe(fact.node_id),
-            )
-            self._begin_primary_anew()
-        else:
-            log.warning("Partition [%d]: truncated to %s", self.stored.partition_id, self.copy.position)
-            self.progress[self.links.own_id] = self._own_progress()
+    def begin_anew(self, event: Event, fact: Fact) -> None:
+        """Receive everything from the replica ahead, which lacks this node's last records.
+
+        Only records that it lacks were never acknowledged, and this node does not know where the two part. It keeps
+        its files until it has received all: if the replica fails, a quorum may need them.
+        """
+        # The text is the reference's: programs wait for it in the log.
+        log.warning(
+            "Partition [%d]: Replica %s reported irreconcilable data on self primary. Removing entire storage and "
+            "requesting it from replica.",
+            self.stored.partition_id,
+            self.listener.describe(fact.node_id),
+        )
+        self._begin_primary_anew()
+
+    def go_back(self, event: Event, fact: Fact) -> None:
+        """Return to this node's own files if a replica's records were being received into new ones.
+
+        Without them this node would count towards a quorum, but not for what it has acknowledged.
+        """
+        if self.copy.is_anew:
+            self.copy.settle()
+        self.progress[self.links.own_id] = self._own_progress()
 
     def pull(self, event: Event, fact: Fact) -> None:
         if self.copy.is_busy:

@@ -268,6 +268,43 @@ def test_the_tail_is_cut_also_when_the_old_primary_is_primary_again(bus: Bus) ->
     bus.check_equal()
 
 
+def test_a_primary_that_is_received_anew_keeps_its_records_until_it_has_those_of_the_replica_ahead() -> None:
+    """Of two nodes that have all that is acknowledged, one is received anew from the other, which is lost meanwhile."""
+    bus = Bus()
+    bus.assign(0)
+    bus.settle()
+    bus.nodes[0].post(1)
+    bus.settle()
+    bus.assign(0)
+    bus.settle()
+    bus.part(2)
+    bus.nodes[0].post(2, 3)
+    bus.settle()
+    assert bus.nodes[0].acked == [1, 2, 3]
+    bus.join()
+    bus.part(0)
+    bus.nodes[0].post(4)
+    ahead = bus.assign(1, among=(1, 2))
+    while ahead.partition.copy.position.primary_lease_id < bus.lease_id:
+        bus.step()
+    bus.part(2)
+    assert guid(2) not in bus.kept(2)
+    bus.join()
+    bus.part(2)
+    primary = bus.assign(0)
+    before = primary.partition.copy.position
+    while primary.partition.copy.position == before:
+        bus.step()
+    bus.join()
+    bus.part(1)
+    bus.settle(3000)
+    assert primary.serving
+    assert {guid(number) for number in (1, 2, 3)} <= set(primary.store)
+    bus.join()
+    bus.settle(3000)
+    bus.check_equal()
+
+
 def test_the_log_of_a_primary_with_records_of_its_own_is_in_the_words_of_the_reference(
     bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,24 +49,8 @@ def cut_replica() -> tuple[Bus, Node]:
     return bus, old
 
 
-def cut_primary() -> tuple[Bus, Node]:
-    """A primary that has just been cut: a replica is ahead of it, and lacks its last records."""
-    bus = full()
-    # Whoever has records of one lease only receives the partition anew.
-    bus.assign(0)
-    bus.settle(1000)
-    old = cut_off_from_others(bus)
-    bus.nodes[1].post(*range(800, 803))
-    bus.settle(1000)
-    before = old.stored.files.journal_end
-    bus.join()
-    bus.assign(0)
-    until(bus, lambda: old.stored.files.journal_end < before)
-    return bus, old
-
-
-def slices_of(cut: Callable[[], tuple[Bus, Node]]) -> int:
-    _, node = cut()
+def slices() -> int:
+    _, node = cut_replica()
     count = 0
     while node.partition.copy.is_busy:
         node.flush()
@@ -74,10 +58,9 @@ def slices_of(cut: Callable[[], tuple[Bus, Node]]) -> int:
     return count
 
 
-@pytest.mark.parametrize("cut", [cut_replica, cut_primary])
-def test_it_takes_many_slices_and_all_is_there(cut: Callable[[], tuple[Bus, Node]]) -> None:
-    assert slices_of(cut) > len(LIVE) // 4
-    bus, node = cut()
+def test_it_takes_many_slices_and_all_is_there() -> None:
+    assert slices() > len(LIVE) // 4
+    bus, node = cut_replica()
     check_served(bus)
     assert node.partition.is_healed
     assert not node.directory.archived, "it is cut back, not received anew"
@@ -97,13 +80,12 @@ def test_much_is_received_anew_rather_than_cut(monkeypatch: pytest.MonkeyPatch) 
     assert old.partition.is_healed
 
 
-@pytest.mark.parametrize("cut", [cut_replica, cut_primary])
 @pytest.mark.parametrize(
     "how", mostly_slow(["killed", "stopped", "link lost", "primary", "again primary", "no primary"], 1)
 )
-def test_an_end_between_any_two_slices_loses_nothing(cut: Callable[[], tuple[Bus, Node]], how: str) -> None:
-    for end in range(0, slices_of(cut) + 4, 12):
-        bus, node = cut()
+def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
+    for end in range(0, slices() + 4, 12):
+        bus, node = cut_replica()
         for _ in range(end):
             bus.step()
         if how == "killed":
@@ -133,9 +115,8 @@ def test_an_end_between_any_two_slices_loses_nothing(cut: Callable[[], tuple[Bus
         assert all(each.partition.is_healed for each in bus.nodes.values())
 
 
-@pytest.mark.parametrize("cut", [cut_replica, cut_primary])
-def test_what_is_found_to_have_rotted_meanwhile_is_received_anew(cut: Callable[[], tuple[Bus, Node]]) -> None:
-    bus, node = cut()
+def test_what_is_found_to_have_rotted_meanwhile_is_received_anew() -> None:
+    bus, node = cut_replica()
     assert node.partition.copy.is_busy
     node.partition.copy.note_rot(FormatError("QLIST", 0, "rotten"))
     check_served(bus)
