@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
-from bmqctl.pipeline.rocketmq.brokers import is_rocketmq
+from bmqctl.pipeline.rocketmq.brokers import find_gone, is_rocketmq
 from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart, StorePart, plan_log
 from bmqctl.pipeline.rocketmq.read import read_log_part
 from bmqctl.pipeline.rocketmq.tables import log_table_schema
@@ -33,8 +33,10 @@ def plan_tasks(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Inp
 
 
 def lost_files(options: ReadOptions) -> Account:
-    """Account for the files from which no task reads anything, as they are damaged or missing. Raises StoreError."""
-    return Account() if is_rocketmq(options.paths) else find_lost_files(options.paths, options.file_sets)
+    """Account for what is damaged or missing in files, or parts of them, that no task reads. Raises StoreError."""
+    if is_rocketmq(options.paths):
+        return find_gone(options.paths)
+    return find_lost_files(options.paths, options.file_sets)
 
 
 def read_task(

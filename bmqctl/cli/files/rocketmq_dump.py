@@ -19,9 +19,8 @@ from bmqctl.cli.files.printing import (
 from bmqctl.cli.given import given_options
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.output import DumpFormat
-from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.rocketmq.dump import CheckingSink, FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
-from bmqctl.stores.rocketmq.files import LogFile, StoreFiles, open_store
+from bmqctl.stores.rocketmq.files import LogFile, open_store
 from bmqctl.stores.rocketmq.filters import LogFilters, parse_time_ms
 from bmqctl.stores.rocketmq.payload import BodyReader
 
@@ -74,25 +73,14 @@ def dump(context: typer.Context, path: Path) -> None:
         say(COMMAND, f"{faults} payloads could not be read")
     gone = 0
     if report.end is not None and not path.is_file():
-        gone = _count_gone(store, report.end, filters.topics)
+        # Imported here: the checks of queues would take a tenth of the start of every dump.
+        from bmqctl.stores.rocketmq.queues import count_gone
+
+        topics = filters.topics
+        gone = sum(count_gone(store, report.end, lambda topic: not topics or topic in topics))
     end_with(COMMAND, path, sink.account, gone)
     if report.is_damaged or report.unseen or faults:
         raise typer.Exit(EXIT_FAULTS)
-
-
-def _count_gone(store: StoreFiles, end: int, topics: frozenset[str]) -> int:
-    """Count the messages of the topics, or of all, that queues name and that are not in the log, which ends at `end`.
-
-    Those within the log are left to its reader, and so are those without an entry.
-    """
-    # Imported here: the checks of queues would take a tenth of the start of every dump.
-    from bmqctl.cli.files.rocketmq_queues import lost_messages
-    from bmqctl.stores.rocketmq.losses import LogLosses
-    from bmqctl.stores.rocketmq.queues import read_queues
-
-    log = LogLosses(Account(), end, ())
-    queues = read_queues(store, log, lambda topic: not topics or topic in topics)
-    return lost_messages(queues) - sum(queue.unwritten for queue in queues)
 
 
 def _filters(given: dict[str, Any]) -> LogFilters:

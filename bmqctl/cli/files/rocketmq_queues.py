@@ -18,10 +18,10 @@ from bmqctl.common.render import (
 )
 from bmqctl.stores.rocketmq.files import open_store
 from bmqctl.stores.rocketmq.losses import find_losses
-from bmqctl.stores.rocketmq.queues import QueueFigures, read_queues
+from bmqctl.stores.rocketmq.queues import QueueFigures, lost_messages, read_queues
 from bmqctl.stores.rocketmq.rows import time_text
 
-__all__ = ["list_queues", "lost_messages", "missing_places", "queue_json", "shown_ms", "with_lost"]
+__all__ = ["list_queues", "missing_places", "queue_json", "shown_ms", "with_lost"]
 
 COMMAND: Final = "journal queues"
 
@@ -76,11 +76,6 @@ def queue_json(queue: QueueFigures) -> dict[str, Any]:
         "tag_count": queue.tag_count,
         "place": queue.place,
     }
-
-
-def lost_messages(queues: Iterable[QueueFigures]) -> int:
-    """Count the messages that queues name and whose records, or whose entries, are not there."""
-    return sum(queue.damaged + queue.missing for queue in queues)
 
 
 def missing_places(queues: Iterable[QueueFigures]) -> list[str]:

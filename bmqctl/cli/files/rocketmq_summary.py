@@ -8,7 +8,7 @@ from typing import Any, Final
 import typer
 
 from bmqctl.cli.files.printing import end_with, rate_text, say, size_text, stopped_by
-from bmqctl.cli.files.rocketmq_queues import lost_messages, missing_places, queue_json, shown_ms, with_lost
+from bmqctl.cli.files.rocketmq_queues import missing_places, queue_json, shown_ms, with_lost
 from bmqctl.cli.given import given_options
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -22,6 +22,7 @@ from bmqctl.common.render import (
     until_reader_leaves,
 )
 from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.queues import lost_messages
 from bmqctl.stores.rocketmq.summary import GroupFigures, LogSummary, TopicFigures, summarize_log
 from bmqctl.stores.rocketmq.topics import TopicKind
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -16,16 +17,18 @@ from typing import Final
 from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.source.partitions import find_stores
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.regular import open_buffered
-from bmqctl.stores.rocketmq.files import OFFSET_MAX, LogFile, log_files, store_of
+from bmqctl.stores.blazingmq.read.regular import open_buffered, open_unbuffered
+from bmqctl.stores.rocketmq.files import OFFSET_MAX, LogFile, log_files, open_store, store_of
+from bmqctl.stores.rocketmq.queues import count_gone
 from bmqctl.stores.rocketmq.records import FRONT_BYTES
 from bmqctl.stores.rocketmq.scan import LogScan
 from formats.errors import FormatError
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
 from formats.rocketmq.files.identity import BrokerIdentity, decode_identity
 
-__all__ = ["Broker", "ReplicaLog", "find_brokers", "is_rocketmq", "limit_of"]
+__all__ = ["Broker", "ReplicaLog", "find_brokers", "find_gone", "is_rocketmq", "limit_of"]
 
 _PROBES: Final = 8
 _NAME_BYTES_MAX: Final = 1 << 12
@@ -108,7 +111,7 @@ def find_brokers(paths: Iterable[str]) -> list[Broker]:
     except NotAStoreFile as error:
         raise StoreError(str(error)) from None
     except OSError as error:
-        raise StoreError(f"{error.filename}: {error.strerror}; was the store moved while it was read?") from None
+        raise StoreError(f"{error.filename}: {error.strerror}") from None
     names = [_name(group) for group in merged]
     return [
         Broker(name if names.count(name) == 1 else str(group[0].root), tuple(group))
@@ -116,12 +119,38 @@ def find_brokers(paths: Iterable[str]) -> list[Broker]:
     ]
 
 
+def find_gone(paths: Iterable[str]) -> Account:
+    """Account for the messages that consume queues name and that no replica's log has, since it ends before them.
+
+    Raises StoreError.
+    """
+    account = Account()
+    for broker in find_brokers(paths):
+        try:
+            end = max(min(log.written_to(), log.limit) for log in broker.logs)
+            damaged, missing = max((count_gone(open_store(log.root), end) for log in broker.logs), key=sum)
+        except NotAStoreFile as error:
+            raise StoreError(str(error)) from None
+        except OSError as error:
+            raise StoreError(f"{error.filename}: {error.strerror}") from None
+        for count, is_missing in ((damaged, False), (missing, True)):
+            if count:
+                where = f"{broker.logs[0].root}: {count} messages that its queues name are not there"
+                account.lose(where, 0, is_missing=is_missing, count=count)
+    return account
+
+
 def _open(root: Path) -> ReplicaLog:
     identity, epochs = (
         _read(root / "brokerIdentity", _NAME_BYTES_MAX),
         _read(root / "epochFileCheckpoint", _EPOCHS_BYTES_MAX),
     )
-    return ReplicaLog(root, tuple(log_files(root)), _epochs(epochs), _identity(identity))
+    files = tuple(log_files(root))
+    for file in files:
+        # A broker deletes its oldest files.
+        with suppress(FileNotFoundError):
+            open_unbuffered(file.path).close()
+    return ReplicaLog(root, files, _epochs(epochs), _identity(identity))
 
 
 def _read(path: Path, size: int) -> bytes:

@@ -11,7 +11,7 @@ from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.rocketmq.brokers import ReplicaLog
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.rocketmq.derived import sound_bodies
+from bmqctl.stores.rocketmq.losses import lose_bodies
 from bmqctl.stores.rocketmq.records import LogRecords
 from bmqctl.stores.rocketmq.scan import LogFault, LogScan
 
@@ -100,7 +100,8 @@ def read_range(
                 wanted = records if number == 0 else _in_gaps(records, around, end)
                 if len(wanted):
                     account.read(len(wanted), int(wanted.sizes.sum()))
-                    _check_bodies(account, log, wanted)
+                    if account.compares:
+                        lose_bodies(account, wanted)
                     yield wanted
             left += _common(scan.gaps, around)
             faults += scan.faults
@@ -114,16 +115,6 @@ def read_range(
             what = "no file has these bytes" if is_missing else "there is no record"
             where = f"{logs[0].root}: {part_end - part_begin} bytes from offset {part_begin} of the commit log: {what}"
             account.lose(where, part_end - part_begin, is_missing=is_missing)
-
-
-def _check_bodies(account: Account, log: ReplicaLog, records: LogRecords) -> None:
-    """Count the records whose bodies are not what was stored, by their checksums."""
-    if not account.compares:
-        return
-    for row in np.flatnonzero(~sound_bodies(records)).tolist():
-        offset = int(records.offsets[row])
-        where = f"{log.root}: the record at offset {offset} of the commit log: the checksum of the body differs"
-        account.lose(where, int(records.body_sizes[row]))
 
 
 def _by_files(logs: Sequence[ReplicaLog], begin: int, end: int) -> Iterator[tuple[int, int, bool]]:

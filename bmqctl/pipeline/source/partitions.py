@@ -20,7 +20,7 @@ from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import companions, missing_journals
-from bmqctl.stores.blazingmq.read.losses import lose_cut, lose_hidden
+from bmqctl.stores.blazingmq.read.losses import lose_hidden, lose_qlist, lose_sizes, sizes_stated
 from bmqctl.stores.blazingmq.read.regular import open_buffered
 from bmqctl.stores.blazingmq.read.scan import JournalScan
 from formats.bmq.disk.columns import guid_numbers, sound_kinds
@@ -46,7 +46,10 @@ SEQUENCE_BITS = 48
 
 @dataclass(frozen=True)
 class Journal:
-    """A journal that can be opened, with its other files; None for those that do not exist."""
+    """A journal that can be opened, with its other files; None for those that do not exist.
+
+    `data_stated` is the size of DATA that the last sync point states, in bytes; 0 without one.
+    """
 
     path: str
     data: str | None
@@ -54,6 +57,7 @@ class Journal:
     partition_id: int
     first_record_offset: int
     record_count: int
+    data_stated: int
 
 
 class Segment(NamedTuple):
@@ -130,34 +134,47 @@ def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
 
 
 def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | tuple[Path, FormatError | OSError]]:
-    """Yield the journals of `paths`; for one that cannot be opened, its path and the error."""
+    """Yield the journals of `paths`; for one that is damaged or has vanished, its path and the error.
+
+    Raises StoreError if a file cannot be opened.
+    """
     for path in find_stores(paths):
         for directory, files in file_sets_of(path, which):
             assert files.journal is not None
             journal = directory / files.journal
+            data, qlist = (name and str(directory / name) for name in (files.data, files.qlist))
             try:
+                for other in (data, qlist):
+                    if other is not None:
+                        open_buffered(Path(other)).close()
                 with JournalScan(journal) as scan:
+                    data_stated, _ = sizes_stated(scan)
                     yield Journal(
                         str(journal),
-                        files.data and str(directory / files.data),
-                        files.qlist and str(directory / files.qlist),
+                        data,
+                        qlist,
                         scan.partition_id,
                         scan.first_record_offset,
                         scan.extent.record_count,
+                        data_stated,
                     )
-            except (FormatError, OSError) as error:
+            except (FormatError, FileNotFoundError) as error:
                 yield journal, error
+            except OSError as error:
+                raise StoreError(f"{error.filename}: {error.strerror}") from None
 
 
 def find_lost_files(paths: Iterable[str], which: FileSets) -> Account:
-    """Account for journals that cannot be opened, partitions with other files only, and hidden records."""
+    """Account for what the tasks of `paths` do not read: QLIST files, hidden records and files that are missing."""
     account = Account()
     paths = list(paths)
     for found in find_journals(paths, which):
         if isinstance(found, Journal):
             with JournalScan(Path(found.path)) as scan:
                 lose_hidden(account, scan)
-                lose_cut(account, scan, companions(scan.path) or FileSet(0, "", None, None, None))
+                lose_sizes(account, scan, companions(scan.path) or FileSet(0, "", None, None, None))
+                if found.qlist is not None:
+                    lose_qlist(account, Path(found.qlist), sizes_stated(scan)[1])
         else:
             path, error = found
             account.lose(f"{path}: {error}", path.stat().st_size if path.exists() else 0)

@@ -54,7 +54,6 @@ class PayloadRows:
     """Makes rows of `payloads`, of the columns in `schema`."""
 
     def __init__(self, part: Part, options: ReadOptions, schema: pa.Schema, account: Account) -> None:
-        self._account = account
         self._part = part
         self._failfast = options.failfast
         self._schema = schema
@@ -92,8 +91,7 @@ class PayloadRows:
         except FormatError as error:
             if self._failfast:
                 raise StoreError(f"{self._files.path(journal)}: the message at offset {offset}: {error}") from None
-            where = f"{self._part.journals[journal].data}: the message at offset {offset}: {error}"
-            self._account.lose(where, 0, is_missing=not len(data))
+            self._files.lose(journal, np.array([offset]), 0, f"the message at offset {offset}: {error}")
             return str(error)
 
     def _batch(self, messages: NDArray[Any], offsets: NDArray[Any], found: list[Payload | str]) -> pa.RecordBatch:

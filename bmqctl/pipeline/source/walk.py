@@ -19,8 +19,10 @@ from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import map_data
 from formats.bmq.disk.columns import key_numbers, sound_kinds
+from formats.bmq.disk.data import DATA_HEADER, MESSAGE_WORDS_MASK, unpack_sizes
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, LAYOUTS, RecordType, decode_record
+from formats.bmq.padding import WORD
 from formats.errors import FormatError
 from formats.schema import Buffer
 
@@ -142,13 +144,22 @@ class DataFiles:
             owner.madvise(mmap.MADV_DONTNEED)
         return mapped
 
-    def lose(self, journal: int, offsets: NDArray[Any], size: int) -> None:
-        """Account for messages at `offsets` of a journal's DATA file, of `size` bytes in all, that are not intact."""
-        path, count = self._journals[journal].data, len(offsets)
-        if count and path is None:
-            self.account.lose(f"{self._journals[journal].path}: has no DATA file", 0, is_missing=True, count=count)
-        elif count:
-            self.account.lose(f"{path}: no intact message at offset {int(offsets[0])}", size, count=count)
+    def lose(self, journal: int, offsets: NDArray[Any], size: int, text: str | None = None) -> None:
+        """Account for messages at `offsets` of a journal's DATA file, of `size` bytes in all, that are not intact.
+
+        Messages in a file, or in the end of one, that is gone according to `find_lost_files` are counted there only.
+        """
+        path, stated = self._journals[journal].data, self._journals[journal].data_stated
+        if path is None or not len(offsets):
+            return
+        data = self.of(journal)
+        ends = np.array([_least_end(data, offset) for offset in offsets.tolist()], np.int64)
+        offsets = offsets[~((len(data) < ends) & (ends <= stated))]
+        beyond = offsets + DATA_HEADER.size > len(data)
+        for lost, is_missing in ((offsets[~beyond], False), (offsets[beyond], True)):
+            if len(lost):
+                where = f"{path}: {text or f'no intact message at offset {int(lost[0])}'}"
+                self.account.lose(where, 0 if is_missing else size, is_missing=is_missing, count=len(lost))
 
     def path(self, journal: int) -> str | None:
         """Return the name of a file for the error that ends a failfast job; None in other modes."""
@@ -157,3 +168,11 @@ class DataFiles:
             if self._failfast
             else None
         )
+
+
+def _least_end(data: Buffer, offset: int) -> int:
+    """Return where the record at `offset` of a DATA file ends, or its header if that is cut."""
+    if offset + DATA_HEADER.size > len(data):
+        return offset + DATA_HEADER.size
+    words: int = unpack_sizes(data, offset)[0] & MESSAGE_WORDS_MASK
+    return offset + words * WORD

@@ -95,13 +95,14 @@ class _ArrowSink:
 
 
 class CheckingSink:
-    """Passes records to a sink, and compares their bodies with the checksums; `account` has those that differ."""
+    """Passes records to a sink, and compares their bodies with the checksums; `account` is of the records."""
 
     def __init__(self, sink: LogSink) -> None:
         self._sink = sink
         self.account = Account()
 
     def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
+        self.account.read(len(records), int(records.sizes.sum()))
         lose_bodies(self.account, records)
         self._sink.write(records, faults)
 

@@ -98,8 +98,6 @@ def find_losses(
     for chunk in scan.chunks():
         on_progress(chunk.end - scan.begin, total)
         bodies = lose_bodies(scan.account, chunk.records)
-        for fault in bodies:
-            scan.account.read(-1, -fault.size)
         faults += sorted([*chunk.faults, *bodies])
         if with_queues and len(chunk.records):
             queues.add(chunk.records)
@@ -107,9 +105,13 @@ def find_losses(
 
 
 def lose_bodies(account: Account, records: LogRecords) -> list[LogFault]:
-    """Account for the records whose bodies differ from their checksums as damaged, and return them as faults."""
+    """Account for records that were counted as read and whose bodies differ from their checksums as damaged.
+
+    Returns them as faults.
+    """
     bad = np.flatnonzero(~sound_bodies(records)).tolist()
     found = [LogFault(int(records.offsets[row]), int(records.sizes[row]), _OTHER_BODY) for row in bad]
     for fault in found:
+        account.read(-1, -fault.size)
         account.lose(f"offset {fault.offset} of the commit log: {fault.text}", fault.size)
     return found

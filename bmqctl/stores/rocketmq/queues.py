@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.positional import read_into
 from bmqctl.stores.rocketmq.check.entries import QueueEntries
 from bmqctl.stores.rocketmq.files import ABORT, QUEUE_FOLDER, LogFile, QueueFiles, StoreFiles, log_files
@@ -28,7 +29,17 @@ from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["QueueFigures", "entry_at", "entry_chunks", "queue_figures", "read_queues", "record_of", "stored_ms_at"]
+__all__ = [
+    "QueueFigures",
+    "count_gone",
+    "entry_at",
+    "entry_chunks",
+    "lost_messages",
+    "queue_figures",
+    "read_queues",
+    "record_of",
+    "stored_ms_at",
+]
 
 _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
 _CHUNK_ENTRIES: Final = 1 << 15
@@ -89,6 +100,20 @@ def read_queues(
     if not (store.root / ABORT).exists():
         _add_lacking(store, losses, found, wanted)
     return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+
+
+def lost_messages(queues: Iterable[QueueFigures]) -> int:
+    """Count the messages that queues name and whose records, or whose entries, are not there."""
+    return sum(queue.damaged + queue.missing for queue in queues)
+
+
+def count_gone(store: StoreFiles, end: int, wanted: Callable[[str], bool] = lambda topic: True) -> tuple[int, int]:
+    """Count the messages, damaged and missing, that queues name outside a log whose last record ends at `end`.
+
+    Messages within the log are left to its reader, and so are those without an entry. Raises like `read_queues`.
+    """
+    queues = read_queues(store, LogLosses(Account(), end, ()), wanted)
+    return sum(queue.damaged for queue in queues), sum(queue.missing - queue.unwritten for queue in queues)
 
 
 def _add_lacking(

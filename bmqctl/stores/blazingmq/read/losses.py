@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import companions, find_files, missing_journals, read_written, recovery_sets
+from bmqctl.stores.blazingmq.read.regular import regular_size
 from bmqctl.stores.blazingmq.read.scan import JournalScan
 from formats.bmq.disk.columns import sound_kinds
-from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet, FileType, initial_bytes, open_file
 from formats.bmq.disk.journal import JournalOpRecord, decode_record
 from formats.bmq.disk.padding import DWORD, WORD
+from formats.bmq.disk.qlist import QUEUE_RECORD_HEADER
 from formats.bmq.stores.recover import iter_qlist
 from formats.errors import FormatError
 
-__all__ = ["file_losses", "lose_cut", "lose_hidden", "record_losses"]
+__all__ = ["file_losses", "lose_hidden", "lose_qlist", "lose_sizes", "record_losses", "sizes_stated"]
+
+_QLIST_HEADERS: Final = len(initial_bytes(FileType.QLIST, 0))
 
 
 def file_losses(path: Path) -> Account:
@@ -32,9 +37,7 @@ def file_losses(path: Path) -> Account:
     for directory, files in _sets(path):
         with suppress(FormatError), JournalScan(directory / str(files.journal)) as scan:
             lose_hidden(account, scan)
-            lose_cut(account, scan, files)
-        if files.data is None and path.is_dir():
-            account.lose(f"{directory / str(files.journal)}: has no DATA file", 0, is_missing=True)
+            lose_sizes(account, scan, files, by_itself=not path.is_dir())
     return account
 
 
@@ -46,20 +49,32 @@ def lose_hidden(account: Account, scan: JournalScan) -> None:
         account.lose(where, count * JOURNAL_RECORD_SIZE, count=count)
 
 
-def lose_cut(account: Account, scan: JournalScan, files: FileSet) -> None:
-    """Account for the ends of the files beside a journal: its last sync point states how long they were."""
+def sizes_stated(scan: JournalScan) -> tuple[int, int]:
+    """Return the sizes of DATA and QLIST, in bytes, that a journal's last sync point states; zeros without one."""
     at = scan.extent.last_sync_point_offset
     if at is None:
-        return
+        return 0, 0
     point = decode_record(scan.read(at, JOURNAL_RECORD_SIZE))
     assert isinstance(point, JournalOpRecord)
-    for name, size in (
-        (files.data, point.data_file_offset_dwords * DWORD),
-        (files.qlist, point.qlist_file_offset_words * WORD),
-    ):
-        file = None if name is None else scan.path.with_name(name)
-        if file is not None and file.exists() and file.stat().st_size < size:
-            found = file.stat().st_size
+    return point.data_file_offset_dwords * DWORD, point.qlist_file_offset_words * WORD
+
+
+def lose_sizes(account: Account, scan: JournalScan, files: FileSet, *, by_itself: bool = False) -> None:
+    """Account for what is gone of the files beside a journal: a whole file, or its end.
+
+    A broker may run without QLIST, but then no file set has one. Beside a journal that is read `by_itself` no file is
+    missing.
+    """
+    data, qlist = sizes_stated(scan)
+    wants_qlist = files.qlist is None and any(scan.path.parent.glob(f"*{FileType.QLIST.extension}"))
+    for name, size, kind in ((files.data, data, FileType.DATA), (files.qlist, qlist, FileType.QLIST)):
+        if name is None:
+            if not by_itself and (kind is FileType.DATA or wants_qlist):
+                account.lose(f"{scan.path}: has no {kind.name} file", size, is_missing=True)
+            continue
+        file = scan.path.with_name(name)
+        found = regular_size(file)
+        if found < size:
             account.lose(f"{file}: ends at {found}, and had {size} bytes", size - found, is_missing=True)
 
 
@@ -70,14 +85,15 @@ def record_losses(path: Path) -> Account:
     """
     account = file_losses(path)
     for directory, files in _sets(path):
-        journal = directory / str(files.journal)
+        journal, stated = directory / str(files.journal), 0
         try:
             with JournalScan(journal) as scan:
                 _read(account, scan)
+                _, stated = sizes_stated(scan)
         except FormatError as error:
             account.lose(f"{journal}: {error}", journal.stat().st_size)
         if files.qlist is not None:
-            _read_qlist(account, directory / files.qlist)
+            lose_qlist(account, directory / files.qlist, stated)
     return account
 
 
@@ -107,10 +123,29 @@ def _read(account: Account, scan: JournalScan) -> None:
         account.lose(f"{scan.path}: zeros in place of {count} records", count * JOURNAL_RECORD_SIZE, count=count)
 
 
-def _read_qlist(account: Account, path: Path) -> None:
-    content = read_written(path)
+def lose_qlist(account: Account, path: Path, stated: int) -> None:
+    """Account for the first damaged record of a QLIST file and what follows it.
+
+    `stated` is the size according to the journal. A record that ends after the file, but within this size, is left to
+    `lose_sizes`.
+    """
+    content, size, at = read_written(path), regular_size(path), 0
     try:
-        for _ in iter_qlist(content):
-            pass
+        at = open_file(content, FileType.QLIST).first_record_offset
+        for record in iter_qlist(content):
+            at = record.end
+        text = "zeros in place of records" if at < min(stated, size) else None
     except FormatError as error:
-        account.lose(f"{path}: {error}", len(content) - error.offset)
+        text = None if size < _least_end(content, at) <= stated else str(error)
+    if text is not None:
+        account.lose(f"{path}: {text}", max(len(content), min(stated, size)) - at)
+
+
+def _least_end(content: bytearray, at: int) -> int:
+    """Return where the headers or the record at `at` of a QLIST file end, or its header if that is cut."""
+    if at == 0:
+        return _QLIST_HEADERS
+    if at + QUEUE_RECORD_HEADER.size > len(content):
+        return at + QUEUE_RECORD_HEADER.size
+    words: int = QUEUE_RECORD_HEADER.unpack(content, at).queue_record_words
+    return at + words * WORD

@@ -11,7 +11,7 @@ import stat
 from io import BufferedReader, FileIO
 from pathlib import Path
 
-__all__ = ["open_buffered", "open_descriptor", "open_unbuffered"]
+__all__ = ["open_buffered", "open_descriptor", "open_unbuffered", "regular_size"]
 
 
 def open_descriptor(path: str | Path, flags: int = os.O_RDONLY) -> int:
@@ -19,8 +19,20 @@ def open_descriptor(path: str | Path, flags: int = os.O_RDONLY) -> int:
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        raise _not_regular(path)
     return descriptor
+
+
+def regular_size(path: Path) -> int:
+    """Return the size of a regular file, in bytes, without opening it. Raises like `open_descriptor`."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise _not_regular(path)
+    return status.st_size
+
+
+def _not_regular(path: str | Path) -> OSError:
+    return OSError(errno.EINVAL, "is not a regular file", str(path))
 
 
 def open_buffered(path: Path) -> BufferedReader:

@@ -182,8 +182,8 @@ def data_that_was_cut(store: WrittenStore) -> None:
         (zeros_in_the_journal, 2, 0),
         (damage_in_data, 1, 0),
         (header_in_data, 1, 0),
-        # The message without its payload, and the end of the file.
-        (data_that_was_cut, 1, 1),
+        # The end of the file, with the message that it cuts.
+        (data_that_was_cut, 0, 1),
     ],
 )
 def test_damage_of_each_file_is_counted(

@@ -1,0 +1,242 @@
+"""Readers of one damaged store: the same account of what is read, damaged and missing, and the same exit code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from typer.testing import CliRunner
+
+from bmqctl.app import app
+from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task, schema_of
+from bmqctl.pipeline.source.options import ReadOptions, Table
+from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.blazingmq.read.losses import record_losses
+from bmqctl.stores.rocketmq.files import log_files, open_store
+from bmqctl.stores.rocketmq.losses import find_losses
+from bmqctl.stores.rocketmq.queues import count_gone
+from tests.bmqctl.stores.blazingmq.rocketmq.test_rocketmq_losses import whole_store
+from tests.bmqctl.stores.blazingmq.test_losses import store_of_two_partitions
+
+COMMANDS: Final = (("summary",), ("queues",), ("dump", "--payload", "auto"))
+TABLES: Final = (Table.RECORDS, Table.MESSAGES, Table.PAYLOADS)
+DATA_BYTES: Final = 232
+QLIST_BYTES: Final = 128
+Damage = Callable[[Path], object]
+
+
+def _codes(store: Path) -> set[int]:
+    results = [CliRunner().invoke(app, ["journal", *words, str(store)]) for words in COMMANDS]
+    assert all(isinstance(result.exception, SystemExit | None) for result in results)
+    return {result.exit_code for result in results}
+
+
+def _exported(store: Path, table: Table) -> Account:
+    """Account for a table like `spark-export`, without Spark."""
+    options = ReadOptions(paths=(str(store),), table=table)
+    accounts = [lost_files(options)]
+    for task in plan_tasks(options):
+        accounts.append(Account(compares=True))
+        for _ in read_task(task, options, schema_of(options), (), accounts[-1]):
+            pass
+    return Account.total(accounts)
+
+
+def _counts(account: Account) -> tuple[int, ...]:
+    return account.records, account.damaged, account.damaged_bytes, account.missing, account.missing_bytes
+
+
+def _cut(size: int) -> Damage:
+    return lambda path: os.truncate(path, size)
+
+
+def _zeros(begin: int) -> Damage:
+    def damage(path: Path) -> None:
+        content = path.read_bytes()
+        path.write_bytes(content[:begin] + bytes(len(content) - begin))
+
+    return damage
+
+
+def _ones(begin: int, size: int) -> Damage:
+    def damage(path: Path) -> None:
+        content = path.read_bytes()
+        path.write_bytes(content[:begin] + b"\xff" * size + content[begin + size :])
+
+    return damage
+
+
+def _rename(path: Path) -> None:
+    path.rename(path.with_name(f"{path.name}.bak"))
+
+
+# Of 20 records, ten in each partition: the account of a store with a damaged file.
+BLAZINGMQ: Final[dict[str, tuple[str, Damage, tuple[int, ...]]]] = {
+    "DATA that is gone": ("data", Path.unlink, (20, 0, 0, 1, DATA_BYTES)),
+    "DATA with another name": ("data", _rename, (20, 0, 0, 1, DATA_BYTES)),
+    "DATA of no bytes": ("data", _cut(0), (20, 0, 0, 1, DATA_BYTES)),
+    "DATA cut in its headers": ("data", _cut(20), (20, 0, 0, 1, DATA_BYTES - 20)),
+    "DATA cut in the header of a message": ("data", _cut(116), (20, 0, 0, 1, 116)),
+    "DATA cut between messages": ("data", _cut(DATA_BYTES - 24), (20, 0, 0, 1, 24)),
+    "DATA cut in a message": ("data", _cut(DATA_BYTES - 1), (20, 0, 0, 1, 1)),
+    "QLIST that is gone": ("qlist", Path.unlink, (20, 0, 0, 1, QLIST_BYTES)),
+    "QLIST of no bytes": ("qlist", _cut(0), (20, 0, 0, 1, QLIST_BYTES)),
+    "QLIST cut in its headers": ("qlist", _cut(30), (20, 0, 0, 1, QLIST_BYTES - 30)),
+    "QLIST cut in the header of a record": ("qlist", _cut(40), (20, 0, 0, 1, QLIST_BYTES - 40)),
+    "QLIST cut in a record": ("qlist", _cut(QLIST_BYTES - 8), (20, 0, 0, 1, 8)),
+    "a journal that is gone": ("journal", Path.unlink, (10, 0, 0, 1, 0)),
+    "a journal of no bytes": ("journal", _cut(0), (10, 1, 0, 0, 0)),
+    "records that are overwritten": ("journal", _ones(164, 70), (18, 2, 120, 0, 0)),
+    "the end of a journal": ("journal", _cut(600), (19, 0, 0, 0, 0)),
+}
+
+
+@pytest.fixture(params=BLAZINGMQ)
+def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, tuple[int, ...]]:
+    store_of_two_partitions(tmp_path)
+    kind, damage, counts = BLAZINGMQ[request.param]
+    damage(tmp_path / f"bmq_1.20270115_080000.bmq_{kind}")
+    return tmp_path, counts
+
+
+def test_readers_of_blazingmq_agree(damaged: tuple[Path, tuple[int, ...]]) -> None:
+    store, counts = damaged
+    assert _counts(record_losses(store)) == counts
+    for table in TABLES:
+        assert _counts(_exported(store, table)) == counts, table
+    # A dump of payloads needs DATA.
+    has_data = any(store.glob("bmq_1.*.bmq_data"))
+    assert _codes(store) == ({int(any(counts[1:]))} | (set() if has_data else {2}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage", "lost"),
+    [
+        ("qlist", _zeros(0), QLIST_BYTES),
+        ("qlist", _zeros(36), QLIST_BYTES - 36),
+        ("qlist", _ones(40, 4), QLIST_BYTES - 36),
+    ],
+)
+def test_qlist_is_read_by_queues_and_exports(kind: str, damage: Damage, lost: int, tmp_path: Path) -> None:
+    store_of_two_partitions(tmp_path)
+    damage(tmp_path / f"bmq_1.20270115_080000.bmq_{kind}")
+    counts = (20, 1, lost, 0, 0)
+    assert _counts(record_losses(tmp_path)) == counts
+    assert _counts(_exported(tmp_path, Table.MESSAGES)) == counts
+    assert CliRunner().invoke(app, ["journal", "queues", str(tmp_path)]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "damaged", "missing"), [(None, 1, 0), (DATA_BYTES + 4, 0, 1), (DATA_BYTES + 12, 1, 0)]
+)
+def test_messages_after_the_last_sync_point(size: int | None, damaged: int, missing: int, tmp_path: Path) -> None:
+    _, store = store_of_two_partitions(tmp_path)
+    store.message(b"queue", bytes(16))
+    if size is None:
+        store.data[-24:] = b"\xff" * 24
+    store.save(tmp_path)
+    if size is not None:
+        os.truncate(tmp_path / "bmq_1.20270115_080000.bmq_data", size)
+    for table in TABLES:
+        account = _exported(tmp_path, table)
+        assert (account.damaged, account.missing) == (damaged, missing), table
+
+
+def _last_file(root: Path) -> Path:
+    return log_files(root)[-1].path
+
+
+# Of 600 records: the account of the log, and the messages that queues name outside it, damaged and missing.
+ROCKETMQ: Final[dict[str, tuple[Damage, tuple[int, ...], tuple[int, int]]]] = {
+    "a sound store": (lambda root: None, (600, 0, 0, 0, 0), (0, 0)),
+    "a middle file that is gone": (lambda root: log_files(root)[1].path.unlink(), (458, 0, 0, 1, 65536), (0, 0)),
+    "the last file is gone": (lambda root: _last_file(root).unlink(), (569, 0, 0, 0, 0), (0, 31)),
+    "the last file has another name": (lambda root: _rename(_last_file(root)), (569, 0, 0, 0, 0), (0, 31)),
+    "the last file is zeros": (lambda root: _zeros(0)(_last_file(root)), (569, 0, 0, 0, 0), (31, 0)),
+    "a body that is overwritten": (
+        lambda root: _ones(200, 10)(log_files(root)[1].path),
+        (599, 1, 459, 0, 0),
+        (0, 0),
+    ),
+    "the head of a record": (lambda root: _ones(0, 4)(log_files(root)[1].path), (599, 1, 459, 0, 0), (0, 0)),
+    "a queue without entries": (
+        lambda root: shutil.rmtree(root / "consumequeue/orders/1"),
+        (600, 0, 0, 0, 0),
+        (0, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROCKETMQ)
+def test_readers_of_rocketmq_agree(name: str, tmp_path: Path) -> None:
+    damage, counts, gone = ROCKETMQ[name]
+    whole_store(tmp_path)
+    damage(tmp_path)
+    losses = find_losses(log_files(tmp_path))
+    assert _counts(losses.account) == counts
+    assert count_gone(open_store(tmp_path), losses.end) == gone
+    records, *lost = counts
+    expected = (records, lost[0] + gone[0], lost[1], lost[2] + gone[1], lost[3])
+    for table in (Table.MESSAGES, Table.PAYLOADS):
+        assert _counts(_exported(tmp_path, table)) == expected, table
+    if name == "a queue without entries":
+        # A dump and an export read the log, which has all messages.
+        assert _codes(tmp_path) == {0, 1}
+    else:
+        assert _codes(tmp_path) == {int(any(expected[1:]))}
+
+
+@contextmanager
+def _without_rights(path: Path, store: Path) -> Iterator[None]:
+    """Take the rights to a file of a sound store away, also from root, by acting as another user."""
+    # It also loads the modules, which another user may not read.
+    assert _codes(store) == {0}
+    path.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        store.chmod(0o777)
+        for above in store.parents[:2]:
+            above.chmod(0o755)
+        os.seteuid(54321)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("file", ["journal", "data", "qlist"])
+def test_a_file_without_rights_is_refused_and_is_no_damage(file: str, tmp_path: Path) -> None:
+    store_of_two_partitions(tmp_path)
+    path = tmp_path / f"bmq_1.20270115_080000.bmq_{file}"
+    with _without_rights(path, tmp_path):
+        with pytest.raises(StoreError, match=f"{path}: Permission denied"):
+            _exported(tmp_path, Table.RECORDS)
+        # Names of queues and lengths take no DATA.
+        assert _codes(tmp_path) == ({0, 2} if file == "data" else {2})
+
+
+@pytest.mark.parametrize("place", ["commitlog", "consumequeue/orders/1"])
+def test_a_file_of_rocketmq_without_rights_is_refused(place: str, tmp_path: Path) -> None:
+    whole_store(tmp_path)
+    path = min((tmp_path / place).iterdir())
+    with _without_rights(path, tmp_path):
+        with pytest.raises(StoreError, match=f"{path}: Permission denied"):
+            _exported(tmp_path, Table.MESSAGES)
+        assert _codes(tmp_path) == {2}
+
+
+@pytest.mark.parametrize("file", ["journal", "data", "qlist"])
+def test_what_is_no_regular_file_is_refused(file: str, tmp_path: Path) -> None:
+    store_of_two_partitions(tmp_path)
+    path = tmp_path / f"bmq_1.20270115_080000.bmq_{file}"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StoreError, match=f"{path}: is not a regular file"):
+        _exported(tmp_path, Table.RECORDS)
+    assert _codes(tmp_path) == {2}
