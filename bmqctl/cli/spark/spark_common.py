@@ -98,7 +98,7 @@ def refusing(command: str) -> Iterator[None]:
         typer.echo(f"bmqctl {command}: Spark failed: {fault}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
     except OSError as fault:
-        refuse(command, f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault))
+        refuse(command, f"{fault.filename}: {fault.strerror}" if fault.filename else fault.strerror or str(fault))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 

@@ -46,6 +46,9 @@ _LOOK_EACH_S = 1.0
 _STOP_TIMEOUT_S = 10
 _CONNECT_TIMEOUT_S = 5
 _REASON_LINES = 400
+# The beginnings of what Py4J and Spark say of a call and of a task that failed.
+_CALL = "An error occurred while calling "
+_FAILED_TASK = "most recent failure: Lost task "
 Result = TypeVar("Result", covariant=True)
 
 
@@ -98,10 +101,17 @@ def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
 
 
 def first_line(fault: BaseException) -> str:
-    """Extract the error without tracebacks; for a failed task, the exception that it raised."""
+    """Extract the error without tracebacks; for a failed task, the exception that it raised, or why it did not run."""
     lines = [line.strip() for line in str(fault).strip().splitlines()]
-    raised = [line for line in lines if line.startswith("bmqctl.") and "Error" in line.partition(":")[0]]
-    return raised[-1] if raised else (lines[0] if lines else type(fault).__name__)
+    if raised := [line for line in lines if line.startswith("bmqctl.") and "Error" in line.partition(":")[0]]:
+        return raised[-1]
+    if failed := [line for line in lines if _FAILED_TASK in line]:
+        reason = failed[-1].rpartition(_FAILED_TASK)[2].partition("): ")[2] or failed[-1]
+        is_python = "Cannot run program" in reason or "Python worker" in reason
+        return f"{reason} (PYSPARK_PYTHON names the Python of the executors)" if is_python else reason
+    if len(lines) > 1 and lines[0].startswith(_CALL):
+        return lines[1].removeprefix(": ")
+    return lines[0] if lines else type(fault).__name__
 
 
 def _submit(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:

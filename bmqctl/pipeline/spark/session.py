@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -74,15 +75,21 @@ def local_context(
 
     SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment are ignored: this is the installed
     pyspark, listening on the loopback address only. Its files are in a temporary directory, removed at the
-    end, or by the next session if this one is killed.
+    end, or by the next session if this one is killed; what Spark spills is in SPARK_LOCAL_DIRS if that is set. Raises
+    OSError, with the variable in its text, if one of these folders cannot be written to.
     """
     java = find_java()
+    _check_local_dirs()
     with work_directory("bmqctl-spark-") as work:
-        conf = work / "conf"
-        conf.mkdir()
-        (conf / "log4j2.properties").write_text(LOG4J)
+        try:
+            conf = work / "conf"
+            conf.mkdir()
+            (conf / "log4j2.properties").write_text(LOG4J)
+            java_home = write_java_home(java, work / "java")
+        except OSError as fault:
+            raise OSError(fault.errno, f"{fault.strerror}; TMPDIR names another folder", str(work)) from None
         environment = {
-            "JAVA_HOME": str(write_java_home(java, work / "java")),
+            "JAVA_HOME": str(java_home),
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_CONF_DIR": str(conf),
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -100,6 +107,17 @@ def local_context(
                 if context is not None:
                     _stop(context)
                 _end_jvm()
+
+
+def _check_local_dirs() -> None:
+    """Raise OSError for a folder of SPARK_LOCAL_DIRS, which Spark uses, in which nothing can be written."""
+    for each in filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")):
+        try:
+            Path(each).mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=each).close()
+        except OSError as fault:
+            reason = f"{fault.strerror}; SPARK_LOCAL_DIRS names this folder"
+            raise OSError(fault.errno, reason, each) from None
 
 
 def _start(master: str, memory: str, work: Path, java_options: str) -> SparkContext:
