@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import IO, NamedTuple
 
@@ -39,8 +39,10 @@ def run_members(members: Sequence[Member], available: str, ready: Callable[[], N
     wait for. Says when a node ends by itself; the others go on.
     """
     nodes = [_start(member) for member in members]
+    stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
         for node in nodes:
             if node.poll() is None:
                 node.send_signal(signal.SIGTERM)
@@ -48,9 +50,14 @@ def run_members(members: Sequence[Member], available: str, ready: Callable[[], N
     # Under nohup the end of the terminal is ignored.
     heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]
     handlers = {number: signal.signal(number, stop) for number in heeded}
+    exit_code = 0
     try:
-        _follow(nodes, members, available.encode(), ready)
-        return EXIT_FAILED if any(node.wait() for node in nodes) else 0
+        for member, code in _follow(nodes, members, available.encode(), ready):
+            # SIGTERM kills a node that has just been started.
+            if code and not (stopping.is_set() and code == -signal.SIGTERM):
+                _say_ended(code, member)
+                exit_code = EXIT_FAILED
+        return exit_code
     finally:
         stop(signal.SIGTERM, None)
         for node in nodes:
@@ -67,8 +74,8 @@ def _start(member: Member) -> subprocess.Popen[bytes]:
 
 def _follow(
     nodes: list[subprocess.Popen[bytes]], members: Sequence[Member], available: bytes, ready: Callable[[], None]
-) -> None:
-    """Read the nodes' output until all have ended."""
+) -> Iterator[tuple[Member, int]]:
+    """Read the nodes' output until all have ended; yield each that ends, with its exit code."""
     there: set[int] = set()
     said = [b""] * len(nodes)
     with selectors.DefaultSelector() as selector:
@@ -84,7 +91,7 @@ def _follow(
                 if not data:
                     selector.unregister(pipe)
                     pipe.close()
-                    _say_ended(nodes[index].wait(), members[index])
+                    yield members[index], nodes[index].wait()
                 elif available in said[index] and index not in there:
                     there.add(index)
                     if len(there) == len(nodes):
@@ -92,7 +99,6 @@ def _follow(
 
 
 def _say_ended(code: int, member: Member) -> None:
-    if code:
-        again = shlex.join(["bmqctl", *member.again])
-        what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        print(f"bmqctl: {member.name} {what}; to start it again: {again}", file=sys.stderr, flush=True)
+    again = shlex.join(["bmqctl", *member.again])
+    what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    print(f"bmqctl: {member.name} {what}; to start it again: {again}", file=sys.stderr, flush=True)
