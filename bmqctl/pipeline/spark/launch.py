@@ -7,8 +7,10 @@ distribution of Spark carries.
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import resource
 import shutil
 import socket
 import subprocess
@@ -46,6 +48,8 @@ _LOOK_EACH_S = 1.0
 _STOP_TIMEOUT_S = 10
 _CONNECT_TIMEOUT_S = 5
 _REASON_LINES = 400
+# Spark's class path has 280 files, all of which are open.
+_DESCRIPTORS_MIN = 512
 # The beginnings of what Py4J and Spark say of a call and of a task that failed.
 _CALL = "An error occurred while calling "
 _FAILED_TASK = "most recent failure: Lost task "
@@ -85,7 +89,12 @@ def is_local(master: str) -> bool:
 
 
 def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
-    """Run the job. Raises NoFitJava without a Java, SparkFailed if Spark fails, and whatever the job raises."""
+    """Run the job.
+
+    Raises NoFitJava without a Java, OSError where Spark cannot start, SparkFailed if it fails, and whatever the job
+    raises.
+    """
+    _check_descriptors()
     if not is_local(where.master):
         return _submit(job, where, on_progress)
     try:
@@ -98,6 +107,14 @@ def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
                 raise SparkFailed(first_line(fault)) from fault
     except (PySparkException, Py4JError) as fault:
         raise SparkFailed(first_line(fault)) from fault
+
+
+def _check_descriptors() -> None:
+    """Raise OSError if Spark's JVM, which raises its limit to the hard one, may open too few files."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _DESCRIPTORS_MIN:
+        reason = f"Spark needs {_DESCRIPTORS_MIN} open files, and the limit is {hard}: raise it (ulimit -Hn)"
+        raise OSError(errno.EMFILE, reason)
 
 
 def first_line(fault: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,11 @@ def test_a_folder_of_spark_that_cannot_be_written_to(
     line = _refusal(command)
     assert line.startswith(f"{place}: ")
     assert line.endswith("; SPARK_LOCAL_DIRS names this folder")
+
+
+def test_too_few_descriptors(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (64, 64))
+    assert _refusal(command) == "Spark needs 512 open files, and the limit is 64: raise it (ulimit -Hn)"
 
 
 def test_a_temporary_folder_without_space(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
