@@ -67,6 +67,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="K/N",
         help="where tests fail every call of a step: the K-th and each N-th after it (1/1 for all; default: 1/3)",
     )
+    parser.addoption(
+        "--slow-command",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run this slow command (start cluster, spark-report, ...) under all conditions of the matrix, too",
+    )
 
 
 @pytest.fixture(scope="session")

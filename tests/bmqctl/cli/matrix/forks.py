@@ -30,8 +30,6 @@ from tests.bmqctl.cli.matrix import conditions
 
 __all__ = ["Outcome", "Run"]
 
-# A command that takes longer hangs.
-LIMIT_S = 60.0
 PARALLEL = 2
 POLL_S = 0.005
 NEEDS_SPARK = "bmqctl.pipeline"
@@ -39,7 +37,10 @@ PR_SET_PDEATHSIG = 1
 
 
 class Run(NamedTuple):
-    """A command under a condition. One that listens on `port` runs until it is sent SIGTERM once it listens there."""
+    """A command under a condition.
+
+    One that listens on `port` is sent SIGTERM once it listens there. One that takes longer than `limit_s` hangs.
+    """
 
     name: str
     condition: str
@@ -47,6 +48,7 @@ class Run(NamedTuple):
     environment: dict[str, str]
     folder: str
     port: int | None
+    limit_s: float
 
     @classmethod
     def from_json(cls, line: str) -> Run:
@@ -113,7 +115,7 @@ def _ended(child: _Child, told: set[int]) -> tuple[int, bool] | None:
     pid, status = os.waitpid(child.pid, os.WNOHANG)
     if pid:
         return os.waitstatus_to_exitcode(status), False
-    if time.monotonic() - child.began_s > LIMIT_S:
+    if time.monotonic() - child.began_s > child.run.limit_s:
         os.kill(child.pid, signal.SIGKILL)
         os.waitpid(child.pid, 0)
         return -signal.SIGKILL, True

@@ -45,6 +45,9 @@ LINES_MAX = 5
 PAYLOAD = ("post", 3)
 STATES = ("CLUSTER ", "DISK ", "GROUP ", "QUEUE ")
 TIMEOUT_S = 1700
+# A run that takes longer hangs. Spark takes half a minute on a busy machine.
+LIMIT_S = 60.0
+SLOW_LIMIT_S = 300.0
 START_MS = 1_767_225_600_000
 SIZES = StoreSizes(1 << 16, 100 * 20, 50, 40)
 # Messages of the interpreter about what no program should let happen.
@@ -118,6 +121,7 @@ def _run(
         environment,
         str(folder),
         first if example.listens else None,
+        SLOW_LIMIT_S if example.slow else LIMIT_S,
     )
 
 
@@ -188,20 +192,21 @@ def _faults(outcomes: list[Outcome]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(ground: Ground) -> list[Outcome]:
-    """All quick commands under all conditions."""
+def outcomes(ground: Ground, pytestconfig: pytest.Config) -> list[Outcome]:
+    """All commands under all conditions; of the slow ones those of --slow-command."""
+    slow = pytestconfig.getoption("--slow-command")
     return _outcomes(
         [
             _run(ground, name, condition)
             for condition in CONDITIONS
             for name, example in EXAMPLES.items()
-            if not example.slow
+            if not example.slow or name in slow
         ]
     )
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_quick_commands(outcomes: list[Outcome], condition: str) -> None:
+def test_commands(outcomes: list[Outcome], condition: str) -> None:
     faults = _faults([each for each in outcomes if each.condition == condition])
     assert not faults, "\n".join(faults)
 
