@@ -1,8 +1,8 @@
 """One partition on one node: primary or replica, and the way there.
 
-The state machine is the table in `broker.bmq.replication.partition_table`; its actions are in `PrimaryActions` and
-`ReplicaActions`. This module handles the input: changes of the primary, and messages and records of peers. An action
-may fire another event, which is processed after the current row.
+The state machine is the table in `broker.bmq.replication.partition_table`; its actions are methods of `PrimaryActions`
+and `ReplicaActions`. This module handles the input: changes of the primary, and messages and records of peers. An
+action may fire another event, which is processed after the current row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_base import PartitionListener
 from broker.bmq.replication.partition_facts import NO_FACT, Asked, Fact, Received
-from broker.bmq.replication.partition_table import TABLE, Event, State
+from broker.bmq.replication.partition_states import Event, State
+from broker.bmq.replication.partition_table import TABLE
 from broker.bmq.replication.positions import NOWHERE, position_at
 from broker.bmq.replication.primary_actions import PrimaryActions
 from broker.bmq.replication.removals import take_removals
@@ -194,7 +195,7 @@ class ReplicatedPartition(PrimaryActions):
                     )
                 self.state = row.state
                 for action in row.actions:
-                    getattr(self, action)(event, fact)
+                    action(self, event, fact)
         except FormatError:
             raise
         except Exception as error:

@@ -17,7 +17,7 @@ from broker.bmq.replication.copying import Copy, OutOfStep
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_facts import NO_FACT, Asked, Fact, Receiving, ReplicaProgress
-from broker.bmq.replication.partition_table import Event, State
+from broker.bmq.replication.partition_states import Event, State
 from broker.bmq.replication.positions import NOWHERE, first_sync_point, last_position, on_wire
 from broker.bmq.replication.replication import ReplicationStream, Transfer
 from broker.bmq.replication.take_over import Restoring, TakeOver

@@ -14,7 +14,7 @@ from broker.bmq.replication.copying import OutOfStep
 from broker.bmq.replication.divergence import LogComparison, SyncAction, plan_sync
 from broker.bmq.replication.partition_base import DATA_TIMEOUT_MS, RETRY_MS, STATE_TIMEOUT_MS, ignore
 from broker.bmq.replication.partition_facts import NO_FACT, Fact, Receiving, ReplicaProgress
-from broker.bmq.replication.partition_table import Event
+from broker.bmq.replication.partition_states import Event
 from broker.bmq.replication.positions import (
     NOWHERE,
     first_sync_point,

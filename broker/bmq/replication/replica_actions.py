@@ -11,7 +11,7 @@ from broker.bmq.replication.copying import NO_BOUND, OutOfStep, TooSmall
 from broker.bmq.replication.mending import record_before
 from broker.bmq.replication.partition_base import RETRY_MS, STATE_TIMEOUT_MS, PartitionBase
 from broker.bmq.replication.partition_facts import Asked, Fact, Receiving
-from broker.bmq.replication.partition_table import Event, State
+from broker.bmq.replication.partition_states import Event, State
 from broker.bmq.replication.positions import NOWHERE, offset_behind, offset_of, on_wire
 from broker.bmq.replication.replication import Transfer, pack_records
 from formats.bmq.control.messages import (
