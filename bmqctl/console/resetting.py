@@ -14,15 +14,11 @@ from bmqctl.systems.rocketmq.status.group import masters_of_topic
 from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers.administration import GetConsumeStatsRequest, ResetOffsetRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.consuming import SearchOffsetRequest, SearchOffsetResponse
 
 __all__ = ["Reset", "plan_reset", "reset_offsets"]
 
-_CONSUME_STATS: Final = HeaderCodec(GetConsumeStatsRequest)
-_SEARCH: Final = HeaderCodec(SearchOffsetRequest)
-_SEARCHED: Final = HeaderCodec(SearchOffsetResponse)
-_RESET: Final = HeaderCodec(ResetOffsetRequest)
 _END_MS: Final = -1
 
 
@@ -61,7 +57,7 @@ async def plan_reset(nameservers: Sequence[str], reset: Reset, timeout_s: float,
 async def reset_offsets(nameservers: Sequence[str], reset: Reset, timeout_s: float, keys: AccessKeys | None) -> str:
     """Set the offsets at all masters of the topic; return what was done. Raises `NobodyAnswers` or `GroupUnknown`."""
     ask = Asker(timeout_s, keys)
-    fields = _RESET.write(ResetOffsetRequest(reset.group, reset.topic, _time_ms(reset), is_force=True))
+    fields = write_header(ResetOffsetRequest(reset.group, reset.topic, _time_ms(reset), is_force=True))
 
     async def send(link: RemotingLink) -> None:
         body_of(await link.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields, timeout_s))
@@ -73,7 +69,7 @@ async def reset_offsets(nameservers: Sequence[str], reset: Reset, timeout_s: flo
 
 
 async def _effect(link: RemotingLink, reset: Reset, timeout_s: float) -> _Effect:
-    fields = _CONSUME_STATS.write(GetConsumeStatsRequest(reset.group, reset.topic))
+    fields = write_header(GetConsumeStatsRequest(reset.group, reset.topic))
     stats = read_consume_stats(body_of(await link.call(RequestCode.GET_CONSUME_STATS, fields, timeout_s)))
     again = skipped = 0
     for queue, progress in stats.items():
@@ -91,10 +87,10 @@ async def _target(link: RemotingLink, reset: Reset, queue_id: int, end: int, tim
         puller = QueuePuller(link, reset.group, reset.topic, queue_id, timeout_s)
         await puller.seek_begin()
         return puller.offset
-    fields = _SEARCH.write(SearchOffsetRequest(reset.topic, queue_id, _time_ms(reset)))
+    fields = write_header(SearchOffsetRequest(reset.topic, queue_id, _time_ms(reset)))
     answer = await link.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, timeout_s)
     body_of(answer)
-    return _SEARCHED.read(answer.ext_fields).offset
+    return read_header(SearchOffsetResponse, answer.ext_fields).offset
 
 
 def _time_ms(reset: Reset) -> int:

@@ -13,7 +13,7 @@ from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.replicating import ElectMasterRequest
 from tests.rigs.remoting import Remote
 
@@ -23,7 +23,6 @@ CLUSTER: Final = "DefaultCluster"
 NAME: Final = "broker-a"
 READY_S: Final = 120.0
 _HEAP: Final = ("-Xms128m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_ELECT: Final = HeaderCodec(ElectMasterRequest)
 
 
 class Group(NamedTuple):
@@ -121,6 +120,6 @@ class ControllerProcess:
     def elect(self, broker_id: int) -> int:
         """Have a certain broker elected, as `mqadmin electMaster` does; the code of the answer."""
         header = ElectMasterRequest(CLUSTER, NAME, broker_id, True, time.time_ns() // 1_000_000)
-        fields: dict[str, Any] = {**_ELECT.write(header)}
+        fields: dict[str, Any] = {**write_header(header)}
         with Remote(self.port) as remote:
             return remote.call(RequestCode.CONTROLLER_ELECT_MASTER, **fields).code

@@ -19,7 +19,7 @@ from bmqctl.systems.node_process import HOST, ControllerProcess, RocketProcess
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers import replicating as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from scripts.judges.rocketmq_reference import ReferenceProcess
 from scripts.mixtures.rocketmq_turns import Differs
 from scripts.suites.mqadmin import Place, run_commands
@@ -36,7 +36,6 @@ WAIT_S: Final = 120.0
 SETTLE_S: Final = 15.0
 # Whatever comes of it: on a busy machine the first command of a Java process takes longer than the 3 s that it waits.
 WARMING: Final = Case("the first command", "getControllerMetaData -a {controller}", (), "(?!)")
-_METADATA: Final = HeaderCodec(headers.GetControllerMetadataResponse)
 
 
 class Controlled:
@@ -112,7 +111,7 @@ class Controlled:
             if controller.is_running:
                 with Remote(controller.port) as remote:
                     answer = remote.call(RequestCode.CONTROLLER_GET_METADATA_INFO)
-                told.add(_METADATA.read(answer.ext_fields).controller_leader_id)
+                told.add(read_header(headers.GetControllerMetadataResponse, answer.ext_fields).controller_leader_id)
         if len(told) != 1 or None in told:
             raise Differs(f"the controllers tell of different leaders: {told}")
         return next(controller for controller in self.controllers if controller.self_id in told)

@@ -25,7 +25,7 @@ from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.signature import signed
 from scripts.judges.rocketmq_reference import READY_S, ReferenceProcess
 from scripts.mixtures.rocketmq_turns import Differs
@@ -47,7 +47,6 @@ CALLERS: Final[dict[str, tuple[str, ...]]] = {
     "nobody": (),
 }
 TOPICS: Final = ("Allowed", "Other")
-_CREATE = HeaderCodec(CreateTopicRequest)
 _KEY: Final = json.dumps(dict(zip(("accessKey", "secretKey"), PROXY, strict=True)))
 _OURS: Final = f"authenticationEnabled=true\nauthorizationEnabled=true\ninnerClientAuthenticationCredentials={_KEY}\n"
 _PACKAGE: Final = "org.apache.rocketmq.proxy.auth."
@@ -163,7 +162,7 @@ def _prepare(port: int) -> None:
         do(RequestCode.AUTH_CREATE_ACL, policies, subject="User:ann")
         for topic in TOPICS:
             header = CreateTopicRequest(topic, "TBW102", 1, 1, 6, "SINGLE_TAG", False, 0, "+message.type=NORMAL")
-            do(RequestCode.UPDATE_AND_CREATE_TOPIC, **_CREATE.write(header))
+            do(RequestCode.UPDATE_AND_CREATE_TOPIC, **write_header(header))
         for group in ("allowed", "other"):
             do(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, GROUP_CONFIG.write(GroupConfig(group)))
 

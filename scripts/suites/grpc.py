@@ -26,7 +26,7 @@ from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from scripts.judges.client_environment import CannotInstall, client_python
 from scripts.suites import ali_ons as conformance_ali_ons
 from scripts.suites import rocketmq as conformance_rocketmq
@@ -77,7 +77,6 @@ _KINDS: Final = {
     "lite_exclusive": "LITE",
 }
 _ATTRIBUTES: Final = {"lite_exclusive": {"+lite.sub.model": "Exclusive", "+lite.sub.client.quota": "2"}}
-_CREATE = HeaderCodec(CreateTopicRequest)
 
 
 class Place(NamedTuple):
@@ -176,7 +175,7 @@ def client_environment(folder: Path) -> dict[str, str]:
 async def make_topic(link: RemotingLink, topic: str, kind: str, queues: int = QUEUES) -> None:
     """Make a topic for a kind of messages: NORMAL, FIFO, DELAY, TRANSACTION or LITE. Raises `Unfit`."""
     header = CreateTopicRequest(topic, "TBW102", queues, queues, 6, "SINGLE_TAG", False, 0, f"+message.type={kind}")
-    _check(topic, await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, _CREATE.write(header), TIMEOUT_S))
+    _check(topic, await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, write_header(header), TIMEOUT_S))
 
 
 async def _make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from tests.rigs.remoting import Remote
 
 __all__ = ["make_topics"]
@@ -18,7 +18,6 @@ LITE_GROUPS = {
     "few": {"+lite.sub.client.quota": "2"},
     "everything": {"+lite.sub.wildcard": "true"},
 }
-_CREATE = HeaderCodec(CreateTopicRequest)
 
 
 def make_topics(port: int, queues: int = 4) -> None:
@@ -30,7 +29,7 @@ def make_topics(port: int, queues: int = 4) -> None:
         header = CreateTopicRequest(
             kind.capitalize(), "TBW102", queues, queues, 6, "SINGLE_TAG", False, 0, f"+message.type={kind}"
         )
-        answer = remote.call(RequestCode.UPDATE_AND_CREATE_TOPIC, b"", **_CREATE.write(header))
+        answer = remote.call(RequestCode.UPDATE_AND_CREATE_TOPIC, b"", **write_header(header))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
     body = GROUP_CONFIG.write(GroupConfig("ordered", consume_message_orderly=True))
     assert remote.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).code == ResponseCode.SUCCESS

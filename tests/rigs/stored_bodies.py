@@ -24,14 +24,13 @@ from formats.rocketmq.remoting.batch import CompressedMessage
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from tests.waiting import WAIT_S
 
 __all__ = ["BODIES", "PLAIN", "assert_read_only", "give_up", "make_read_only", "store_bodies", "stored_bodies"]
 
 PLAIN: Final = b"many bytes " * 100
 _TIMEOUT_S: Final = 10.0
-_CREATE: Final = HeaderCodec(CreateTopicRequest)
 BODIES: Final = (
     (PLAIN, 0),
     (zlib.compress(PLAIN), 1 | 3 << 8),
@@ -81,7 +80,7 @@ async def make_read_only(rocket: RocketProcess, topic: str) -> None:
     async with Client.connect(*_place(rocket), _TIMEOUT_S) as client:
         for address in await client.masters():
             link = await client.link_to(address)
-            answer = await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, _CREATE.write(header), _TIMEOUT_S)
+            answer = await link.call(RequestCode.UPDATE_AND_CREATE_TOPIC, write_header(header), _TIMEOUT_S)
             check_answer(topic, answer)
         with trio.fail_after(WAIT_S):
             while not await _is_read_only(client, topic):

@@ -26,7 +26,7 @@ from bmqctl.clients.rocketmq.sharing import Place, share_of
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.clients import ALL, CONSUMER_IDS, ConsumerData, make_subscription
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.consuming import ConsumerSendMessageBackRequest, UnregisterClientRequest
 from formats.rocketmq.topic_names import RETRY_PREFIX
 
@@ -47,8 +47,6 @@ _FATAL: Final = frozenset(
         ResponseCode.NO_PERMISSION,
     }
 )
-_BACK = HeaderCodec(ConsumerSendMessageBackRequest)
-_UNREGISTER = HeaderCodec(UnregisterClientRequest)
 
 
 class _Lane:
@@ -283,7 +281,7 @@ class Consumer:
             await self._is_over.wait()
             await self._returns.carry_out()
             await self._commit_all()
-            fields = _UNREGISTER.write(UnregisterClientRequest(self._cluster.client_id, consumer_group=self.group))
+            fields = write_header(UnregisterClientRequest(self._cluster.client_id, consumer_group=self.group))
             await self._cluster.unregister(fields)
 
     async def __aenter__(self) -> Self:
@@ -484,7 +482,7 @@ class Consumer:
             await self._cluster.call(
                 self._cluster.address_of(place.topic, place.broker_name),
                 RequestCode.CONSUMER_SEND_MSG_BACK,
-                _BACK.write(header),
+                write_header(header),
                 f"message {message.message_id} of topic {self.topic} cannot be sent back",
             )
         message.progress.settle(message.offset)

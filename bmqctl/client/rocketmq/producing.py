@@ -37,7 +37,7 @@ from bmqctl.clients.rocketmq.sending import Sender, UniqueIds
 from formats.errors import FormatError
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import SendMessageResponse
 from formats.schema import Buffer
 
@@ -45,7 +45,7 @@ __all__ = ["Batch", "Posted", "Producer", "Sent"]
 
 log = logging.getLogger("bmqctl.client")
 
-_SENT = HeaderCodec(SendMessageResponse)
+_SENT = codec_of(SendMessageResponse)
 _SECOND_NS: Final = 1_000_000_000
 # Messages posted to a batch between two turns of other tasks.
 _TURN: Final = 128

@@ -27,7 +27,7 @@ from formats.rocketmq.remoting.bodies.clients import SQL92, ConsumerData, Subscr
 from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -49,12 +49,12 @@ CLOSE_S: Final = 5.0
 _FROM_FIRST, _FROM_LAST = 0, 1
 _DEAD: Final = -1
 _NOTHING: Final = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL, ResponseCode.PULL_NOT_FOUND})
-_POP: Final = HeaderCodec(PopMessageRequest)
-_ACK: Final = HeaderCodec(AckMessageRequest)
-_CHANGE: Final = HeaderCodec(ChangeInvisibleTimeRequest)
-_CHANGED: Final = HeaderCodec(ChangeInvisibleTimeResponse)
-_BACK: Final = HeaderCodec(ConsumerSendMessageBackRequest)
-_UNREGISTER: Final = HeaderCodec(UnregisterClientRequest)
+_POP: Final = codec_of(PopMessageRequest)
+_ACK: Final = codec_of(AckMessageRequest)
+_CHANGE: Final = codec_of(ChangeInvisibleTimeRequest)
+_CHANGED: Final = codec_of(ChangeInvisibleTimeResponse)
+_BACK: Final = codec_of(ConsumerSendMessageBackRequest)
+_UNREGISTER: Final = codec_of(UnregisterClientRequest)
 
 
 class SimpleConsumerOptions(NamedTuple):

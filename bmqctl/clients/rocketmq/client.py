@@ -34,7 +34,7 @@ from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, MASTER_ID, TOP
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import CreateTopicRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRequest
 from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 
@@ -45,8 +45,6 @@ HEARTBEAT_INTERVAL_S = 30.0
 ROUTE_POLL_S = 0.1
 # The topic whose settings a new one takes, where it has none of its own.
 
-_CREATE_TOPIC = HeaderCodec(CreateTopicRequest)
-_CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
 _BOTH: Final = Permission.READ | Permission.WRITE
 
 
@@ -146,7 +144,7 @@ class Client:
     async def consumers(self, group: str, address: str) -> list[str]:
         """The ids of a group's consumers, as the broker at HOST:PORT knows them; none if it knows no such group."""
         link = await self.link_to(address)
-        fields = _CONSUMER_LIST.write(GetConsumerListByGroupRequest(group))
+        fields = write_header(GetConsumerListByGroupRequest(group))
         answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, self.timeout_s)
         return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list
 
@@ -162,7 +160,7 @@ class Client:
             )
         each = -(-queues // len(masters))
         permissions = Permission.READ | Permission.WRITE
-        fields = _CREATE_TOPIC.write(
+        fields = write_header(
             CreateTopicRequest(topic, AUTO_CREATE_TOPIC, each, each, permissions, "SINGLE_TAG", False, 0)
         )
         for address in masters:

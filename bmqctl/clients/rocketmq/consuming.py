@@ -14,7 +14,7 @@ from formats.errors import FormatError
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.consuming import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
@@ -39,15 +39,6 @@ SUSPEND_MS: Final = 15_000
 _IDLE_PAUSE_S: Final = 0.1
 
 _record_size = struct.Struct(">I").unpack_from
-_PULL = HeaderCodec(PullMessageRequest)
-_PULLED = HeaderCodec(PullMessageResponse)
-_MAX_OFFSET = HeaderCodec(GetMaxOffsetRequest)
-_MAX_OFFSET_FOUND = HeaderCodec(GetMaxOffsetResponse)
-_MIN_OFFSET = HeaderCodec(GetMinOffsetRequest)
-_MIN_OFFSET_FOUND = HeaderCodec(GetMinOffsetResponse)
-_QUERY = HeaderCodec(QueryConsumerOffsetRequest)
-_QUERY_FOUND = HeaderCodec(QueryConsumerOffsetResponse)
-_COMMIT = HeaderCodec(UpdateConsumerOffsetRequest)
 
 
 class _PullFlag(IntFlag):
@@ -132,36 +123,36 @@ class QueuePuller:
         self._topic = topic
         self._queue_id = queue_id
         self._timeout_s = timeout_s
-        self._fields = _PULL.write(
+        self._fields = write_header(
             PullMessageRequest(group, topic, queue_id, 0, 0, _FLAGS, 0, SUSPEND_MS, 0, expression, expression_type)
         )
 
     async def seek_committed(self) -> bool:
         """Go to the offset that the group has committed; return False if there is none."""
-        fields = _QUERY.write(QueryConsumerOffsetRequest(self._group, self._topic, self._queue_id))
+        fields = write_header(QueryConsumerOffsetRequest(self._group, self._topic, self._queue_id))
         answer = await self._link.call(RequestCode.QUERY_CONSUMER_OFFSET, fields, self._timeout_s)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return False
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(f"no offset of {self._group} in {self._topic}/{self._queue_id}", answer)
-        self.offset = _QUERY_FOUND.read(answer.ext_fields).offset
+        self.offset = read_header(QueryConsumerOffsetResponse, answer.ext_fields).offset
         return True
 
     async def seek_begin(self) -> None:
         """Go to the oldest message of the queue."""
-        fields = _MIN_OFFSET.write(GetMinOffsetRequest(self._topic, self._queue_id))
+        fields = write_header(GetMinOffsetRequest(self._topic, self._queue_id))
         answer = await self._link.call(RequestCode.GET_MIN_OFFSET, fields, self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(f"no beginning of {self._topic}/{self._queue_id}", answer)
-        self.offset = _MIN_OFFSET_FOUND.read(answer.ext_fields).offset
+        self.offset = read_header(GetMinOffsetResponse, answer.ext_fields).offset
 
     async def seek_end(self) -> None:
         """Go to the end of the queue."""
-        fields = _MAX_OFFSET.write(GetMaxOffsetRequest(self._topic, self._queue_id))
+        fields = write_header(GetMaxOffsetRequest(self._topic, self._queue_id))
         answer = await self._link.call(RequestCode.GET_MAX_OFFSET, fields, self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(f"no end of {self._topic}/{self._queue_id}", answer)
-        self.offset = _MAX_OFFSET_FOUND.read(answer.ext_fields).offset
+        self.offset = read_header(GetMaxOffsetResponse, answer.ext_fields).offset
 
     async def pull(self, messages_max: int) -> list[Pulled]:
         """Wait for the next messages; none if there are none for a while. What was pulled before is committed.
@@ -190,7 +181,7 @@ class QueuePuller:
         Raises `RequestRefused`, and `FormatError` for an answer that is damaged.
         """
         records = read_records(answer.body) if self._check(answer) else []
-        return self._advance(records, answer), _PULLED.read(answer.ext_fields).max_offset
+        return self._advance(records, answer), read_header(PullMessageResponse, answer.ext_fields).max_offset
 
     async def check(self) -> None:
         """Ask for a message, and drop the answer. Raises `RequestRefused` if the broker refuses the group."""
@@ -202,7 +193,7 @@ class QueuePuller:
         fields["queueOffset"] = str(self.offset)
         answer = await self._link.call(RequestCode.PULL_MESSAGE, fields, SUSPEND_MS / 1000 + self._timeout_s)
         if not self._check(answer):
-            before, self.offset = self.offset, _PULLED.read(answer.ext_fields).next_begin_offset
+            before, self.offset = self.offset, read_header(PullMessageResponse, answer.ext_fields).next_begin_offset
             await self.rest_if_idle(before)
             return None
         return answer
@@ -222,7 +213,7 @@ class QueuePuller:
 
     def _advance(self, messages: list[M], answer: Frame) -> list[M]:
         """Move past the messages of an answer. Raises `FormatError` if the offset that it names is not after them."""
-        following = _PULLED.read(answer.ext_fields).next_begin_offset
+        following = read_header(PullMessageResponse, answer.ext_fields).next_begin_offset
         # The first of a batch that is stored as one message may come before the offset that was asked for.
         is_sound = self.offset < following and all(0 <= each.queue_offset < following for each in messages)
         if messages and not is_sound:
@@ -234,7 +225,7 @@ class QueuePuller:
     async def commit(self, offset: int | None = None) -> None:
         """Commit what was pulled, or what comes before `offset`."""
         wanted = self.offset if offset is None else offset
-        fields = _COMMIT.write(UpdateConsumerOffsetRequest(self._group, self._topic, self._queue_id, wanted))
+        fields = write_header(UpdateConsumerOffsetRequest(self._group, self._topic, self._queue_id, wanted))
         answer = await self._link.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields, self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(f"commit of {self._topic}/{self._queue_id} at {wanted}", answer)

@@ -12,14 +12,14 @@ from typing import Final
 from formats.rocketmq.message_ids import UniqueId
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage, encode_batch
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import SendMessageRequestV2
 from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 from formats.schema import Buffer
 
 __all__ = ["Sender", "UniqueIds"]
 
-_SEND = HeaderCodec(SendMessageRequestV2)
+_SEND = codec_of(SendMessageRequestV2)
 # The topic whose settings an unknown one takes, and the queues that it gets.
 DEFAULT_QUEUES: Final = 4
 UNIQUE_KEY: Final = "UNIQ_KEY"

@@ -22,7 +22,7 @@ from formats.rocketmq.remoting.headers.administration import (
     DeleteSubscriptionGroupRequest,
     DeleteTopicRequest,
 )
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 
 __all__ = ["Master", "apply_changes", "checked", "masters_of", "one_of"]
@@ -32,9 +32,6 @@ SYSTEM: Final = "RocketMQ"
 
 _NAMED_BY: Final = {"topics": "topicName", "groups": "groupName"}
 _CODECS: Final[Mapping[str, Any]] = {"topics": TOPIC_CONFIG, "groups": GROUP_CONFIG}
-_CREATE_TOPIC: Final = HeaderCodec(CreateTopicRequest)
-_DELETE_TOPIC: Final = HeaderCodec(DeleteTopicRequest)
-_DELETE_GROUP: Final = HeaderCodec(DeleteSubscriptionGroupRequest)
 
 
 class Master:
@@ -148,8 +145,8 @@ def _request(change: Change) -> tuple[RequestCode, Mapping[str, str], bytes]:
     """Return the request that makes a whole definition as it is wanted, or deletes it."""
     if change.action is Action.DELETE:
         if change.kind == "topics":
-            return RequestCode.DELETE_TOPIC_IN_BROKER, _DELETE_TOPIC.write(DeleteTopicRequest(change.name)), b""
-        fields = _DELETE_GROUP.write(DeleteSubscriptionGroupRequest(change.name, clean_offset=False))
+            return RequestCode.DELETE_TOPIC_IN_BROKER, write_header(DeleteTopicRequest(change.name)), b""
+        fields = write_header(DeleteSubscriptionGroupRequest(change.name, clean_offset=False))
         return RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, b""
     before = (change.found or {}).get("attributes", {})
     after = change.wanted.get("attributes", {})
@@ -171,4 +168,4 @@ def _request(change: Change) -> tuple[RequestCode, Mapping[str, str], bytes]:
         topic.topic_sys_flag,
         text,
     )
-    return RequestCode.UPDATE_AND_CREATE_TOPIC, _CREATE_TOPIC.write(request), b""
+    return RequestCode.UPDATE_AND_CREATE_TOPIC, write_header(request), b""

@@ -20,7 +20,7 @@ from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS
 from formats.rocketmq.remoting.bodies.statistics import read_topic_stats
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.headers.administration import GetTopicStatsInfoRequest, QueryConsumeTimeSpanRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRequest
 
 __all__ = ["Look", "take_look", "take_sample"]
@@ -29,10 +29,6 @@ SYSTEM: Final = "RocketMQ"
 # Topics of a broker that are asked for, and groups of which the oldest message is.
 TOPICS_MAX: Final = 1_000
 OLDEST_MAX: Final = 100
-
-_TOPIC_STATS: Final = HeaderCodec(GetTopicStatsInfoRequest)
-_CONSUMER_LIST: Final = HeaderCodec(GetConsumerListByGroupRequest)
-_TIME_SPAN: Final = HeaderCodec(QueryConsumeTimeSpanRequest)
 
 
 class Look(NamedTuple):
@@ -110,7 +106,7 @@ class _Broker:
         consumers = {group: await self._consumers(link, group) for each in groups.values() for group in each}
         found: list[Counted] = []
         for topic in topics[:TOPICS_MAX]:
-            fields = _TOPIC_STATS.write(GetTopicStatsInfoRequest(topic))
+            fields = write_header(GetTopicStatsInfoRequest(topic))
             stats = read_topic_stats(await self._ask(link, RequestCode.GET_TOPIC_STATS_INFO, fields))
             ends = {queue.queue_id: each.max_offset for queue, each in stats.items()}
             parts = [
@@ -135,7 +131,7 @@ class _Broker:
         return Counted(topic, group, self._name, put, taken, backlog, None, consumers, self._lag)
 
     async def _consumers(self, link: RemotingLink, group: str) -> int:
-        fields = _CONSUMER_LIST.write(GetConsumerListByGroupRequest(group))
+        fields = write_header(GetConsumerListByGroupRequest(group))
         answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, self._timeout_s)
         # A group that nobody is in is no error here.
         return 0 if answer.code != ResponseCode.SUCCESS else len(CONSUMER_IDS.read(answer.body).consumer_id_list)
@@ -146,7 +142,7 @@ class _Broker:
         )
         ages: dict[tuple[str, str], float] = {}
         for each in waiting[:OLDEST_MAX]:
-            fields = _TIME_SPAN.write(QueryConsumeTimeSpanRequest(each.name, each.part))
+            fields = write_header(QueryConsumeTimeSpanRequest(each.name, each.part))
             spans = TIME_SPANS.read(await self._ask(link, RequestCode.QUERY_CONSUME_TIME_SPAN, fields))
             age = max((max(0, span.delay_ms) / 1000 for span in spans.consume_time_span_set), default=0.0)
             ages[each.name, each.part] = age

@@ -19,21 +19,10 @@ from formats.rocketmq.remoting.bodies.access import (
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import administration as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.signature import ACCESS_KEY
 
 __all__ = ["AccessRequests"]
-
-_CREATE_USER = HeaderCodec(headers.CreateUserRequest)
-_UPDATE_USER = HeaderCodec(headers.UpdateUserRequest)
-_DELETE_USER = HeaderCodec(headers.DeleteUserRequest)
-_GET_USER = HeaderCodec(headers.GetUserRequest)
-_LIST_USERS = HeaderCodec(headers.ListUsersRequest)
-_CREATE_ACL = HeaderCodec(headers.CreateAclRequest)
-_UPDATE_ACL = HeaderCodec(headers.UpdateAclRequest)
-_DELETE_ACL = HeaderCodec(headers.DeleteAclRequest)
-_GET_ACL = HeaderCodec(headers.GetAclRequest)
-_LIST_ACLS = HeaderCodec(headers.ListAclsRequest)
 
 
 class AccessRequests:
@@ -62,14 +51,14 @@ class AccessRequests:
     # -- users
 
     def _create_user(self, request: Request) -> Frame:
-        name = _named(_CREATE_USER.read(request.fields).username)
+        name = _named(read_header(headers.CreateUserRequest, request.fields).username)
         info = read_user(request.body)._replace(username=name)
         self._check_super(request, choose((SUPER,), info.user_type), "create")
         self._tables.create_user(info)
         return success()
 
     def _update_user(self, request: Request) -> Frame:
-        name = _named(_UPDATE_USER.read(request.fields).username)
+        name = _named(read_header(headers.UpdateUserRequest, request.fields).username)
         info = read_user(request.body)._replace(username=name)
         old = self._tables.users.get(name)
         self._check_super(request, choose((SUPER,), info.user_type), "update")
@@ -78,7 +67,7 @@ class AccessRequests:
         return success()
 
     def _delete_user(self, request: Request) -> Frame:
-        name = _DELETE_USER.read(request.fields).username or ""
+        name = read_header(headers.DeleteUserRequest, request.fields).username or ""
         user = self._tables.users.get(name)
         self._check_super(request, None if user is None else user.kind, "update")
         self._tables.delete_user(name)
@@ -92,7 +81,7 @@ class AccessRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The super user can only be {what} by super user")
 
     def _get_user(self, request: Request) -> Frame:
-        user = self._tables.users.get(_named(_GET_USER.read(request.fields).username))
+        user = self._tables.users.get(_named(read_header(headers.GetUserRequest, request.fields).username))
         if user is None:
             return success()
         told = _told(user)
@@ -101,17 +90,17 @@ class AccessRequests:
         return with_body(write_user(told))
 
     def _list_users(self, request: Request) -> Frame:
-        part = _LIST_USERS.read(request.fields).filter or ""
+        part = read_header(headers.ListUsersRequest, request.fields).filter or ""
         users = [_told(user) for name, user in sorted(self._tables.users.items()) if part in name]
         return with_body(write_users(users)) if users else success()
 
     # -- policies
 
     def _create_acl(self, request: Request) -> Frame:
-        return self._put_acl(request, _CREATE_ACL.read(request.fields).subject)
+        return self._put_acl(request, read_header(headers.CreateAclRequest, request.fields).subject)
 
     def _update_acl(self, request: Request) -> Frame:
-        return self._put_acl(request, _UPDATE_ACL.read(request.fields).subject)
+        return self._put_acl(request, read_header(headers.UpdateAclRequest, request.fields).subject)
 
     def _put_acl(self, request: Request, subject: str | None) -> Frame:
         info = read_acl(request.body)
@@ -119,21 +108,21 @@ class AccessRequests:
         return success()
 
     def _delete_acl(self, request: Request) -> Frame:
-        header = _DELETE_ACL.read(request.fields)
+        header = read_header(headers.DeleteAclRequest, request.fields)
         policy_type = choose((CUSTOM, DEFAULT), header.policy_type) or CUSTOM
         resource = parse_resource(header.resource) if header.resource else None
         self._tables.delete_acl(header.subject, policy_type, resource)
         return success()
 
     def _get_acl(self, request: Request) -> Frame:
-        name = user_of(_GET_ACL.read(request.fields).subject)
+        name = user_of(read_header(headers.GetAclRequest, request.fields).subject)
         if name not in self._tables.users:
             raise Invalid("The subject is not exist.")
         acl = self._tables.acls.get(name)
         return success() if acl is None else with_body(write_acl(acl.info(subject_of(name))))
 
     def _list_acls(self, request: Request) -> Frame:
-        header = _LIST_ACLS.read(request.fields)
+        header = read_header(headers.ListAclsRequest, request.fields)
         subject_part, resource_part = header.subject_filter or "", header.resource_filter or ""
         found = [
             (subject_of(name), acl.about(resource_part))

@@ -15,7 +15,7 @@ from formats.rocketmq.remoting.bodies.statistics import QueueOffsets, write_topi
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import administration as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["Administration"]
 
@@ -23,14 +23,6 @@ __all__ = ["Administration"]
 LIST_MAX: Final = 1_000
 
 C = TypeVar("C", TopicConfig, GroupConfig)
-
-_CREATE_TOPIC = HeaderCodec(headers.CreateTopicRequest)
-_DELETE_TOPIC = HeaderCodec(headers.DeleteTopicRequest)
-_DELETE_GROUP = HeaderCodec(headers.DeleteSubscriptionGroupRequest)
-_ALL_TOPICS = HeaderCodec(headers.GetAllTopicConfigResponse)
-_GET_TOPIC = HeaderCodec(headers.GetTopicConfigRequest)
-_GET_GROUP = HeaderCodec(headers.GetSubscriptionGroupConfigRequest)
-_TOPIC_STATS = HeaderCodec(headers.GetTopicStatsInfoRequest)
 
 
 class Administration:
@@ -55,7 +47,7 @@ class Administration:
     # -- topics
 
     def _create_topic(self, request: Request) -> Frame:
-        header = _CREATE_TOPIC.read(request.fields)
+        header = read_header(headers.CreateTopicRequest, request.fields)
         old = self._services.topics.get(header.topic)
         config = TopicConfig(
             header.topic,
@@ -90,7 +82,7 @@ class Administration:
         return success()
 
     def _delete_topic(self, request: Request) -> Frame:
-        topic = _DELETE_TOPIC.read(request.fields).topic
+        topic = read_header(headers.DeleteTopicRequest, request.fields).topic
         self._check_topic(topic)
         self._services.topics.delete(topic, request.now_ms)
         self._services.offsets.forget_topic(topic)
@@ -102,17 +94,17 @@ class Administration:
     def _all_topics(self, request: Request) -> Frame:
         topics = self._services.topics
         body = topics.text().encode()
-        return success(_ALL_TOPICS, headers.GetAllTopicConfigResponse(len(topics.table)), body)
+        return success(headers.GetAllTopicConfigResponse(len(topics.table)), body)
 
     def _get_topic(self, request: Request) -> Frame:
-        topic = _GET_TOPIC.read(request.fields).topic
+        topic = read_header(headers.GetTopicConfigRequest, request.fields).topic
         config = self._services.topics.get(topic)
         if config is None:
             return failure(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return with_body(TOPIC_CONFIG.write(config))
 
     def _topic_stats(self, request: Request) -> Frame:
-        topic = _TOPIC_STATS.read(request.fields).topic
+        topic = read_header(headers.GetTopicStatsInfoRequest, request.fields).topic
         config = self._services.topics.get(topic)
         if config is None:
             return failure(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -168,7 +160,7 @@ class Administration:
         self._services.groups.put_all(altered_configs, now_ms)
 
     def _delete_group(self, request: Request) -> Frame:
-        header = _DELETE_GROUP.read(request.fields)
+        header = read_header(headers.DeleteSubscriptionGroupRequest, request.fields)
         self._services.groups.delete(header.group_name, request.now_ms)
         if header.clean_offset:
             self._services.offsets.forget_group(header.group_name)
@@ -176,7 +168,7 @@ class Administration:
         return success()
 
     def _get_group(self, request: Request) -> Frame:
-        name = _GET_GROUP.read(request.fields).group
+        name = read_header(headers.GetSubscriptionGroupConfigRequest, request.fields).group
         config = self._services.groups.table.get(name)
         if config is None:
             return failure(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")

@@ -17,15 +17,11 @@ from formats.rocketmq.remoting.bodies.inspection import read_client_offsets, wri
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import administration as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 
 __all__ = ["Asking"]
 
 log = logging.getLogger("broker.rocketmq.clients")
-
-_RUNNING = HeaderCodec(headers.GetConsumerRunningInfoRequest)
-_CONSUME = HeaderCodec(headers.ConsumeMessageDirectlyRequest)
-_STATUS = HeaderCodec(headers.GetConsumerStatusRequest)
 
 
 @dataclass
@@ -53,13 +49,13 @@ class Asking:
 
     def _running(self, request: Request) -> Frame | None:
         """Ask a consumer what it does."""
-        header = _RUNNING.read(request.fields)
-        question = Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 0, ext_fields=_RUNNING.write(header))
+        header = read_header(headers.GetConsumerRunningInfoRequest, request.fields)
+        question = Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 0, ext_fields=write_header(header))
         return self._ask(request, question, header.consumer_group, header.client_id)
 
     def _consume(self, request: Request) -> Frame | None:
         """Have a consumer consume a message of the store, whatever its offsets."""
-        header = _CONSUME.read(request.fields)
+        header = read_header(headers.ConsumeMessageDirectlyRequest, request.fields)
         topic = self._services.topics.get(header.topic or "")
         group = self._services.groups.table.get(header.consumer_group)
         try:
@@ -75,7 +71,7 @@ class Asking:
             topic_system_flags=None if topic is None else topic.topic_sys_flag,
             group_system_flags=None if group is None else group.group_sys_flag,
         )
-        question = Frame(RequestCode.CONSUME_MESSAGE_DIRECTLY, 0, ext_fields=_CONSUME.write(told), body=message)
+        question = Frame(RequestCode.CONSUME_MESSAGE_DIRECTLY, 0, ext_fields=write_header(told), body=message)
         return self._ask(request, question, header.consumer_group, header.client_id or "")
 
     def _ask(self, request: Request, question: Frame, group: str, client_id: str) -> Frame | None:
@@ -90,7 +86,7 @@ class Asking:
 
     def _status(self, request: Request) -> Frame | None:
         """Ask the consumers of a group for the offsets that they have in memory."""
-        header = _STATUS.read(request.fields)
+        header = read_header(headers.GetConsumerStatusRequest, request.fields)
         known = self._services.clients.consumers.get(header.group)
         if known is None:
             text = f"No Any Consumer online in the consumer group: [{header.group}]"
@@ -101,7 +97,7 @@ class Asking:
         if not members:
             return with_body(write_client_offsets({}))
         gathering = _Gathering(request.peer, request.frame.bare, len(members))
-        fields = _STATUS.write(header._replace(client_addr=None))
+        fields = write_header(header._replace(client_addr=None))
         for peer, client_id in members:
             question = Frame(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, 0, ext_fields=fields)
             self._calls.call(cast(Peer, peer), question, request.now_ms, partial(_gather, gathering, client_id))

@@ -35,7 +35,7 @@ from formats.rocketmq.remoting.bodies.routes import TOPIC_LIST, TopicList
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import administration as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.versions import VERSION_NAME
 
 __all__ = ["Inspection"]
@@ -58,13 +58,6 @@ _NO_QUEUES: Final = {
     },
     "EndTransactionQueueSize": "0",
 }
-
-_BY_WHO = HeaderCodec(headers.QueryTopicConsumeByWhoRequest)
-_BY_GROUP = HeaderCodec(headers.QueryTopicsByConsumerRequest)
-_ALL_GROUPS = HeaderCodec(headers.GetAllSubscriptionGroupResponse)
-_CONSUMERS = HeaderCodec(headers.GetConsumerConnectionListRequest)
-_PRODUCERS = HeaderCodec(headers.GetProducerConnectionListRequest)
-_RESET = HeaderCodec(headers.ResetOffsetRequest)
 
 
 class Inspection:
@@ -154,7 +147,7 @@ class Inspection:
 
     def _all_groups(self, request: Request) -> Frame:
         groups = self._services.groups
-        return success(_ALL_GROUPS, headers.GetAllSubscriptionGroupResponse(len(groups.table)), groups.body())
+        return success(headers.GetAllSubscriptionGroupResponse(len(groups.table)), groups.body())
 
     def _all_offsets(self, request: Request) -> Frame | None:
         return self._answers.begin(request, self._find_offsets())
@@ -178,16 +171,16 @@ class Inspection:
     # -- groups
 
     def _who_consumes(self, request: Request) -> Frame:
-        topic = _BY_WHO.read(request.fields).topic
+        topic = read_header(headers.QueryTopicConsumeByWhoRequest, request.fields).topic
         groups = {name for name, group in self._services.clients.consumers.items() if topic in group.subscriptions}
         return with_body(GROUP_LIST.write(GroupList(sorted(groups | set(self._services.offsets.groups(topic))))))
 
     def _consumed_topics(self, request: Request) -> Frame:
-        group = _BY_GROUP.read(request.fields).group
+        group = read_header(headers.QueryTopicsByConsumerRequest, request.fields).group
         return with_body(TOPIC_LIST.write(TopicList(self._services.offsets.topics(group))))
 
     def _consumers(self, request: Request) -> Frame | None:
-        name = _CONSUMERS.read(request.fields).consumer_group
+        name = read_header(headers.GetConsumerConnectionListRequest, request.fields).consumer_group
         group = self._services.clients.consumers.get(name)
         if group is None:
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
@@ -206,7 +199,7 @@ class Inspection:
         return with_body(fastjson.dumps(value).encode())
 
     def _producers(self, request: Request) -> Frame | None:
-        name = _PRODUCERS.read(request.fields).producer_group
+        name = read_header(headers.GetProducerConnectionListRequest, request.fields).producer_group
         members = self._services.clients.producers.get(name)
         if members is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
@@ -244,7 +237,7 @@ class Inspection:
 
     def _reset(self, request: Request) -> Frame:
         """Set a group to a time: in what is kept here, and in its consumers that are connected."""
-        header = _RESET.read(request.fields)
+        header = read_header(headers.ResetOffsetRequest, request.fields)
         topic = self._services.topics.get(header.topic)
         if topic is None:
             text = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
@@ -268,7 +261,7 @@ class Inspection:
         body = write_reset_offsets(reset)
         group = self._services.clients.consumers.get(header.group)
         for peer in list(group.members) if group is not None else ():
-            told = Frame(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, 0, ext_fields=_RESET.write(header), body=body)
+            told = Frame(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, 0, ext_fields=write_header(header), body=body)
             cast(Peer, peer).ask(told, one_way=True)
         return with_body(body)
 

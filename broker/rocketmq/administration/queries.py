@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import consuming
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 
 __all__ = ["Queries"]
 
@@ -19,18 +19,6 @@ __all__ = ["Queries"]
 QUERY_MAX: Final = 64
 UNIQUE_QUERY_MAX: Final = 32
 QUERY_BYTES_MAX: Final = 8 << 20
-
-_MAX = HeaderCodec(consuming.GetMaxOffsetRequest)
-_MAX_FOUND = HeaderCodec(consuming.GetMaxOffsetResponse)
-_MIN = HeaderCodec(consuming.GetMinOffsetRequest)
-_MIN_FOUND = HeaderCodec(consuming.GetMinOffsetResponse)
-_SEARCH = HeaderCodec(consuming.SearchOffsetRequest)
-_SEARCHED = HeaderCodec(consuming.SearchOffsetResponse)
-_EARLIEST = HeaderCodec(consuming.GetEarliestStoreTimeRequest)
-_EARLIEST_FOUND = HeaderCodec(consuming.GetEarliestStoreTimeResponse)
-_VIEW = HeaderCodec(consuming.ViewMessageRequest)
-_QUERY = HeaderCodec(consuming.QueryMessageRequest)
-_QUERIED = HeaderCodec(consuming.QueryMessageResponse)
 
 
 class Queries:
@@ -49,35 +37,35 @@ class Queries:
         }
 
     def _max_offset(self, request: Request) -> Frame:
-        header = _MAX.read(request.fields)
+        header = read_header(consuming.GetMaxOffsetRequest, request.fields)
         queue = self._store.queues.get((header.topic, header.queue_id))
-        return success(_MAX_FOUND, consuming.GetMaxOffsetResponse(0 if queue is None else queue.end))
+        return success(consuming.GetMaxOffsetResponse(0 if queue is None else queue.end))
 
     def _min_offset(self, request: Request) -> Frame:
-        header = _MIN.read(request.fields)
+        header = read_header(consuming.GetMinOffsetRequest, request.fields)
         queue = self._store.queues.get((header.topic, header.queue_id))
-        return success(_MIN_FOUND, consuming.GetMinOffsetResponse(0 if queue is None else queue.begin))
+        return success(consuming.GetMinOffsetResponse(0 if queue is None else queue.begin))
 
     def _search(self, request: Request) -> Frame:
-        header = _SEARCH.read(request.fields)
+        header = read_header(consuming.SearchOffsetRequest, request.fields)
         find = self._store.find_time
         if (header.boundary_type or "").lower() == "upper":
             # The last message stored by then; the first one if all came later.
             offset = max(0, find(header.topic, header.queue_id, header.time_ms + 1) - 1)
         else:
             offset = find(header.topic, header.queue_id, header.time_ms)
-        return success(_SEARCHED, consuming.SearchOffsetResponse(offset))
+        return success(consuming.SearchOffsetResponse(offset))
 
     def _earliest(self, request: Request) -> Frame:
-        header = _EARLIEST.read(request.fields)
+        header = read_header(consuming.GetEarliestStoreTimeRequest, request.fields)
         queue = self._store.queues.get((header.topic, header.queue_id))
         ms = -1
         if queue is not None and queue.begin < queue.end:
             ms = self._store.log.read(queue.get(queue.begin).physical_offset).record.stored_ms
-        return success(_EARLIEST_FOUND, consuming.GetEarliestStoreTimeResponse(ms))
+        return success(consuming.GetEarliestStoreTimeResponse(ms))
 
     def _view(self, request: Request) -> Frame:
-        offset = _VIEW.read(request.fields).offset
+        offset = read_header(consuming.ViewMessageRequest, request.fields).offset
         try:
             found = self._read(offset)
         except (IndexError, FormatError):
@@ -92,7 +80,7 @@ class Queries:
         return self._store.log.read(offset)
 
     def _query(self, request: Request) -> Frame:
-        header = _QUERY.read(request.fields)
+        header = read_header(consuming.QueryMessageRequest, request.fields)
         is_unique = request.fields.get("_UNIQUE_KEY_QUERY", "").lower() == "true"
         most = UNIQUE_QUERY_MAX if is_unique else min(header.messages_max, QUERY_MAX)
         store = self._store
@@ -121,5 +109,5 @@ class Queries:
         answer = consuming.QueryMessageResponse(*(store.index.last if bodies else (0, 0)))
         if not bodies:
             text = "can not find message, maybe time range not correct"
-            return Frame(ResponseCode.QUERY_NOT_FOUND, 0, remark=text, ext_fields=_QUERIED.write(answer))
-        return success(_QUERIED, answer, b"".join(bodies))
+            return Frame(ResponseCode.QUERY_NOT_FOUND, 0, remark=text, ext_fields=write_header(answer))
+        return success(answer, b"".join(bodies))

@@ -22,7 +22,7 @@ from formats.rocketmq.remoting.bodies.routes import DataVersion, Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import routing
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 
 __all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "register_frame"]
 
@@ -35,9 +35,6 @@ RETRY_MS: Final = 3_000
 PIECE_TOPICS: Final = 800
 
 _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
-
-_REGISTER = HeaderCodec(routing.RegisterBrokerRequest)
-_UNREGISTER = HeaderCodec(routing.UnregisterBrokerRequest)
 
 
 class Registry(Protocol):
@@ -86,7 +83,7 @@ def register_frame(
         enable_acting_master=options.silent_ms is not None,
         body_crc=zlib.crc32(body) & 0x7FFFFFFF,
     )
-    return Frame(RequestCode.REGISTER_BROKER, 0, ext_fields=_REGISTER.write(header), body=body)
+    return Frame(RequestCode.REGISTER_BROKER, 0, ext_fields=write_header(header), body=body)
 
 
 class Nameservers:
@@ -191,7 +188,7 @@ class Nameservers:
         header = routing.UnregisterBrokerRequest(
             self._options.name, str(self._options.address), self._options.cluster, self._options.broker_id
         )
-        frame = Frame(RequestCode.UNREGISTER_BROKER, 0, ext_fields=_UNREGISTER.write(header))
+        frame = Frame(RequestCode.UNREGISTER_BROKER, 0, ext_fields=write_header(header))
         for registry in self._registries:
             registry.tell(frame, now_ms)
 

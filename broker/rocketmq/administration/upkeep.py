@@ -21,7 +21,7 @@ from formats.rocketmq.remoting.bodies.inspection import QUEUE_ENTRIES, QueueEntr
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import QueryConsumeQueueRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["Upkeep"]
 
@@ -29,8 +29,6 @@ log = logging.getLogger("broker.rocketmq.retention")
 
 # Entries that one answer has, for the sake of others.
 ENTRIES_MAX: Final = 10_000
-
-_QUERY = HeaderCodec(QueryConsumeQueueRequest)
 
 
 class Upkeep:
@@ -70,7 +68,7 @@ class Upkeep:
         return success()
 
     def _query_queue(self, request: Request) -> Frame:
-        header = _QUERY.read(request.fields)
+        header = read_header(QueryConsumeQueueRequest, request.fields)
         queue = self._services.store.queues.get((header.topic or "", header.queue_id))
         if queue is None:
             return failure(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")

@@ -42,7 +42,7 @@ from formats.rocketmq.remoting.bodies.replication import HaRuntime
 from formats.rocketmq.remoting.bodies.routes import MASTER_ID
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.routing import GetBrokerMemberGroupRequest
 
 __all__ = ["Group", "check_group", "place_of", "replication_ports"]
@@ -52,7 +52,6 @@ log = logging.getLogger("broker.rocketmq.replication")
 # The original's brokers ask each other on this port beside the broker's own ("VIP channel").
 SECOND_PORT_BELOW = 2
 
-_MEMBERS = HeaderCodec(GetBrokerMemberGroupRequest)
 
 Connect = Callable[[str, Callable[[], frozenset[str]]], Connection]
 Dial = Callable[[Endpoint, Connected, Callable[[str], None]], None]
@@ -262,7 +261,7 @@ class Group:
 
     def _ask_nameservers(self, nameservers: Nameservers, found: Found) -> None:
         options = self.config.options
-        header = _MEMBERS.write(GetBrokerMemberGroupRequest(options.cluster, options.name))
+        header = write_header(GetBrokerMemberGroupRequest(options.cluster, options.name))
         request = Frame(RequestCode.GET_BROKER_MEMBER_GROUP, 0, ext_fields=header)
         nameservers.ask(request, self.wall_ms(), lambda answers: found(told_members(answers)))
 

@@ -19,11 +19,9 @@ from formats.rocketmq.remoting.bodies.routes import DATA_VERSION, DataVersion
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import GetBrokerConfigResponse
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
 
 __all__ = ["Configuration", "Configured"]
 
-_CONFIG = HeaderCodec(GetBrokerConfigResponse)
 
 _HOUR_MS = 3_600_000
 # Options that whoever holds them reads anew each time, by their properties.
@@ -102,7 +100,7 @@ class Configuration:
         if role.is_controlled:
             # The controller says what this broker is, and the file nothing of it.
             others = {"brokerRole": role.role.value, "brokerId": str(self._options.broker_id)}
-        return success(_CONFIG, GetBrokerConfigResponse(version), self._settings.text(others))
+        return success(GetBrokerConfigResponse(version), self._settings.text(others))
 
     def _change(self, request: Request) -> Frame:
         try:

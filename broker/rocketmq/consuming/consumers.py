@@ -33,7 +33,7 @@ from formats.rocketmq.remoting.bodies.clients import (
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import consuming
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.signature import ACCESS_KEY
 
 __all__ = ["ConsumerRequests", "starts_in_memory"]
@@ -49,13 +49,6 @@ _UNIT_SUBSCRIPTION: Final = 2
 # A queue whose first message is not older than so many bytes of the log is read from its start by a new group: it is
 # taken to be in memory, as the original asks the kernel.
 HOT_BYTES: Final = 1 << 30
-
-_UNREGISTER = HeaderCodec(consuming.UnregisterClientRequest)
-_LIST = HeaderCodec(consuming.GetConsumerListByGroupRequest)
-_UPDATE = HeaderCodec(consuming.UpdateConsumerOffsetRequest)
-_QUERY = HeaderCodec(consuming.QueryConsumerOffsetRequest)
-_OFFSET = HeaderCodec(consuming.QueryConsumerOffsetResponse)
-_NOTIFY = HeaderCodec(consuming.NotifyConsumerIdsChangedRequest)
 
 
 class ConsumerRequests:
@@ -126,7 +119,7 @@ class ConsumerRequests:
         return self._services.groups.find_all([each.group_name for each in heartbeat.consumer_data_set], request.now_ms)
 
     def _unregister(self, request: Request) -> Frame:
-        header = _UNREGISTER.read(request.fields)
+        header = read_header(consuming.UnregisterClientRequest, request.fields)
         clients = self._services.clients
         if header.producer_group is not None:
             clients.unregister_producer(header.producer_group, request.peer)
@@ -171,7 +164,7 @@ class ConsumerRequests:
         group = self._services.clients.consumers.get(name)
         if group is None or (config is not None and not config.notify_consumer_ids_changed_enable):
             return
-        fields = _NOTIFY.write(consuming.NotifyConsumerIdsChangedRequest(name))
+        fields = write_header(consuming.NotifyConsumerIdsChangedRequest(name))
         self._notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0, ext_fields=fields)
         self._untold = [cast(Peer, peer) for peer in reversed(list(group.members))]
 
@@ -189,7 +182,7 @@ class ConsumerRequests:
         return success()
 
     def _list(self, request: Request) -> Frame:
-        group = _LIST.read(request.fields).consumer_group
+        group = read_header(consuming.GetConsumerListByGroupRequest, request.fields).consumer_group
         ids = self._services.clients.ids(group)
         if not ids:
             return failure(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
@@ -198,14 +191,14 @@ class ConsumerRequests:
     # -- offsets
 
     def _update_offset(self, request: Request) -> Frame:
-        group, topic, queue_id, offset = _in_order(_UPDATE.read(request.fields))
+        group, topic, queue_id, offset = _in_order(read_header(consuming.UpdateConsumerOffsetRequest, request.fields))
         # A commit makes no group, other than a pull or a heartbeat.
         check_commit(self._services, topic, group, queue_id, offset)
         self._services.offsets.commit(topic, group, queue_id, offset)
         return success()
 
     def _query_offset(self, request: Request) -> Frame:
-        header = _QUERY.read(request.fields)
+        header = read_header(consuming.QueryConsumerOffsetRequest, request.fields)
         offset = self._services.offsets.get(header.topic, header.consumer_group, header.queue_id)
         if offset is None:
             if header.set_zero_if_not_found is False:
@@ -216,7 +209,7 @@ class ConsumerRequests:
                 text = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return failure(ResponseCode.QUERY_NOT_FOUND, text)
             offset = 0
-        return success(_OFFSET, consuming.QueryConsumerOffsetResponse(offset))
+        return success(consuming.QueryConsumerOffsetResponse(offset))
 
     def _is_empty(self, topic: str, queue_id: int) -> bool:
         """Return whether a queue of a topic never had a message.

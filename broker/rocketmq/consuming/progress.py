@@ -27,7 +27,7 @@ from formats.rocketmq.remoting.bodies.statistics import (
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import administration as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["Progress"]
 
@@ -36,13 +36,6 @@ _AHEAD: Final = (1 << 63) - 1
 
 # Units of a commit; see `Scheduler.spend`.
 _COMMIT_UNITS: Final = 8_000
-
-_CONSUME_STATS = HeaderCodec(headers.GetConsumeStatsRequest)
-_ALL_STATS = HeaderCodec(headers.GetBrokerConsumeStatsRequest)
-_TIME_SPAN = HeaderCodec(headers.QueryConsumeTimeSpanRequest)
-_CORRECTION = HeaderCodec(headers.QueryCorrectionOffsetRequest)
-_SUBSCRIPTION = HeaderCodec(headers.QuerySubscriptionByConsumerRequest)
-_CLONE = HeaderCodec(headers.CloneGroupOffsetRequest)
 
 
 class Progress:
@@ -61,7 +54,7 @@ class Progress:
         }
 
     def _consume_stats(self, request: Request) -> Frame | None:
-        header = _CONSUME_STATS.read(request.fields)
+        header = read_header(headers.GetConsumeStatsRequest, request.fields)
         group = header.consumer_group
         wanted = list(dict.fromkeys(topic for topic in (header.topic_list or "").split(";") if topic))
         if not wanted:
@@ -79,7 +72,10 @@ class Progress:
 
     def _all_consume_stats(self, request: Request) -> Frame | None:
         return self._answers.begin(
-            request, self._find_all_stats(_ALL_STATS.read(request.fields).is_order, request.now_ms)
+            request,
+            self._find_all_stats(
+                read_header(headers.GetBrokerConsumeStatsRequest, request.fields).is_order, request.now_ms
+            ),
         )
 
     def _find_all_stats(self, is_ordered: bool, now_ms: int) -> Answering:
@@ -131,7 +127,7 @@ class Progress:
         return MessageQueue(self._services.options.name, queue_id, topic)
 
     def _time_spans(self, request: Request) -> Frame:
-        header = _TIME_SPAN.read(request.fields)
+        header = read_header(headers.QueryConsumeTimeSpanRequest, request.fields)
         topic, store = header.topic, self._services.store
         config = self._services.topics.get(topic)
         if config is None:
@@ -149,7 +145,9 @@ class Progress:
         return with_body(TIME_SPANS.write(TimeSpans(found)))
 
     def _corrections(self, request: Request) -> Frame | None:
-        return self._answers.begin(request, self._find_corrections(_CORRECTION.read(request.fields)))
+        return self._answers.begin(
+            request, self._find_corrections(read_header(headers.QueryCorrectionOffsetRequest, request.fields))
+        )
 
     def _find_corrections(self, header: headers.QueryCorrectionOffsetRequest) -> Answering:
         without = {each for each in (header.filter_groups or "").split(",") if each}
@@ -165,13 +163,15 @@ class Progress:
         return with_body(CORRECTIONS.write(Corrections(found)))
 
     def _subscription(self, request: Request) -> Frame:
-        header = _SUBSCRIPTION.read(request.fields)
+        header = read_header(headers.QuerySubscriptionByConsumerRequest, request.fields)
         wanted = self._wanted(header.topic or "", header.group)
         return with_body(GROUP_SUBSCRIPTION.write(GroupSubscription(header.group, header.topic, wanted)))
 
     def _clone(self, request: Request) -> Frame | None:
         """Give a group the offsets of another, in one topic or in all."""
-        return self._answers.begin(request, self._copy(request, _CLONE.read(request.fields)))
+        return self._answers.begin(
+            request, self._copy(request, read_header(headers.CloneGroupOffsetRequest, request.fields))
+        )
 
     def _copy(self, request: Request, header: headers.CloneGroupOffsetRequest) -> Answering:
         offsets, group = self._services.offsets, header.dest_group

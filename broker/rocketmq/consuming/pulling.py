@@ -26,7 +26,7 @@ from formats.rocketmq.remoting.bodies.clients import BROADCASTING, GroupConfig, 
 from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import PullMessageRequest, PullMessageResponse
 
 __all__ = ["Found", "PullFlag", "Puller", "find_messages"]
@@ -45,8 +45,8 @@ HOLD_MS_MAX: Final = 600_000
 # The requests that may wait; others are answered at once.
 HELD_MAX: Final = 100_000
 
-REQUEST: Final = HeaderCodec(PullMessageRequest)
-RESPONSE: Final = HeaderCodec(PullMessageResponse)
+REQUEST: Final = codec_of(PullMessageRequest)
+RESPONSE: Final = codec_of(PullMessageResponse)
 
 
 class PullFlag(IntFlag):

@@ -32,7 +32,7 @@ from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncSta
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import replicating as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
 from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, Message, RaftHeader, encode_message, read_message
 
@@ -42,10 +42,6 @@ log = logging.getLogger("broker.rocketmq.controller")
 
 # The longest time after which a broker may say that its silence means its end.
 TIMEOUT_MS_MAX: Final = 600_000
-
-_HEARTBEAT: Final = HeaderCodec(BrokerHeartbeatRequest)
-_METADATA: Final = HeaderCodec(headers.GetControllerMetadataResponse)
-_ROLE_CHANGED: Final = HeaderCodec(headers.NotifyBrokerRoleChangedRequest)
 
 
 class World(NamedTuple):
@@ -205,7 +201,7 @@ class ControllerService:
             self._elected(name, decision)
 
     def _hear(self, request: Frame, session: Session) -> Frame:
-        header = _HEARTBEAT.read(request.ext_fields)
+        header = read_header(BrokerHeartbeatRequest, request.ext_fields)
         if header.broker_id is None:
             return Frame(ResponseCode.CONTROLLER_INVALID_REQUEST, 0, remark="Heart beat with empty brokerId")
         group = self.groups.by_name.get(header.broker_name)
@@ -235,7 +231,7 @@ class ControllerService:
             leader == options.self_id,
             options.peer_text,
         )
-        return Frame(ResponseCode.SUCCESS, 0, ext_fields=_METADATA.write(header))
+        return Frame(ResponseCode.SUCCESS, 0, ext_fields=write_header(header))
 
     def _get_config(self, request: Frame, session: Session) -> Frame:
         return Frame(ResponseCode.SUCCESS, 0, body=self._settings.text())
@@ -311,7 +307,7 @@ class ControllerService:
             header.master_address, header.master_epoch, header.sync_state_set_epoch, header.master_broker_id
         )
         body = SYNC_STATE_SET.write(SyncStateSet(sorted(group.members), group.members_epoch))
-        frame = Frame(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, 0, ext_fields=_ROLE_CHANGED.write(told), body=body)
+        frame = Frame(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, 0, ext_fields=write_header(told), body=body)
         for broker_id, replica in group.replicas.items():
             if self._find_live(name, broker_id) is not None:
                 self._calls.tell(replica.address, self._seal(frame), self._now_ms())

@@ -35,7 +35,7 @@ from formats.rocketmq.remoting.bodies.replication import TIMER_METRICS, TimerMet
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.headers.sending import RecallMessageRequest, RecallMessageResponse
 
 __all__ = ["LATE", "PRECISION_MS", "TimerMessages", "broker_of_handle", "place_late", "recall_handle"]
@@ -59,9 +59,6 @@ _DELETES: Final = "TIMER_DEL_UNIQKEY"
 _OUT: Final = "TIMER_OUT_MS"
 _VERSION: Final = "v1"
 _RECALL_TAG: Final = "_RECALL_TAG_"
-
-_RECALL = HeaderCodec(RecallMessageRequest)
-_RECALLED = HeaderCodec(RecallMessageResponse)
 
 
 def place_late(
@@ -268,7 +265,7 @@ class TimerMessages:
     # -- recalls
 
     def _recall(self, request: Request) -> Frame:
-        header = _RECALL.read(request.fields)
+        header = read_header(RecallMessageRequest, request.fields)
         now_ms = request.now_ms
         if not self._services.options.permission & Permission.WRITE:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
@@ -303,7 +300,7 @@ class TimerMessages:
             self._storing.put(message, now_ms)
         except (DiskFull, Unstorable):
             raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
-        answer = success(_RECALLED, RecallMessageResponse(handle.unique_id))
+        answer = success(RecallMessageResponse(handle.unique_id))
         return answer._replace(ext_fields={**(answer.ext_fields or {}), "MSG_REGION": self._services.options.region})
 
     # -- the checkpoint

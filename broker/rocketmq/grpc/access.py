@@ -14,13 +14,12 @@ from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.remoting.bodies.popping import ASSIGNMENT_REQUEST, AssignmentRequest
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
 from formats.rocketmq.remoting.signature import signed
 
 __all__ = ["Access", "Checked", "LocalAccess"]
 
-_ROUTE = HeaderCodec(GetRouteInfoRequest)
 
 # Takes the reason why a call is not carried out, or None.
 Checked = Callable[[Rejected | None], None]
@@ -55,7 +54,7 @@ class Access(Protocol):
 
 
 def _route(request: Message) -> Frame:
-    fields = _ROUTE.write(GetRouteInfoRequest(request.topic.name))
+    fields = write_header(GetRouteInfoRequest(request.topic.name))
     return Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields)
 
 

@@ -20,12 +20,11 @@ from formats.rocketmq.remoting.bodies import lite as bodies
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.headers.consuming import NotifyUnsubscribeLiteRequest
 
 __all__ = ["LITE_TYPES", "LiteCalls", "check_kind", "farewell", "unsubscription"]
 
-_NOTIFY = HeaderCodec(NotifyUnsubscribeLiteRequest)
 _ACTIONS: Final[dict[int, str]] = {
     LiteSubscriptionAction.PARTIAL_ADD: bodies.PARTIAL_ADD,
     LiteSubscriptionAction.PARTIAL_REMOVE: bodies.PARTIAL_REMOVE,
@@ -155,7 +154,7 @@ def farewell(
 
 def unsubscription(client_id: str, frame: Frame) -> Message | None:
     """Make what tells a client that it is no longer subscribed to a lite topic; None if it is about another client."""
-    header = _NOTIFY.read(frame.ext_fields or {})
+    header = read_header(NotifyUnsubscribeLiteRequest, frame.ext_fields or {})
     if header.client_id != client_id:
         return None
     return make("TelemetryCommand", notify_unsubscribe_lite_command={"lite_topic": header.lite_topic})

@@ -17,12 +17,10 @@ from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import consuming
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.receipts import RETRY_PREFIX
 
 __all__ = ["check_place"]
-
-_VIEW = HeaderCodec(consuming.ViewMessageRequest)
 
 
 def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, then: Callable[[], None]) -> None:
@@ -46,7 +44,7 @@ def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, 
         then()
 
     frame = Frame(
-        RequestCode.VIEW_MESSAGE_BY_ID, 0, ext_fields=_VIEW.write(consuming.ViewMessageRequest(offset, topic))
+        RequestCode.VIEW_MESSAGE_BY_ID, 0, ext_fields=write_header(consuming.ViewMessageRequest(offset, topic))
     )
     asked.client.ask(broker, frame, viewed)
 

@@ -12,13 +12,11 @@ from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import consuming
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.popped import popped_records, read_popped
 from formats.rocketmq.remoting.receipts import Receipt, kind_of_topic
 
 __all__ = ["Given", "ReadGiven", "given_messages", "lite_messages"]
-
-_POPPED_LITE = HeaderCodec(consuming.PopLiteMessageResponse)
 
 
 class Given(NamedTuple):
@@ -43,7 +41,7 @@ def given_messages(broker: str, frame: Frame) -> list[Given]:
 
 def lite_messages(broker: str, frame: Frame) -> list[Given]:
     """The messages of an answer to a POP of lite topics; each has the offset in its lite topic."""
-    terms = _POPPED_LITE.read(frame.ext_fields or {})
+    terms = read_header(consuming.PopLiteMessageResponse, frame.ext_fields or {})
     records = list(popped_records(frame.body))
     texts = (terms.order_count_info or "").split(";")
     counts = [count for count in map(read_digits, texts) if count is not None]

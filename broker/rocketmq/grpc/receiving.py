@@ -31,17 +31,17 @@ from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import consuming
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.receipts import Receipt, real_topic
 
 __all__ = ["Receiving"]
 
-_POP = HeaderCodec(consuming.PopMessageRequest)
-_POP_LITE = HeaderCodec(consuming.PopLiteMessageRequest)
-_ACK = HeaderCodec(consuming.AckMessageRequest)
-_CHANGE = HeaderCodec(consuming.ChangeInvisibleTimeRequest)
-_CHANGED = HeaderCodec(consuming.ChangeInvisibleTimeResponse)
-_BACK = HeaderCodec(consuming.ConsumerSendMessageBackRequest)
+_POP = codec_of(consuming.PopMessageRequest)
+_POP_LITE = codec_of(consuming.PopLiteMessageRequest)
+_ACK = codec_of(consuming.AckMessageRequest)
+_CHANGE = codec_of(consuming.ChangeInvisibleTimeRequest)
+_CHANGED = codec_of(consuming.ChangeInvisibleTimeResponse)
+_BACK = codec_of(consuming.ConsumerSendMessageBackRequest)
 
 _POLL_MS_MIN: Final = 5_000
 _POLL_MS_MAX: Final = 20_000

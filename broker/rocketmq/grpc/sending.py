@@ -21,7 +21,7 @@ from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import (
     RecallMessageRequest,
     RecallMessageResponse,
@@ -31,10 +31,10 @@ from formats.rocketmq.remoting.headers.sending import (
 
 __all__ = ["Sending", "consistent_hash"]
 
-_REQUEST = HeaderCodec(SendMessageRequestV2)
-_RESPONSE = HeaderCodec(SendMessageResponse)
-_RECALL = HeaderCodec(RecallMessageRequest)
-_RECALLED = HeaderCodec(RecallMessageResponse)
+_REQUEST = codec_of(SendMessageRequestV2)
+_RESPONSE = codec_of(SendMessageResponse)
+_RECALL = codec_of(RecallMessageRequest)
+_RECALLED = codec_of(RecallMessageResponse)
 _DEFAULT_QUEUES: Final = 4
 _INT_MAX: Final = (1 << 31) - 1
 

@@ -22,13 +22,13 @@ from formats.rocketmq.grpc.codes import Code, TransactionResolution, Transaction
 from formats.rocketmq.grpc.messages import Message, make
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 
 __all__ = ["Transactions"]
 
-_END = HeaderCodec(EndTransactionRequest)
-_CHECK = HeaderCodec(CheckTransactionStateRequest)
+_END = codec_of(EndTransactionRequest)
+_CHECK = codec_of(CheckTransactionStateRequest)
 _KEPT_MS: Final = 6 * 3_600_000
 _KEPT_MAX: Final = 100_000
 _ENDS: Final[dict[int, Transaction]] = {

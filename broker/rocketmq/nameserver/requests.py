@@ -10,7 +10,7 @@ import logging
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from broker.common.limited_log import LimitedLog
 from broker.rocketmq.nameserver.bounds import BOUNDS
@@ -35,7 +35,7 @@ from formats.rocketmq.remoting.bodies.routes import (
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from formats.rocketmq.remoting.headers import routing
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.versions import STANDARD_JSON_VERSION, VERSION
 
 __all__ = ["Nameserver", "RouteRequests"]
@@ -44,8 +44,6 @@ log = logging.getLogger("broker.rocketmq.nameserver")
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
-
-H = TypeVar("H", bound=tuple[Any, ...])
 
 
 class RouteRequests:
@@ -58,7 +56,7 @@ class RouteRequests:
     def answer(self, request: Frame) -> Frame:
         """Return the answer to a request."""
         try:
-            header = _ROUTE.read(request.ext_fields)
+            header = read_header(routing.GetRouteInfoRequest, request.ext_fields)
         except FormatError as error:
             return _failure(ResponseCode.SYSTEM_ERROR, str(error))
         route = self._find(header.topic)
@@ -143,7 +141,7 @@ class Nameserver:
     # -- brokers
 
     def _register(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _REGISTER.read(request.ext_fields)
+        header = read_header(routing.RegisterBrokerRequest, request.ext_fields)
         if header.body_crc and header.body_crc != zlib.crc32(request.body) & 0x7FFFFFFF:
             return _failure(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = RegisterBrokerBody()
@@ -170,28 +168,28 @@ class Nameserver:
         address, ha_address = master
         answer = routing.RegisterBrokerResponse(ha_address or None, address or None)
         order_topics = self.values.table(ORDER_TOPICS) if self._returns_order_topics else None
-        return _success(_REGISTERED, answer, order_topics or b"")
+        return _success(answer, order_topics or b"")
 
     def _unregister(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _UNREGISTER.read(request.ext_fields)
+        header = read_header(routing.UnregisterBrokerRequest, request.ext_fields)
         self.routes.unregister(header.broker_name, Address(header.cluster_name, header.broker_addr))
         return _success()
 
     def _hear(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _HEARTBEAT.read(request.ext_fields)
+        header = read_header(routing.BrokerHeartbeatRequest, request.ext_fields)
         self.routes.heard(Address(header.cluster_name, header.broker_addr), now_ms, connection)
         return _success()
 
     def _query_version(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _QUERY_VERSION.read(request.ext_fields)
+        header = read_header(routing.QueryDataVersionRequest, request.ext_fields)
         address = Address(header.cluster_name, header.broker_addr)
         known = self.routes.version_of(address)
         self.routes.heard(address, now_ms, connection)
         answer = routing.QueryDataVersionResponse(known != DATA_VERSION.read(request.body))
-        return _success(_VERSION, answer, b"" if known is None else DATA_VERSION.write(known))
+        return _success(answer, b"" if known is None else DATA_VERSION.write(known))
 
     def _get_member_group(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _MEMBER_GROUP.read(request.ext_fields)
+        header = read_header(routing.GetBrokerMemberGroupRequest, request.ext_fields)
         group = self.routes.member_group(header.cluster_name, header.broker_name)
         return _with_body(BROKER_MEMBER_GROUP_BODY.write(BrokerMemberGroupBody(group)))
 
@@ -199,12 +197,16 @@ class Nameserver:
         return _with_body(CLUSTER_INFO.write(self.routes.cluster_info()))
 
     def _wipe_write_permission(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        topics = self.routes.wipe_write_permission(_WIPE.read(request.ext_fields).broker_name)
-        return _success(_WIPED, routing.WipeWritePermissionResponse(topics))
+        topics = self.routes.wipe_write_permission(
+            read_header(routing.WipeWritePermissionRequest, request.ext_fields).broker_name
+        )
+        return _success(routing.WipeWritePermissionResponse(topics))
 
     def _add_write_permission(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        topics = self.routes.add_write_permission(_ADD.read(request.ext_fields).broker_name)
-        return _success(_ADDED, routing.AddWritePermissionResponse(topics))
+        topics = self.routes.add_write_permission(
+            read_header(routing.AddWritePermissionRequest, request.ext_fields).broker_name
+        )
+        return _success(routing.AddWritePermissionResponse(topics))
 
     # -- topics
 
@@ -212,13 +214,13 @@ class Nameserver:
         return self._route_requests.answer(request)
 
     def _register_topic(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _REGISTER_TOPIC.read(request.ext_fields)
+        header = read_header(routing.RegisterTopicRequest, request.ext_fields)
         if request.body:
             self.routes.register_topic(header.topic, TOPIC_ROUTE.read(request.body).queue_datas)
         return _success()
 
     def _delete_topic(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        header = _DELETE_TOPIC.read(request.ext_fields)
+        header = read_header(routing.DeleteTopicFromNameserverRequest, request.ext_fields)
         self.routes.delete_topic(header.topic, header.cluster_name)
         return _success()
 
@@ -226,7 +228,9 @@ class Nameserver:
         return _topics(self.routes.topics())
 
     def _get_topics_of_cluster(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        return _topics(self.routes.topics_of_cluster(_CLUSTER_TOPICS.read(request.ext_fields).cluster))
+        return _topics(
+            self.routes.topics_of_cluster(read_header(routing.GetTopicsByClusterRequest, request.ext_fields).cluster)
+        )
 
     def _get_system_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
         names, address = self.routes.system_topics()
@@ -245,23 +249,23 @@ class Nameserver:
     # -- the table of values
 
     def _put_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        self.values.put(*_PUT.read(request.ext_fields))
+        self.values.put(*read_header(routing.PutKeyValueRequest, request.ext_fields))
         return _success()
 
     def _get_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        namespace, key = _GET.read(request.ext_fields)
+        namespace, key = read_header(routing.GetKeyValueRequest, request.ext_fields)
         value = self.values.get(namespace, key)
         if value is None:
             text = f"No config item, Namespace: {namespace} Key: {key}"
             return _failure(ResponseCode.QUERY_NOT_FOUND, text)
-        return _success(_GOT, routing.GetKeyValueResponse(value))
+        return _success(routing.GetKeyValueResponse(value))
 
     def _delete_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        self.values.delete(*_DELETE.read(request.ext_fields))
+        self.values.delete(*read_header(routing.DeleteKeyValueRequest, request.ext_fields))
         return _success()
 
     def _get_values(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        namespace = _LIST.read(request.ext_fields).namespace
+        namespace = read_header(routing.GetKeyValueListRequest, request.ext_fields).namespace
         body = self.values.table(namespace)
         if body is None:
             return _failure(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
@@ -280,34 +284,12 @@ class Nameserver:
         self._returns_order_topics = value
 
 
-_REGISTER = HeaderCodec(routing.RegisterBrokerRequest)
-_REGISTERED = HeaderCodec(routing.RegisterBrokerResponse)
-_UNREGISTER = HeaderCodec(routing.UnregisterBrokerRequest)
-_HEARTBEAT = HeaderCodec(routing.BrokerHeartbeatRequest)
-_QUERY_VERSION = HeaderCodec(routing.QueryDataVersionRequest)
-_VERSION = HeaderCodec(routing.QueryDataVersionResponse)
-_MEMBER_GROUP = HeaderCodec(routing.GetBrokerMemberGroupRequest)
-_WIPE = HeaderCodec(routing.WipeWritePermissionRequest)
-_WIPED = HeaderCodec(routing.WipeWritePermissionResponse)
-_ADD = HeaderCodec(routing.AddWritePermissionRequest)
-_ADDED = HeaderCodec(routing.AddWritePermissionResponse)
-_ROUTE = HeaderCodec(routing.GetRouteInfoRequest)
-_REGISTER_TOPIC = HeaderCodec(routing.RegisterTopicRequest)
-_DELETE_TOPIC = HeaderCodec(routing.DeleteTopicFromNameserverRequest)
-_CLUSTER_TOPICS = HeaderCodec(routing.GetTopicsByClusterRequest)
-_PUT = HeaderCodec(routing.PutKeyValueRequest)
-_GET = HeaderCodec(routing.GetKeyValueRequest)
-_GOT = HeaderCodec(routing.GetKeyValueResponse)
-_DELETE = HeaderCodec(routing.DeleteKeyValueRequest)
-_LIST = HeaderCodec(routing.GetKeyValueListRequest)
-
-
 def _failure(code: ResponseCode, remark: str) -> Frame:
     return Frame(code, 0, remark=remark)
 
 
-def _success(codec: HeaderCodec[H] | None = None, header: H | None = None, body: bytes = b"") -> Frame:
-    fields = None if codec is None or header is None else codec.write(header)
+def _success(header: tuple[Any, ...] | None = None, body: bytes = b"") -> Frame:
+    fields = None if header is None else write_header(header)
     return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields, body=body)
 
 

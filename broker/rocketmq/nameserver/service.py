@@ -20,7 +20,7 @@ from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.routes import QueueData
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.routing import NotifyMinBrokerIdChangeRequest
 
 __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
@@ -31,8 +31,6 @@ SCAN_MS: Final = 5_000
 # Maximum size of all registrations that wait for lookups of hosts, and the allowance that each counts beside its body.
 WAITING_BYTES_MAX: Final = 16 << 20
 WAITING_BYTES: Final = 4_096
-
-_LEAST: Final = HeaderCodec(NotifyMinBrokerIdChangeRequest)
 
 
 def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
@@ -184,7 +182,7 @@ class NameserverService:
             ha_broker_addr=change.ha_address,
         )
         log.info("broker %d at %s has the least id, which %s are told", change.broker_id, change.address, change.tell)
-        frame = Frame(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, 0, ext_fields=_LEAST.write(header))
+        frame = Frame(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, 0, ext_fields=write_header(header))
         for address in change.tell:
             if self._calls is not None and split_address(address) is not None:
                 self._calls.tell(address, self._seal(frame), self._now_ms())

@@ -20,7 +20,7 @@ from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies.clients import HEARTBEAT, Heartbeat, ProducerData
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.consuming import UnregisterClientRequest
 
 __all__ = ["Producers"]
@@ -28,7 +28,6 @@ __all__ = ["Producers"]
 _PERIOD_MS: Final = 20_000
 _GROUPS_MAX: Final = 100
 _WAIT_MS: Final = 3_000
-_UNREGISTER = HeaderCodec(UnregisterClientRequest)
 
 
 class Producers:
@@ -63,7 +62,7 @@ class Producers:
             if self._groups[group]:
                 continue
             del self._groups[group]
-            fields = _UNREGISTER.write(UnregisterClientRequest(self._client_id, group))
+            fields = write_header(UnregisterClientRequest(self._client_id, group))
             for broker, groups in self._told.items():
                 if group in groups:
                     groups.discard(group)

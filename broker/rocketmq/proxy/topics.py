@@ -21,14 +21,11 @@ from formats.rocketmq.remoting.bodies.routes import MASTER_ID, TOPIC_CONFIG, TOP
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import GetSubscriptionGroupConfigRequest, GetTopicConfigRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
 
 __all__ = ["Topics"]
 
-_ROUTE = HeaderCodec(GetRouteInfoRequest)
-_TOPIC = HeaderCodec(GetTopicConfigRequest)
-_GROUP = HeaderCodec(GetSubscriptionGroupConfigRequest)
 _WRITE: Final = int(Permission.WRITE)
 _WAIT_MS: Final = 3_000
 # Neither topics nor groups have it in their names.
@@ -81,7 +78,7 @@ class Topics:
             self._brokers.learn(route.broker_datas)
             self._find_types(name, route, done)
 
-        fields = _ROUTE.write(GetRouteInfoRequest(name, accept_standard_json_only=True))
+        fields = write_header(GetRouteInfoRequest(name, accept_standard_json_only=True))
         self._nameservers.ask(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields), routed)
 
     def _find_types(self, name: str, route: TopicRoute, done: Found[Topic]) -> None:
@@ -91,7 +88,7 @@ class Topics:
         if not left:
             done(topic_not_found(name))
             return
-        frame = Frame(RequestCode.GET_TOPIC_CONFIG, 0, ext_fields=_TOPIC.write(GetTopicConfigRequest(name)))
+        frame = Frame(RequestCode.GET_TOPIC_CONFIG, 0, ext_fields=write_header(GetTopicConfigRequest(name)))
 
         def ask() -> None:
             self._brokers.ask(left.pop(0), frame, self._now_ms() + _WAIT_MS, answered)
@@ -128,7 +125,7 @@ class Topics:
             done(GroupConfig(group))
             return
         left = list(brokers)
-        fields = _GROUP.write(GetSubscriptionGroupConfigRequest(group))
+        fields = write_header(GetSubscriptionGroupConfigRequest(group))
         frame = Frame(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, 0, ext_fields=fields)
 
         def ask() -> None:

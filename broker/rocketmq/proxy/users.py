@@ -23,15 +23,13 @@ from formats.rocketmq.remoting.bodies.access import read_acl, read_user
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import GetAclRequest, GetUserRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.schema import Buffer
 
 __all__ = ["Policies", "Told", "Users"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
-_USER = HeaderCodec(GetUserRequest)
-_ACL = HeaderCodec(GetAclRequest)
 _WAIT_MS: Final = 3_000
 # That there is no user of a name is believed for so long: he may be made the next moment.
 _NOBODY_MS: Final = 1_000
@@ -114,7 +112,7 @@ class Users:
                 raise Invalid("it tells no password: have the proxy's key be that of a super user")
             return Told(user_from(info))
 
-        fields = _USER.write(GetUserRequest(name))
+        fields = write_header(GetUserRequest(name))
         self._ask(Frame(RequestCode.AUTH_GET_USER, 0, ext_fields=fields), read, _NO_USER, done)
 
     def _load_policies(self, name: str, done: Found[Policies]) -> None:
@@ -124,7 +122,7 @@ class Users:
                 raise Invalid("it tells of another user")
             return Policies(parse_acl(info) if info is not None and info.policies else None)
 
-        fields = _ACL.write(GetAclRequest(subject_of(name)))
+        fields = write_header(GetAclRequest(subject_of(name)))
         self._ask(Frame(RequestCode.AUTH_GET_ACL, 0, ext_fields=fields), read, _NO_ACL, done)
 
     def _ask(self, frame: Frame, read: Callable[[Buffer], T], failure: str, done: Found[T]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.schema import Buffer
 
 __all__ = [
@@ -24,8 +24,6 @@ __all__ = [
     "unstored",
     "with_body",
 ]
-
-H = TypeVar("H", bound=tuple[Any, ...])
 
 
 class Peer(Protocol):
@@ -83,9 +81,9 @@ Handler = Callable[[Request], Frame | None]
 Handlers = Mapping[int, Handler]
 
 
-def success(codec: HeaderCodec[H] | None = None, header: H | None = None, body: Buffer = b"") -> Frame:
+def success(header: tuple[Any, ...] | None = None, body: Buffer = b"") -> Frame:
     """The answer to a request that was carried out."""
-    fields = None if codec is None or header is None else codec.write(header)
+    fields = None if header is None else write_header(header)
     return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields, body=body)
 
 

@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.headers.replicating import (
     ElectMasterResponse,
     GetReplicaInfoResponse,
@@ -30,11 +30,6 @@ __all__ = [
 ]
 
 _MEMBERS_MAX: Final = 1024
-
-_REGISTERED: Final = HeaderCodec(RegisterBrokerToControllerResponse)
-_ELECTED: Final = HeaderCodec(ElectMasterResponse)
-_REPLICAS: Final = HeaderCodec(GetReplicaInfoResponse)
-_NOTICE: Final = HeaderCodec(NotifyBrokerRoleChangedRequest)
 
 
 class InSync(NamedTuple):
@@ -55,25 +50,25 @@ class Appointment(NamedTuple):
 
 def read_registered(answer: Frame) -> Appointment:
     """Read the answer to a registration. Raises `FormatError`."""
-    head = _REGISTERED.read(answer.ext_fields)
+    head = read_header(RegisterBrokerToControllerResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer))
 
 
 def read_elected(answer: Frame) -> Appointment:
     """Read the answer to an election. Raises `FormatError`."""
-    head = _ELECTED.read(answer.ext_fields)
+    head = read_header(ElectMasterResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer, head[3]))
 
 
 def read_replicas(answer: Frame) -> Appointment:
     """Read the answer to who is master. Raises `FormatError`."""
-    head = _REPLICAS.read(answer.ext_fields)
+    head = read_header(GetReplicaInfoResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer))
 
 
 def read_notice(request: Frame) -> Appointment:
     """Read a controller's word that the roles have changed. Raises `FormatError`."""
-    head = _NOTICE.read(request.ext_fields)
+    head = read_header(NotifyBrokerRoleChangedRequest, request.ext_fields)
     in_sync = _set(request, head.sync_state_set_epoch)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, in_sync)
 

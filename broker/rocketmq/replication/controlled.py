@@ -22,7 +22,6 @@ from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, EpochCache, EpochSpan, HaRuntime
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoResponse
 
 __all__ = ["Controlled", "RoleChange"]
@@ -30,7 +29,6 @@ __all__ = ["Controlled", "RoleChange"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 _MASTER_ID: Final = 0
-_EXCHANGED: Final = HeaderCodec(ExchangeHaInfoResponse)
 
 
 class RoleChange(NamedTuple):
@@ -190,9 +188,9 @@ class Controlled:
 
     def _exchange(self, request: Request) -> Frame:
         if self._master is None:
-            return success(_EXCHANGED, ExchangeHaInfoResponse())
+            return success(ExchangeHaInfoResponse())
         end, broker = self._shared.store.flushed, self._broker
-        return success(_EXCHANGED, ExchangeHaInfoResponse(broker.ha_address, end, str(broker.address)))
+        return success(ExchangeHaInfoResponse(broker.ha_address, end, str(broker.address)))
 
     def _show_epochs(self, request: Request) -> Frame:
         entries, broker = self._shared.epochs.entries, self._broker

@@ -16,7 +16,7 @@ from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
 
 __all__ = ["Controllers"]
@@ -25,8 +25,6 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # While nobody is known to lead, the controllers are asked so often.
 SEEK_MS: Final = 500
-
-_LEADER: Final = HeaderCodec(GetControllerMetadataResponse)
 
 
 class Controllers:
@@ -85,7 +83,7 @@ class Controllers:
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return
         try:
-            leader = _LEADER.read(answer.ext_fields).controller_leader_address
+            leader = read_header(GetControllerMetadataResponse, answer.ext_fields).controller_leader_address
         except FormatError:
             return
         if not leader or leader == self.leader:

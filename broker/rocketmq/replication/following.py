@@ -15,7 +15,7 @@ from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.replication import HaRuntime, HaSlave
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.headers.routing import RegisterBrokerResponse
 
 __all__ = ["Following"]
@@ -24,8 +24,6 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # A slave that knows no master asks its nameservers so often.
 ASK_MS: Final = 3_000
-
-_REGISTERED: Final = HeaderCodec(RegisterBrokerResponse)
 
 
 class Following:
@@ -59,7 +57,7 @@ class Following:
     def registered(self, answer: Frame) -> None:
         """Take the master's addresses from a nameserver's answer, if they are there."""
         try:
-            told = _REGISTERED.read(answer.ext_fields)
+            told = read_header(RegisterBrokerResponse, answer.ext_fields)
         except FormatError:
             return
         if told.master_addr and self._is_place(told.master_addr):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.remoting.peers import Peers
@@ -21,7 +20,7 @@ from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.routes import MASTER_ID
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest, GetBrokerMemberGroupRequest
 
@@ -29,10 +28,6 @@ __all__ = ["FoundMaster", "Members"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-_HEARTBEAT: Final = HeaderCodec(BrokerHeartbeatRequest)
-_GROUP: Final = HeaderCodec(GetBrokerMemberGroupRequest)
-_EXCHANGE: Final = HeaderCodec(ExchangeHaInfoRequest)
-_EXCHANGED: Final = HeaderCodec(ExchangeHaInfoResponse)
 
 # Told of a master that is there: its address, and the one for its log, if that is known.
 FoundMaster = Callable[[str, str | None], None]
@@ -101,13 +96,13 @@ class Members:
         if is_due and not self._is_asking:
             self._asked_ms, self._is_asking = now_ms, True
             header = GetBrokerMemberGroupRequest(self._broker.cluster, self._broker.name)
-            request = Frame(RequestCode.GET_BROKER_MEMBER_GROUP, 0, ext_fields=_GROUP.write(header))
+            request = Frame(RequestCode.GET_BROKER_MEMBER_GROUP, 0, ext_fields=write_header(header))
             nameservers.ask(request, self._wall_ms(), self._answered)
 
     def _heartbeat(self) -> Frame:
         broker = self._broker
         header = BrokerHeartbeatRequest(broker.cluster, str(broker.address), broker.name, broker.broker_id)
-        return Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=_HEARTBEAT.write(header))
+        return Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=write_header(header))
 
     # -- the others
 
@@ -146,19 +141,19 @@ class Members:
 
     def _exchange(self, request: Request) -> Frame:
         """Take the addresses of a master that is about to be there, or tell them as master."""
-        header, broker = _EXCHANGE.read(request.fields), self._broker
+        header, broker = read_header(ExchangeHaInfoRequest, request.fields), self._broker
         if self._options.role is not Role.SLAVE:
             if header.master_ha_address is not None:
-                return success(_EXCHANGED, ExchangeHaInfoResponse())
+                return success(ExchangeHaInfoResponse())
             told = ExchangeHaInfoResponse(broker.ha_address, self._flushed(), str(broker.address))
-            return success(_EXCHANGED, told)
+            return success(told)
         if header.master_ha_address is not None and header.master_address is not None:
             refusal = self._refuse((header.master_address, header.master_ha_address), request.peer.host.address)
             if refusal is None:
                 self._found(header.master_address, header.master_ha_address)
             else:
                 log.warning("a message that claims to be from this broker's master is ignored: %s", refusal)
-        return success(_EXCHANGED, ExchangeHaInfoResponse())
+        return success(ExchangeHaInfoResponse())
 
     def _refuse(self, places: tuple[str, ...], address: str) -> str | None:
         """Return why a message from `address` about the addresses of a master is ignored; None if it counts.

@@ -27,7 +27,7 @@ from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncSta
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import replicating
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
 
 __all__ = ["Asked", "IdentityFiles", "LogState", "Membership", "ProposalDone", "Roles"]
@@ -43,14 +43,6 @@ _NOBODY: Final = -1
 NOTICE_MS: Final = 100
 _ID_MAX: Final = (1 << 63) - 1
 
-_NEXT_ID: Final = HeaderCodec(replicating.GetNextBrokerIdRequest)
-_NEXT_ID_FOUND: Final = HeaderCodec(replicating.GetNextBrokerIdResponse)
-_APPLY: Final = HeaderCodec(replicating.ApplyBrokerIdRequest)
-_REGISTER: Final = HeaderCodec(replicating.RegisterBrokerToControllerRequest)
-_ELECT: Final = HeaderCodec(replicating.ElectMasterRequest)
-_REPLICAS: Final = HeaderCodec(replicating.GetReplicaInfoRequest)
-_ALTER: Final = HeaderCodec(replicating.AlterSyncStateSetRequest)
-_BEAT: Final = HeaderCodec(BrokerHeartbeatRequest)
 
 _FORGOTTEN: Final = (
     ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
@@ -203,7 +195,7 @@ class Membership:
             self._options.gone_ms,
             self._options.priority,
         )
-        self._controllers.tell(Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=_BEAT.write(header)))
+        self._controllers.tell(Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=write_header(header)))
 
     def _ask(self) -> None:
         """Ask what the state wants to know."""
@@ -212,34 +204,34 @@ class Membership:
         cluster, name = self._broker.cluster, self._broker.name
         if self.state is MemberState.NAMELESS:
             next_id = replicating.GetNextBrokerIdRequest(cluster, name)
-            self._send(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, _NEXT_ID.write(next_id), self._take_next_id)
+            self._send(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, write_header(next_id), self._take_next_id)
         elif self.state is MemberState.APPLYING:
             known = self._files.known
             assert known is not None
             applied = replicating.ApplyBrokerIdRequest(cluster, name, known.broker_id, known.check_code)
-            self._send(RequestCode.CONTROLLER_APPLY_BROKER_ID, _APPLY.write(applied), self._take_granted)
+            self._send(RequestCode.CONTROLLER_APPLY_BROKER_ID, write_header(applied), self._take_granted)
         elif self.state is MemberState.NAMED:
             self._register()
         elif self.state is MemberState.REGISTERED and self._waiting_ms is None:
             # A controller elects those that it has heard of.
             self._beat()
             elected = replicating.ElectMasterRequest(cluster, name, self.broker_id, False, self._wall_ms())
-            self._send(RequestCode.CONTROLLER_ELECT_MASTER, _ELECT.write(elected), self._take_elected)
+            self._send(RequestCode.CONTROLLER_ELECT_MASTER, write_header(elected), self._take_elected)
         elif self._waiting_ms is not None and self._now_ms() >= self._waiting_ms:
             elected = replicating.ElectMasterRequest(cluster, name, _NOBODY, False, self._wall_ms())
-            self._send(RequestCode.CONTROLLER_ELECT_MASTER, _ELECT.write(elected), self._take_elected)
+            self._send(RequestCode.CONTROLLER_ELECT_MASTER, write_header(elected), self._take_elected)
         elif self.state is not MemberState.STOPPED:
             self._ask_replicas()
 
     def _ask_replicas(self) -> None:
         asked = replicating.GetReplicaInfoRequest(self._broker.name)
-        self._send(RequestCode.CONTROLLER_GET_REPLICA_INFO, _REPLICAS.write(asked), self._take_replicas)
+        self._send(RequestCode.CONTROLLER_GET_REPLICA_INFO, write_header(asked), self._take_replicas)
 
     def _register(self) -> None:
         header = replicating.RegisterBrokerToControllerRequest(
             self._broker.cluster, self._broker.name, self.broker_id, str(self._broker.address), self._wall_ms()
         )
-        self._send(RequestCode.CONTROLLER_REGISTER_BROKER, _REGISTER.write(header), self._take_registered)
+        self._send(RequestCode.CONTROLLER_REGISTER_BROKER, write_header(header), self._take_registered)
 
     def _send(self, code: RequestCode, fields: dict[str, str], take: Callable[[Frame], bool]) -> None:
         """Ask; `take` takes the answer, and returns whether something else is to be asked at once."""
@@ -280,7 +272,7 @@ class Membership:
 
     def _take_next_id(self, answer: Frame) -> bool:
         self._check(answer, ResponseCode.SUCCESS)
-        broker_id = _NEXT_ID_FOUND.read(answer.ext_fields).next_broker_id
+        broker_id = read_header(replicating.GetNextBrokerIdResponse, answer.ext_fields).next_broker_id
         if broker_id is None or not 1 <= broker_id <= _ID_MAX:
             raise FormatError("nextBrokerId", 0, f"{broker_id} cannot be an id")
         code = f"{self._broker.address};{self._wall_ms()}"
@@ -366,7 +358,7 @@ class Membership:
         header = replicating.ElectMasterRequest(
             self._broker.cluster, self._broker.name, self.broker_id, False, self._wall_ms()
         )
-        self._send(RequestCode.CONTROLLER_ELECT_MASTER, _ELECT.write(header), self._take_elected)
+        self._send(RequestCode.CONTROLLER_ELECT_MASTER, write_header(header), self._take_elected)
 
     def _obey(self, appointment: Appointment) -> None:
         written = self._roles.log_state.written
@@ -406,7 +398,7 @@ class Membership:
         """Ask the controller for another set of brokers that are in sync."""
         header = replicating.AlterSyncStateSetRequest(self._broker.name, self.broker_id, self.epoch, self._wall_ms())
         body = SYNC_STATE_SET.write(SyncStateSet(sorted(members), set_epoch))
-        frame = Frame(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, 0, ext_fields=_ALTER.write(header), body=body)
+        frame = Frame(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, 0, ext_fields=write_header(header), body=body)
         self._controllers.ask(frame, self._now_ms(), lambda answer: self._proposed(done, answer))
 
     def _proposed(self, done: ProposalDone, answer: Frame | None) -> None:

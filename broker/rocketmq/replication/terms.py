@@ -24,7 +24,7 @@ from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.replication import HaConnection, HaRuntime, HaSlave
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 
 __all__ = ["Log", "MasterTerm", "NoMaster", "SlaveTerm", "World"]
@@ -33,9 +33,6 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # A slave asks its master so often where the stream is to be had, until it says so.
 ASK_MS: Final = 1_000
-
-_EXCHANGE: Final = HeaderCodec(ExchangeHaInfoRequest)
-_EXCHANGED: Final = HeaderCodec(ExchangeHaInfoResponse)
 
 
 class Log(NamedTuple):
@@ -186,7 +183,7 @@ class SlaveTerm:
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return
         try:
-            address = _EXCHANGED.read(answer.ext_fields).master_ha_address
+            address = read_header(ExchangeHaInfoResponse, answer.ext_fields).master_ha_address
         except FormatError:
             return
         if address and split_address(address) is not None:
@@ -217,7 +214,7 @@ class SlaveTerm:
         is_due = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_MS
         if is_due and self._slave.stream is None and self._link.is_connected:
             self._asked_ms = now_ms
-            request = Frame(RequestCode.EXCHANGE_BROKER_HA_INFO, 0, ext_fields=_EXCHANGE.write(ExchangeHaInfoRequest()))
+            request = Frame(RequestCode.EXCHANGE_BROKER_HA_INFO, 0, ext_fields=write_header(ExchangeHaInfoRequest()))
             self._link.ask(request, now_ms, self._told)
         self._slave.tick()
         if self._slave.is_agreed:

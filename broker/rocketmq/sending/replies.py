@@ -13,13 +13,13 @@ from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import ReplyMessageRequest, SendMessageResponse
 
 __all__ = ["Replies"]
 
-_PUSH = HeaderCodec(ReplyMessageRequest)
-_RESPONSE = HeaderCodec(SendMessageResponse)
+_PUSH = codec_of(ReplyMessageRequest)
+_RESPONSE = codec_of(SendMessageResponse)
 _CLIENT: Final = "REPLY_TO_CLIENT"
 
 

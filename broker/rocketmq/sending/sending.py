@@ -34,7 +34,7 @@ from formats.rocketmq.remoting.batch import iter_batch
 from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 
 __all__ = ["SPECIAL", "Sender", "Sent", "read_header"]
@@ -55,9 +55,9 @@ _WRITE: Final = int(Permission.WRITE)
 # A message with one of these is stored with care: elsewhere, or with other properties than its sender's.
 SPECIAL: Final = LATE | {"TRAN_MSG", lite.LITE_TOPIC}
 
-REQUEST = HeaderCodec(SendMessageRequest)
-REQUEST_V2 = HeaderCodec(SendMessageRequestV2)
-RESPONSE = HeaderCodec(SendMessageResponse)
+REQUEST = codec_of(SendMessageRequest)
+REQUEST_V2 = codec_of(SendMessageRequestV2)
+RESPONSE = codec_of(SendMessageResponse)
 
 
 class Sent(NamedTuple):

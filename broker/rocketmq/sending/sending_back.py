@@ -24,7 +24,7 @@ from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import ConsumerSendMessageBackRequest
 from formats.rocketmq.remoting.headers.sending import SendMessageRequest
 
@@ -37,7 +37,7 @@ _FIRST_LEVEL: Final = 3
 # MQVersion.V3_4_9: since then clients say how often a message may be retried.
 _TELLS_RETRIES: Final = 121
 
-_REQUEST = HeaderCodec(ConsumerSendMessageBackRequest)
+_REQUEST = codec_of(ConsumerSendMessageBackRequest)
 
 
 class DeadLetter(NamedTuple):

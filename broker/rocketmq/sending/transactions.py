@@ -36,7 +36,7 @@ from formats.rocketmq.numbers import read_int, read_long
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 
 __all__ = ["TransactionTimes", "Transactions", "place_prepared"]
@@ -61,8 +61,8 @@ _Identity = tuple[str | None, str | None, int]
 # Maximum lead of a producer's clock over the broker's.
 CLOCKS_MS: Final = 600_000
 
-_END = HeaderCodec(EndTransactionRequest)
-_CHECK = HeaderCodec(CheckTransactionStateRequest)
+_END = codec_of(EndTransactionRequest)
+_CHECK = codec_of(CheckTransactionStateRequest)
 
 
 class TransactionTimes(NamedTuple):

@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, QueueData
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
 
 __all__ = ["FindQueues", "QueueFinder"]
@@ -21,8 +21,6 @@ log = logging.getLogger("broker.rocketmq.routes")
 # For so long an answer is taken for true.
 KEEP_MS: Final = 30_000
 TOPICS_MAX: Final = 10_000
-
-_REQUEST = HeaderCodec(GetRouteInfoRequest)
 
 
 class _Link(Protocol):
@@ -56,7 +54,7 @@ class QueueFinder:
         if known is not None and 0 <= now_ms - known.asked_ms < KEEP_MS:
             done([*self._near(topic), *known.queues])
             return
-        frame = Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=_REQUEST.write(GetRouteInfoRequest(topic)))
+        frame = Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=write_header(GetRouteInfoRequest(topic)))
         take = partial(self._answered, topic, now_ms, done)
         if not any(link.ask(frame, now_ms, take) for link in self._links):
             take(None)

@@ -19,7 +19,7 @@ from formats.rocketmq.remoting.bodies.statistics import Span, write_broker_stats
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import ViewBrokerStatsDataRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["DEAD_LETTERS", "Counter", "Morning", "Statistics"]
 
@@ -36,8 +36,6 @@ _SAMPLED_AT_ONCE: Final = 6_000
 DEAD_LETTERS: Final = "DEAD_LETTERS"
 # By span (minute, hour and day): the interval of remembered samples, and their number.
 _STEPS: Final = ((1, 6), (60, 6), (360, 24))
-
-_VIEW = HeaderCodec(ViewBrokerStatsDataRequest)
 
 
 class _Sample(NamedTuple):
@@ -175,7 +173,7 @@ class Statistics:
         return 0.0 if counter is None else counter.spans(now_ms)[0].per_second
 
     def _view(self, request: Request) -> Frame:
-        header = _VIEW.read(request.fields)
+        header = read_header(ViewBrokerStatsDataRequest, request.fields)
         counter = self._counters.get((header.stats_name, header.stats_key))
         if counter is None:
             text = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"

@@ -20,7 +20,7 @@ from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame
 from formats.rocketmq.remoting.frame_layout import BINARY_FRONT
-from formats.rocketmq.remoting.headers.codec import HeaderCodec, HeaderField
+from formats.rocketmq.remoting.headers.codec import HeaderField, codec_of
 from formats.rocketmq.remoting.headers.sending import SendMessageRequestV2, SendMessageResponse
 from formats.rocketmq.remoting.versions import VERSION
 
@@ -38,8 +38,8 @@ __all__ = [
     "read_posted",
 ]
 
-_CODEC = HeaderCodec(SendMessageRequestV2)
-_RESPONSE = HeaderCodec(SendMessageResponse)
+_CODEC = codec_of(SendMessageRequestV2)
+_RESPONSE = codec_of(SendMessageResponse)
 _CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
 

@@ -9,14 +9,14 @@ from formats.errors import FormatError
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import PopMessageResponse
 from formats.rocketmq.remoting.receipts import Receipt, kind_of_topic, parse_receipt
 from formats.schema import Buffer
 
 __all__ = ["Popped", "popped_records", "read_popped"]
 
-_TERMS: Final = HeaderCodec(PopMessageResponse)
+_TERMS: Final = codec_of(PopMessageResponse)
 
 
 class Popped(NamedTuple):

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 from typing import Final, NamedTuple
 
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 
 __all__ = [
     "ANSWER_BYTES",
@@ -44,7 +44,7 @@ class ProofHeader(NamedTuple):
     name: str = ""
 
 
-PROOF_HEADER: Final = HeaderCodec(ProofHeader)
+PROOF_HEADER: Final = codec_of(ProofHeader)
 
 
 def dialer_code(secret: bytes, port: int, name: str, challenge: bytes, nonce: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.codec import BodyCodec
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.schema import Buffer
 
 __all__ = [
@@ -124,7 +124,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "install": Install,
     "appended": Appended,
 }
-RAFT_HEADER: Final = HeaderCodec(RaftHeader)
+RAFT_HEADER: Final = codec_of(RaftHeader)
 _CODECS: Final[dict[str, BodyCodec[Any]]] = {kind: BodyCodec(cls) for kind, cls in KINDS.items()}
 _NAMES: Final = {cls: kind for kind, cls in KINDS.items()}
 

@@ -12,13 +12,13 @@ from formats.errors import FormatError
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.consuming import PopMessageResponse
 from formats.rocketmq.remoting.popped import read_popped
 from formats.rocketmq.remoting.receipts import Receipt, offset_counts_info, start_info
 
 HOST = Host("127.0.0.1", 10911).pack()
-FIELDS = HeaderCodec(PopMessageResponse).write(
+FIELDS = write_header(
     PopMessageResponse(1_000_000, 60_000, 3, 0, start_info("orders", 1, 5), order_count_info="0 qo1%7 2")
 )
 

@@ -16,13 +16,13 @@ from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import SendMessageRequestV2, SendMessageResponse
 from formats.rocketmq.remoting.versions import VERSION
 from tests.golden.rocketmq.captures import CAPTURES, streams
 
-REQUEST = HeaderCodec(SendMessageRequestV2)
-RESPONSE = HeaderCodec(SendMessageResponse)
+REQUEST = codec_of(SendMessageRequestV2)
+RESPONSE = codec_of(SendMessageResponse)
 HEADER = SendMessageRequestV2("p", "t", "TBW102", 4, 1, 0, 1_700_000_000_000, 0, "UNIQ_KEY\1AB\2WAIT\1true\2", 0, False)
 ENCODINGS = list(HeaderEncoding)
 

@@ -22,12 +22,10 @@ from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_S
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, next_frame
 from formats.rocketmq.remoting.headers import replicating as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from tests.rigs.remoting import Remote
 from tests.waiting import WAIT_S, eventually
 
-METADATA = HeaderCodec(headers.GetControllerMetadataResponse)
-CHANGED = HeaderCodec(headers.NotifyBrokerRoleChangedRequest)
 NAME, CLUSTER = "group", "cluster"
 
 
@@ -50,7 +48,8 @@ class Controllers:
         for each in self.all:
             if each.is_running:
                 with Remote(each.port) as remote:
-                    found = METADATA.read(remote.call(RequestCode.CONTROLLER_GET_METADATA_INFO).ext_fields)
+                    answer = remote.call(RequestCode.CONTROLLER_GET_METADATA_INFO)
+                    found = read_header(headers.GetControllerMetadataResponse, answer.ext_fields)
                 told.add(found.controller_leader_id)
         return next((each for each in self.all if told == {each.self_id} and each.is_running), None)
 
@@ -195,7 +194,8 @@ def test_brokers_are_told_of_their_master(tmp_path: Path, stack: ExitStack) -> N
             data += sock.recv(1 << 16)
     frame = found[0]
     assert (frame.code, frame.is_one_way) == (RequestCode.NOTIFY_BROKER_ROLE_CHANGED, True)
-    assert CHANGED.read(frame.ext_fields) == headers.NotifyBrokerRoleChangedRequest(broker.address, 1, 1, 1)
+    changed = headers.NotifyBrokerRoleChangedRequest(broker.address, 1, 1, 1)
+    assert read_header(type(changed), frame.ext_fields) == changed
     assert SYNC_STATE_SET.read(frame.body) == SyncStateSet([1], 1)
 
 
@@ -209,7 +209,7 @@ def test_controller_beside_a_nameserver(tmp_path: Path) -> None:
 
                 def leads(remote: Remote = remote) -> bool:
                     answer = remote.call(RequestCode.CONTROLLER_GET_METADATA_INFO)
-                    header = METADATA.read(answer.ext_fields)
+                    header = read_header(headers.GetControllerMetadataResponse, answer.ext_fields)
                     assert header.peers == f"n0:{HOST}:{port};"
                     return header.controller_leader_address == f"{HOST}:{port}"
 

@@ -16,7 +16,7 @@ from bmqctl.systems.node_process import HOST
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.replicating import NotifyBrokerRoleChangedRequest
 from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, Install, RaftHeader, encode_message
 from formats.rocketmq.remoting.replication import REPORT, SLAVE_HANDSHAKE, TRANSFER, HaState, Report, SlaveHandshake
@@ -30,7 +30,6 @@ WORLD = (
     '{"groups":[{"cluster":"DefaultCluster","name":"broker-a","nextId":9,"masterEpoch":1000000,"membersEpoch":1000000,'
     '"members":[1],"master":1,"addresses":{"1":"127.0.0.1:1"},"checkCodes":{"1":"127.0.0.1:1;1"}}]}'
 )
-CHANGED = HeaderCodec(NotifyBrokerRoleChangedRequest)
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ def test_stranger_on_the_host_of_a_group_changes_nothing(group: Group) -> None:
         with Remote(broker) as remote:
             told = NotifyBrokerRoleChangedRequest("127.0.0.1:1", 1_000_000, 9, 9)
             body = SYNC_STATE_SET.write(SyncStateSet([9], 9))
-            fields: dict[str, Any] = {**CHANGED.write(told)}
+            fields: dict[str, Any] = {**write_header(told)}
             remote.call(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, body, **fields)
         with Remote(base) as remote:
             body, fields = registration(f"{HOST}:6666", 1_000_000)

@@ -26,7 +26,7 @@ from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, HA_RUNTIME
 from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, ClusterInfo
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
 from formats.rocketmq.remoting.signature import signed
 
@@ -38,7 +38,6 @@ CONTROLLERS_MAX: Final = 64
 BROKERS_MAX: Final = 4_096
 AT_ONCE: Final = 64
 
-_METADATA: Final = HeaderCodec(GetControllerMetadataResponse)
 
 T = TypeVar("T")
 
@@ -168,7 +167,8 @@ class _Found:
         return found
 
     async def _ask_controller(self, line: _Line) -> GetControllerMetadataResponse:
-        found = _METADATA.read((await line.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)).ext_fields)
+        answer = await line.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        found = read_header(GetControllerMetadataResponse, answer.ext_fields)
         self.name(Places(controllers=peers_of(found.peers)))
         return found
 

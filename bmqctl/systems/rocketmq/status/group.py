@@ -13,14 +13,10 @@ from formats.rocketmq.remoting.bodies.inspection import TIME_SPANS
 from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.headers.administration import GetConsumeStatsRequest, QueryConsumeTimeSpanRequest
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRequest
 
 __all__ = ["GroupState", "GroupUnknown", "NobodyAnswers", "QueueLag", "group_state", "masters_of_topic"]
-
-_CONSUME_STATS = HeaderCodec(GetConsumeStatsRequest)
-_CONSUMER_LIST = HeaderCodec(GetConsumerListByGroupRequest)
-_TIME_SPAN = HeaderCodec(QueryConsumeTimeSpanRequest)
 
 
 class GroupUnknown(Exception):
@@ -87,9 +83,9 @@ async def _ask_route(link: RemotingLink, topic: str, timeout_s: float) -> Route 
 
 
 async def _lag(link: RemotingLink, topic: str, group: str, timeout_s: float) -> list[QueueLag]:
-    fields = _CONSUME_STATS.write(GetConsumeStatsRequest(group, topic))
+    fields = write_header(GetConsumeStatsRequest(group, topic))
     stats = read_consume_stats(body_of(await link.call(RequestCode.GET_CONSUME_STATS, fields, timeout_s)))
-    fields = _TIME_SPAN.write(QueryConsumeTimeSpanRequest(topic, group))
+    fields = write_header(QueryConsumeTimeSpanRequest(topic, group))
     spans = TIME_SPANS.read(body_of(await link.call(RequestCode.QUERY_CONSUME_TIME_SPAN, fields, timeout_s)))
     delays = {each.message_queue: each.delay_ms for each in spans.consume_time_span_set}
     found = []
@@ -103,6 +99,6 @@ async def _lag(link: RemotingLink, topic: str, group: str, timeout_s: float) -> 
 
 async def _consumers(link: RemotingLink, group: str, timeout_s: float) -> list[str]:
     """Return the ids of the consumers that a broker knows; none if it does not know the group."""
-    fields = _CONSUMER_LIST.write(GetConsumerListByGroupRequest(group))
+    fields = write_header(GetConsumerListByGroupRequest(group))
     answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, timeout_s)
     return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list

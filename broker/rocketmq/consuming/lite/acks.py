@@ -16,7 +16,7 @@ from broker.rocketmq.tables.services import Services
 from formats.rocketmq.lite import QUEUE_ID, fault_of_lite_topic, queue_name
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -26,9 +26,9 @@ from formats.rocketmq.remoting.receipts import parse_receipt
 
 __all__ = ["LiteAcks"]
 
-_ACK = HeaderCodec(AckMessageRequest)
-_CHANGE = HeaderCodec(ChangeInvisibleTimeRequest)
-_CHANGED = HeaderCodec(ChangeInvisibleTimeResponse)
+_ACK = codec_of(AckMessageRequest)
+_CHANGE = codec_of(ChangeInvisibleTimeRequest)
+_CHANGED = codec_of(ChangeInvisibleTimeResponse)
 _UNCHANGED: Final = ChangeInvisibleTimeResponse(0, 0, 0)
 _LITE_TOPIC: Final = "liteTopic"
 

@@ -23,15 +23,10 @@ from formats.rocketmq.remoting.bodies.routes import QueueData, TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import lite as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["LiteInquiries"]
 
-_PARENT = HeaderCodec(headers.GetParentTopicInfoRequest)
-_TOPIC = HeaderCodec(headers.GetLiteTopicInfoRequest)
-_CLIENT = HeaderCodec(headers.GetLiteClientInfoRequest)
-_GROUP = HeaderCodec(headers.GetLiteGroupInfoRequest)
-_TRIGGER = HeaderCodec(headers.TriggerLiteDispatchRequest)
 
 _STORE_TYPE: Final = "default"
 _NAMES_MAX: Final = 10_000
@@ -109,7 +104,7 @@ class LiteInquiries:
         return found
 
     def _parent(self, request: Request) -> Frame:
-        topic = _PARENT.read(request.fields).topic
+        topic = read_header(headers.GetParentTopicInfoRequest, request.fields).topic
         config = self._check_parent(topic)
         all_count = sum(is_lite_queue(name) for name, _ in self._services.store.queues)
         groups = self._groups_by_topic().get(topic, [])
@@ -129,7 +124,7 @@ class LiteInquiries:
     # -- lite topics
 
     def _topic(self, request: Request) -> None:
-        header = _TOPIC.read(request.fields)
+        header = read_header(headers.GetLiteTopicInfoRequest, request.fields)
         parent, lite_topic = header.parent_topic or "", header.lite_topic or ""
         self._check_parent(parent)
         frame = request.frame.bare
@@ -160,7 +155,7 @@ class LiteInquiries:
     # -- clients and groups
 
     def _client(self, request: Request) -> Frame:
-        header = _CLIENT.read(request.fields)
+        header = read_header(headers.GetLiteClientInfoRequest, request.fields)
         parent, group, client_id = header.parent_topic or "", header.group or "", header.client_id or ""
         self._check_parent(parent)
         if self._find_group(group).bound_topic != parent:
@@ -191,7 +186,7 @@ class LiteInquiries:
         return parent
 
     def _group(self, request: Request) -> Frame | None:
-        header = _GROUP.read(request.fields)
+        header = read_header(headers.GetLiteGroupInfoRequest, request.fields)
         parent = self._find_parent(header.group)
         if header.lite_topic:
             info = self._group_in_topic(header.group, parent, header.lite_topic)
@@ -248,7 +243,7 @@ class LiteInquiries:
         return _Lag(end - offset, lite[1], self._services.store.stored_ms(queue, QUEUE_ID, max(begin, offset)))
 
     def _trigger(self, request: Request) -> Frame:
-        header = _TRIGGER.read(request.fields)
+        header = read_header(headers.TriggerLiteDispatchRequest, request.fields)
         self._find_parent(header.group)
         for subscriber in self._registry.of_group(header.group):
             if header.client_id in (None, "", subscriber.client_id):

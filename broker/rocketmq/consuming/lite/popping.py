@@ -26,14 +26,14 @@ from formats.rocketmq.lite import QUEUE_ID
 from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import PopLiteMessageRequest, PopLiteMessageResponse
 from formats.rocketmq.remoting.receipts import ORDERED
 
 __all__ = ["LitePopper"]
 
-_REQUEST = HeaderCodec(PopLiteMessageRequest)
-_RESPONSE = HeaderCodec(PopLiteMessageResponse)
+_REQUEST = codec_of(PopLiteMessageRequest)
+_RESPONSE = codec_of(PopLiteMessageResponse)
 _EVERYTHING: Final = Filter(make_subscription("", "*"))
 _LATE_MS: Final = 500
 _FROM_LAST: Final = 1

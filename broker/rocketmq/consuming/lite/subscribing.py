@@ -17,14 +17,13 @@ from formats.rocketmq.lite import QUEUE_ID, fault_of_lite_topic, queue_name, spl
 from formats.rocketmq.remoting.bodies import lite as bodies
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.consuming import NotifyUnsubscribeLiteRequest
 
 __all__ = ["CHANGES_MAX", "SUBSCRIPTIONS_MAX", "Subscribing"]
 
 log = logging.getLogger("broker.rocketmq.lite")
 
-_NOTIFY = HeaderCodec(NotifyUnsubscribeLiteRequest)
 
 # The bound on the subscriptions of all clients, and on the clients (maxLiteSubscriptionCount).
 SUBSCRIPTIONS_MAX: Final = 100_000
@@ -182,7 +181,7 @@ class Subscribing:
         lite = split_queue_name(queue)
         assert lite is not None
         header = NotifyUnsubscribeLiteRequest(lite[1], subscriber.group, subscriber.client_id)
-        frame = Frame(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, 0, ext_fields=_NOTIFY.write(header))
+        frame = Frame(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, 0, ext_fields=write_header(header))
         subscriber.peer.ask(frame, one_way=True)
         if anew:
             self._move(queue, subscriber.group, _ANEW)

@@ -24,7 +24,7 @@ from formats.rocketmq.remoting.bodies.popping import (
 )
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -34,9 +34,9 @@ from formats.rocketmq.remoting.receipts import ORDERED, Receipt, parse_receipt, 
 
 __all__ = ["Acks"]
 
-_ACK = HeaderCodec(AckMessageRequest)
-_CHANGE = HeaderCodec(ChangeInvisibleTimeRequest)
-_CHANGED = HeaderCodec(ChangeInvisibleTimeResponse)
+_ACK = codec_of(AckMessageRequest)
+_CHANGE = codec_of(ChangeInvisibleTimeRequest)
+_CHANGED = codec_of(ChangeInvisibleTimeResponse)
 _UNCHANGED: Final = ChangeInvisibleTimeResponse(0, 0, 0)
 
 

@@ -20,7 +20,7 @@ from broker.rocketmq.tables.services import Services
 from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.consuming import (
     NotificationRequest,
     NotificationResponse,
@@ -33,12 +33,6 @@ from formats.rocketmq.remoting.receipts import retry_topic
 
 __all__ = ["Inquiries"]
 
-_NOTIFICATION = HeaderCodec(NotificationRequest)
-_NOTIFIED = HeaderCodec(NotificationResponse)
-_POLLING_INFO = HeaderCodec(PollingInfoRequest)
-_POLLED = HeaderCodec(PollingInfoResponse)
-_PEEK = HeaderCodec(PeekMessageRequest)
-_PEEKED = HeaderCodec(PopMessageResponse)
 
 # One of so many looks into the retry topic first.
 _RETRY_FIRST: Final = 5
@@ -80,7 +74,7 @@ class Inquiries:
         answer = partial(request.peer.answer, frame)
         now_ms = request.now_ms
         try:
-            header = _NOTIFICATION.read(with_born_time(request.fields, now_ms))
+            header = read_header(NotificationRequest, with_born_time(request.fields, now_ms))
             place = _place(header.topic, header.consumer_group, header.queue_id)
             check_topic(self._services, *place, request.peer, now_ms, "peeking")
         except Refused as refused:
@@ -153,18 +147,18 @@ class Inquiries:
     # -- looking
 
     def _polling_info(self, request: Request) -> Frame:
-        header = _POLLING_INFO.read(request.fields)
+        header = read_header(PollingInfoRequest, request.fields)
         place = _place(header.topic, header.consumer_group, header.queue_id)
         try:
             check_topic(self._services, *place, request.peer, request.now_ms, "peeking")
         except Refused as refused:
-            fields = _POLLED.write(PollingInfoResponse(0))
+            fields = write_header(PollingInfoResponse(0))
             return Frame(refused.code, 0, remark=refused.text, ext_fields=fields)
-        fields = _POLLED.write(PollingInfoResponse(self._count_waiting(place)))
+        fields = write_header(PollingInfoResponse(self._count_waiting(place)))
         return Frame(ResponseCode.SUCCESS, 0, remark=NO_CODE_SET, ext_fields=fields)
 
     def _peek(self, request: Request) -> Frame:
-        header = _PEEK.read(request.fields)
+        header = read_header(PeekMessageRequest, request.fields)
         group = header.consumer_group
         try:
             config = check_topic(
@@ -174,7 +168,7 @@ class Inquiries:
                 text = f"{header.messages_max} messages cannot be asked for, but 1 to {MESSAGES_MAX}"
                 raise Refused(ResponseCode.INVALID_PARAMETER, text)
         except Refused as refused:
-            fields = _PEEKED.write(PopMessageResponse(0, 0, 0, 0))
+            fields = write_header(PopMessageResponse(0, 0, 0, 0))
             return Frame(refused.code, 0, remark=refused.text, ext_fields=fields)
         luck = self._choose(100)
         numbers = range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
@@ -195,7 +189,7 @@ class Inquiries:
             messages += self._look(topic, queue_id, offset, header.messages_max - len(messages))
         if messages:
             self._services.statistics.sent(header.topic, group, len(messages), sum(map(len, messages)))
-        fields = _PEEKED.write(PopMessageResponse(0, 0, 0, rest))
+        fields = write_header(PopMessageResponse(0, 0, 0, rest))
         if not messages:
             return Frame(ResponseCode.PULL_NOT_FOUND, 0, remark="NO_MESSAGE_IN_QUEUE", ext_fields=fields)
         return Frame(ResponseCode.SUCCESS, 0, remark="FOUND", ext_fields=fields, body=b"".join(messages))
@@ -215,4 +209,4 @@ def _place(topic: str, group: str, queue_id: int) -> Place:
 
 
 def _notified(code: ResponseCode, remark: str, has_message: bool = False, polling_full: bool = False) -> Frame:
-    return Frame(code, 0, remark=remark, ext_fields=_NOTIFIED.write(NotificationResponse(has_message, polling_full)))
+    return Frame(code, 0, remark=remark, ext_fields=write_header(NotificationResponse(has_message, polling_full)))

@@ -29,7 +29,7 @@ from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX, CheckPoint
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.consuming import PopMessageRequest, PopMessageResponse
 from formats.rocketmq.remoting.receipts import (
     ORDERED,
@@ -45,8 +45,8 @@ __all__ = ["Popper"]
 
 log = logging.getLogger("broker.rocketmq.popping")
 
-_REQUEST = HeaderCodec(PopMessageRequest)
-_RESPONSE = HeaderCodec(PopMessageResponse)
+_REQUEST = codec_of(PopMessageRequest)
+_RESPONSE = codec_of(PopMessageResponse)
 _NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
 
 # Of a hundred requests, those that look into the retry topic first (popFromRetryProbability).

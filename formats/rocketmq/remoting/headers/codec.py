@@ -6,7 +6,7 @@ missing. Its name on the wire is its own in camel case, unless `Annotated` gives
     class PollingInfoResponse(NamedTuple):
         polling_count: Annotated[Int, "pollingNum"]
 
-    POLLING_INFO_RESPONSE = HeaderCodec(PollingInfoResponse)
+    header = read_header(PollingInfoResponse, frame.ext_fields)
 
 Peers may send fields that a declaration does not know; they are passed over, as in the original.
 """
@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args
 
 from formats.errors import FormatError
 
-__all__ = ["HeaderCodec", "HeaderField", "Int", "Long"]
+__all__ = ["HeaderCodec", "HeaderField", "Int", "Long", "codec_of", "read_header", "write_header"]
 
 
 class Bounds(NamedTuple):
@@ -151,6 +151,27 @@ class HeaderCodec(Generic[H]):
         Raises `OverflowError` for a number that does not fit its type.
         """
         return self._write_fields(header)
+
+
+_codecs: Final[dict[type[Any], HeaderCodec[Any]]] = {}
+
+
+def codec_of(cls: type[H]) -> HeaderCodec[H]:
+    """Return the codec of a declaration, which is made at the first call. Message paths keep it."""
+    codec = _codecs.get(cls)
+    if codec is None:
+        codec = _codecs[cls] = HeaderCodec(cls)
+    return codec
+
+
+def read_header(cls: type[H], fields: Mapping[str, str] | None) -> H:
+    """Return the header that a frame's fields hold. Raises `FormatError`, as `HeaderCodec.read` does."""
+    return codec_of(cls).read(fields)
+
+
+def write_header(header: tuple[Any, ...]) -> dict[str, str]:
+    """Return the fields of a frame that carries `header`. Raises `OverflowError`, as `HeaderCodec.write` does."""
+    return codec_of(type(header)).write(header)
 
 
 def _read_text(text: str, field: HeaderField) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers import administration, consuming, lite, replicating, routing, sending
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import HeaderCodec, codec_of
 
 __all__ = ["HEADERS", "Headers"]
 
@@ -19,18 +19,6 @@ class Headers(NamedTuple):
 
     request: HeaderCodec[Any] | None
     response: HeaderCodec[Any] | None
-
-
-_codecs: dict[type[Any], HeaderCodec[Any]] = {}
-
-
-def _codec(cls: type[Any] | None) -> HeaderCodec[Any] | None:
-    """One codec for each declaration, however many requests share it."""
-    if cls is None:
-        return None
-    if cls not in _codecs:
-        _codecs[cls] = HeaderCodec(cls)
-    return _codecs[cls]
 
 
 _TABLE: Final[dict[RequestCode, tuple[type[Any] | None, type[Any] | None]]] = {
@@ -162,5 +150,5 @@ _TABLE: Final[dict[RequestCode, tuple[type[Any] | None, type[Any] | None]]] = {
 }
 
 HEADERS: Final[dict[int, Headers]] = {
-    code: Headers(_codec(request), _codec(response)) for code, (request, response) in _TABLE.items()
+    code: Headers(*(None if each is None else codec_of(each) for each in pair)) for code, pair in _TABLE.items()
 }

@@ -15,7 +15,7 @@ from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_S
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import replicating as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
 from formats.rocketmq.remoting.headers.table import HEADERS
 from tests.formats.rocketmq.test_frames import all_frames
@@ -89,7 +89,7 @@ def test_apache_controller_would_answer_the_same() -> None:
     groups, liveness = Groups(), Liveness()
     now_ms = 0
     decisions = Decisions(groups, lambda name, each: liveness.get(BrokerKey(name, each), now_ms))
-    heartbeat = HeaderCodec(BrokerHeartbeatRequest)
+    heartbeat = codec_of(BrokerHeartbeatRequest)
     ways: dict[int, Any] = {
         RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: decisions.next_id,
         RequestCode.CONTROLLER_APPLY_BROKER_ID: decisions.apply_id,

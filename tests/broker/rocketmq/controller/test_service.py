@@ -13,13 +13,10 @@ from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_S
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import replicating as headers
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, RaftHeader, Solicit, encode_message
 from formats.rocketmq.remoting.signature import signed
 from tests.broker.rocketmq.controller.rig import CLUSTER, NAME, FakeBroker, Peer, Rig
-
-METADATA = HeaderCodec(headers.GetControllerMetadataResponse)
-CHANGED = HeaderCodec(headers.NotifyBrokerRoleChangedRequest)
 
 
 def group_of(rig: Rig, size: int = 3) -> list[FakeBroker]:
@@ -42,7 +39,7 @@ def replicas(rig: Rig, peer: Peer | None = None) -> Replicas:
 def told(rig: Rig, since: int = 0) -> dict[str, headers.NotifyBrokerRoleChangedRequest]:
     """The words to brokers about their master, by address."""
     return {
-        address: CHANGED.read(frame.ext_fields)
+        address: read_header(headers.NotifyBrokerRoleChangedRequest, frame.ext_fields)
         for member in rig.members.values()
         for address, frame in member.told[since:]
         if frame.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED
@@ -79,12 +76,13 @@ def test_other_broker_is_elected_at_once_when_the_master_is_cut_off(size: int) -
     leader = rig.leader()
     frames = leader.told[counts[leader.name] :]
     assert sorted(address for address, _ in frames) == ["10.0.0.2:10911", "10.0.0.3:10911"]
-    assert CHANGED.read(frames[0][1].ext_fields) == headers.NotifyBrokerRoleChangedRequest("10.0.0.3:10911", 2, 3, 3)
+    changed = headers.NotifyBrokerRoleChangedRequest("10.0.0.3:10911", 2, 3, 3)
+    assert read_header(type(changed), frames[0][1].ext_fields) == changed
     assert SYNC_STATE_SET.read(frames[0][1].body) == SyncStateSet([3], 3)
     # The old one comes back, and is told whom to follow; what it believed of itself is refused.
     brokers[0].connect()
     header = headers.RegisterBrokerToControllerResponse(CLUSTER, NAME, 3, "10.0.0.3:10911", 2, 3)
-    assert HeaderCodec(headers.RegisterBrokerToControllerResponse).read(brokers[0].register().ext_fields) == header
+    assert read_header(headers.RegisterBrokerToControllerResponse, brokers[0].register().ext_fields) == header
     brokers[0].beat()
     assert brokers[0].alter([1, 2], 1, 2).code == ResponseCode.CONTROLLER_INVALID_MASTER
 
@@ -174,7 +172,8 @@ def test_followers_send_askers_to_the_leader() -> None:
     rig = Rig(3)
     leader = rig.leader()
     for name in rig.members:
-        header = METADATA.read(rig.peer(name).call(RequestCode.CONTROLLER_GET_METADATA_INFO).ext_fields)
+        answer = rig.peer(name).call(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        header = read_header(headers.GetControllerMetadataResponse, answer.ext_fields)
         assert header.controller_leader_id == leader.name
         assert header.controller_leader_address == rig.addresses[leader.name]
         assert header.is_leader == (name == leader.name)

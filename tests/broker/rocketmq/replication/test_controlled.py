@@ -32,7 +32,7 @@ from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncSta
 from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, HA_RUNTIME, EpochSpan
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoResponse, NotifyBrokerRoleChangedRequest
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams import Clock, pump
@@ -41,8 +41,6 @@ from tests.broker.rocketmq.store.test_copying import log_bytes
 from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_message
 
 HOST = Host("10.0.0.9", 10912)
-_NOTICE = HeaderCodec(NotifyBrokerRoleChangedRequest)
-_EXCHANGED = HeaderCodec(ExchangeHaInfoResponse)
 
 Dialed = tuple[str, Callable[[str], ReplicationSession], Callable[[str], None]]
 
@@ -389,7 +387,7 @@ def test_word_of_another_master_has_the_controllers_asked_and_changes_nothing_by
     broker.controllers.has_leader = True
     for epoch in ((1 << 31) - 1, 5):
         header = NotifyBrokerRoleChangedRequest("127.0.0.1:1", epoch, 6, 1)
-        request = Frame(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, 1, ext_fields=_NOTICE.write(header))
+        request = Frame(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, 1, ext_fields=write_header(header))
         request = request._replace(body=SYNC_STATE_SET.write(SyncStateSet([1], 6)))
         answer = broker.controlled.handlers[request.code](Request(request, Sender(), 0))
         assert answer is not None
@@ -418,7 +416,7 @@ def test_epochs_and_streams_are_shown() -> None:
     assert [(each.slave_ack_offset, each.in_sync) for each in runtime.ha_connection_info] == [(end, True)] * 2
     assert two.controlled.status().ha_client_runtime_info.master_addr == "10.0.0.1:10912"
     answer = two.ask(RequestCode.EXCHANGE_BROKER_HA_INFO)
-    assert _EXCHANGED.read(answer.ext_fields) == ExchangeHaInfoResponse()
+    assert read_header(ExchangeHaInfoResponse, answer.ext_fields) == ExchangeHaInfoResponse()
 
 
 # -- the table of who waits for whom

@@ -32,7 +32,7 @@ from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
 from formats.rocketmq.remoting.bodies.routes import BrokerMemberGroup, DataVersion, TopicConfig, TopicRoute
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.headers.codec import HeaderCodec
+from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 from tests.broker.rocketmq.nameserver.test_nameserver import no_settings
 from tests.broker.rocketmq.proxy.clustered import Network
@@ -307,7 +307,7 @@ def test_word_of_the_least_id_changes_nothing_by_itself(fields: dict[str, str]) 
 
 def test_master_and_slaves_exchange_their_addresses() -> None:
     _, master, one, _ = trio()
-    codec, answered = HeaderCodec(ExchangeHaInfoRequest), HeaderCodec(ExchangeHaInfoResponse)
+    codec, answered = codec_of(ExchangeHaInfoRequest), codec_of(ExchangeHaInfoResponse)
 
     def ask(broker: Broker, header: ExchangeHaInfoRequest, host: str = "10.0.0.1") -> ExchangeHaInfoResponse:
         frame = Frame(RequestCode.EXCHANGE_BROKER_HA_INFO, 1, ext_fields=codec.write(header))
