@@ -114,8 +114,8 @@ ROCKETMQ = (
         "index-not-mended",
         "After a crash messages are not entered into the index again.",
         "store.opening",
-        "index=found.offset > indexed if crashed else found.offset >= begin",
-        "index=not crashed and found.offset >= begin",
+        "index = found.offset > indexed if crashed else found.offset >= begin",
+        "index = not crashed and found.offset >= begin",
     ),
     _mutant(
         "index-noted-ahead",

@@ -84,9 +84,10 @@ class Administration:
     def _delete_topic(self, request: Request) -> Frame:
         topic = read_header(headers.DeleteTopicRequest, request.fields).topic
         self._check_topic(topic)
+        # Before all else, for it may be refused.
+        self._services.store.delete_topic(topic)
         self._services.topics.delete(topic, request.now_ms)
         self._services.offsets.forget_topic(topic)
-        self._services.store.delete_topic(topic)
         self._removed(topic)
         self._services.statistics.forget_topic(topic)
         return success()

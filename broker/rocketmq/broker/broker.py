@@ -45,6 +45,7 @@ from broker.rocketmq.sending.sending import Sender
 from broker.rocketmq.sending.sending_back import SendingBack
 from broker.rocketmq.sending.transactions import Transactions, TransactionTimes
 from broker.rocketmq.settings import Settings
+from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.clients import Clients
 from broker.rocketmq.tables.groups import Groups
@@ -292,7 +293,7 @@ class Broker:
                 answer = failure(refused.code, refused.text)
             except FormatError as error:
                 answer = failure(ResponseCode.SYSTEM_ERROR, str(error))
-            except OSError as error:
+            except (OSError, DiskFull) as error:
                 log.error("request %d failed, as its change cannot be stored: %s", frame.code, error)
                 answer = unstored(error)
         touched = self.keeper.take_touched()

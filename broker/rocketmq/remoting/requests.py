@@ -97,6 +97,7 @@ def failure(code: ResponseCode, remark: str) -> Frame:
     return Frame(code, 0, remark=remark)
 
 
-def unstored(error: OSError) -> Frame:
-    """The answer to a request whose change could not be stored, and was undone."""
-    return failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error.strerror or error}")
+def unstored(error: Exception) -> Frame:
+    """Return the answer to a request whose change could not be stored, and was undone."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {reason or error}")

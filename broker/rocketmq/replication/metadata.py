@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
@@ -129,6 +130,8 @@ class Metadata:
             return str(error)
         except OSError as error:
             return error.strerror or str(error)
+        except DiskFull as error:
+            return str(error)
         return ""
 
     def _take_topics(self, body: Buffer) -> None:

@@ -176,6 +176,14 @@ class FileRow:
         self._remove(self.files.pop(0))
         self.begin += self.file_size
 
+    def drop_before(self, offset: int) -> int:
+        """Remove the files that end at `offset` or earlier, but never the last one; return their number."""
+        removed = 0
+        while len(self.files) > 1 and self.begin + self.file_size <= offset:
+            self.drop_first()
+            removed += 1
+        return removed
+
     def unflushed(self, begin: int, end: int) -> list[StoreFile | Directory]:
         """Return the files to flush for the bytes between two offsets, with the directory if its files are others.
 

@@ -15,6 +15,7 @@ from broker.rocketmq.store.branches import Branches
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import cut_files, note_cut
+from broker.rocketmq.store.deletions import Deletions
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.extent import is_current
 from broker.rocketmq.store.files import FileRow
@@ -30,6 +31,7 @@ from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.java import index_hash, string_hash
+from formats.rocketmq.lite import is_lite_queue
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["DueTime", "Flush", "MessageStore", "StoreOptions", "Stored"]
@@ -70,6 +72,7 @@ class MessageStore:
         self._shown: Callable[[str, int], None] | None = None
         self._is_full = False
         self.branches = Branches(self.open_queue, lambda: self._held, self._unflushed_queues)
+        self.deletions = Deletions(root, counts=self.marked_end is not None)
 
     # -- messages
 
@@ -212,7 +215,12 @@ class MessageStore:
         return self.log.read(queue.get(queue_offset).physical_offset).record.stored_ms
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the queues of a topic. Its messages stay in the log until they expire, but cannot be found."""
+        """Remove the queues of a topic, for good once this returns; its messages stay in the log until they expire.
+
+        A removed lite topic may come back after a crash, to expire again. Raises `DiskFull`, and then removes nothing.
+        """
+        if not is_lite_queue(topic) and any(map(self.next_offset, self.queue_table.of_topic(topic))):
+            self.deletions.note(topic, self.log.end)
         for queue in self.queue_table.take(topic):
             self._unflushed_queues.pop(queue, None)
             if self._held is not None:
@@ -235,8 +243,10 @@ class MessageStore:
         held = HeldBack(begin)
         for found in self.log.records(begin):
             properties = decode_properties(found.record.properties)
-            held.add(self._held_message(found, self.queue_table.of(found), properties))
-            self.branches.hold(held, found)
+            is_removed = self.deletions.covers(found.record.topic, found.offset)
+            held.add(self._held_message(found, None if is_removed else self.queue_table.of(found), properties))
+            if not is_removed:
+                self.branches.hold(held, found)
         self.cut_queues(begin)
         self._held = held
 
@@ -435,13 +445,6 @@ class MessageStore:
                 self._mark.flush()
 
     @property
-    def queue_end(self) -> tuple[int, str]:
-        """Return where the last message ends that a queue has, in the log, and that queue; 0 for none."""
-        ends = ((queue.physical_end, key) for key, queue in self.queues.items())
-        end, (topic, queue_id) = max(ends, default=(0, ("", 0)))
-        return end, f"queue {queue_id} of topic {topic}"
-
-    @property
     def checkpoint(self) -> StoreCheckpoint:
         """Return the checkpoint file's content."""
         return STORE_CHECKPOINT.unpack(self._checkpoint.buffer)
@@ -465,16 +468,11 @@ class MessageStore:
             self._held.cut(offset)
         cut_files(self._root, self._mark, self.log, [*self.queues.values()], self.index, offset)
         self.flushed = min(self.flushed, offset)
+        self.deletions.follow_log(self.log.begin, offset)
 
     def expire(self, before: int) -> int:
-        """Remove the log's files that end at `before` or earlier, and entries that refer to them; return their number.
-
-        The last file is always kept.
-        """
-        files, removed = self.log.files, 0
-        while len(files.files) > 1 and files.begin + files.file_size <= before:
-            files.drop_first()
-            removed += 1
+        """Remove the log's files that end at `before` or earlier, and entries that refer to them; return the number."""
+        removed = self.log.files.drop_before(before)
         if removed:
             self.drop_expired()
         return removed
@@ -485,6 +483,7 @@ class MessageStore:
         for queue in self.queues.values():
             queue.drop_log(begin)
         self.index.drop_log(begin)
+        self.deletions.follow_log(begin, self.log.end)
 
     def close(self) -> None:
         """Flush and close everything; the next start needs no recovery."""

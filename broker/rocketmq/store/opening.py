@@ -68,6 +68,7 @@ def open_store(
     for queue in store.queues.values():
         queue.drop_log(store.log.begin)
     if crashed:
+        _drop_removed(store)
         # Entries whose pages did not reach the disk may be between those that did.
         store.cut_queues(begin, is_certain=False)
     gaps: set[tuple[str, int]] = set()
@@ -77,14 +78,19 @@ def open_store(
     flushed_end, was_flushed = _flushed(store) if crashed else (0, lambda record: True)
     for found in store.log.recover(start, flushed_end, was_flushed, epoch):
         record = found.record
+        index = found.offset > indexed if crashed else found.offset >= begin
+        if store.deletions.covers(record.topic, found.offset):
+            store.dispatch(found, queue=False, index=index)
+            continue
         _restore_lite(store, found, start, gaps)
         key = (record.topic, record.queue_id)
         if is_place(*key) and _is_behind_gap(store, key, record.queue_offset, start):
             gaps.add(key)
             continue
-        if not store.dispatch(found, index=found.offset > indexed if crashed else found.offset >= begin):
+        if not store.dispatch(found, index=index):
             gaps.add(key)
     store.cut_queues(store.log.end)
+    store.deletions.follow_log(store.log.begin, store.log.end)
     if gaps:
         _fill_gaps(store, gaps)
     store.flushed = store.log.end if not crashed else store.log.begin
@@ -96,18 +102,24 @@ def _begin(store: MessageStore, root: Folder, crashed: bool, was_cut: bool) -> N
     _end_cut(store, root, crashed)
     files = store.log.files
     flushed = (store.checkpoint.commit_log_ms, store.mark)
-    check_extent(
-        Extent(files.directory.path, files.end, bool(files.files), *store.queue_end, *flushed, crashed, was_cut)
-    )
+    last_end = store.queue_table.last_end
+    check_extent(Extent(files.directory.path, files.end, bool(files.files), *last_end, *flushed, crashed, was_cut))
     if not crashed:
         # While it exists, a start counts as one after a crash.
         root.open(ABORT, ABORT_BYTES).close()
-    if not files.files and not store.checkpoint.commit_log_ms and not store.queue_end[0]:
+    if not files.files and not store.checkpoint.commit_log_ms and not last_end[0]:
         # From here on, entries for messages that a loss of power has taken are known as such.
         store.begin_mark()
     # Even after a crash: the process that made the folders may have been killed before it had flushed them.
     root.flush()
     drop_cut_note(root)
+
+
+def _drop_removed(store: MessageStore) -> None:
+    """Drop the entries of removed queues whose files a loss of power has brought back."""
+    for (topic, _), queue in store.queues.items():
+        if store.deletions.covers(topic, queue.physical_end - 1):
+            queue.cut_log(0)
 
 
 def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:
@@ -212,6 +224,8 @@ def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
         if key in store.queues:
             store.queues[key].cut_log(0)
     for found in list(store.log.recover(store.log.begin)):
+        if store.deletions.covers(found.record.topic, found.offset):
+            continue
         if (found.record.topic, found.record.queue_id) in gaps:
             store.dispatch(found, index=False)
         branch = branch_of_record(found.record)
@@ -230,7 +244,7 @@ def _file_begin(store: MessageStore, offset: int) -> int:
 
 def _clean_begin(store: MessageStore) -> int:
     """Return the offset at which the log continues after the consume queues, or its begin if it does not reach them."""
-    end = store.queue_end[0] or store.log.begin
+    end = store.queue_table.last_end[0] or store.log.begin
     return end if end <= store.log.files.end else store.log.begin
 
 

@@ -68,6 +68,17 @@ class QueueTable:
         self.misplaced.note(f"offset {found.offset} of the log", reason)
         return None
 
+    @property
+    def last_end(self) -> tuple[int, str]:
+        """Return where the last message ends that a queue has, in the log, and that queue; 0 for none."""
+        ends = ((queue.physical_end, key) for key, queue in self.queues.items())
+        end, (topic, queue_id) = max(ends, default=(0, ("", 0)))
+        return end, f"queue {queue_id} of topic {topic}"
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of a topic."""
+        return [self.queues[topic, number] for number in self._numbers.get(topic, ())]
+
     def take(self, topic: str) -> list[ConsumeQueue]:
         """Remove and return the queues of a topic, which the caller closes."""
         return [self.queues.pop((topic, number)) for number in self._numbers.pop(topic, ())]

@@ -181,8 +181,6 @@ class Changing:
         self._busy: set[int] = set()
         # By queue: the committed offset, and since when; without an entry, nobody knows.
         self._committed: dict[int, tuple[int | None, int]] = dict.fromkeys(range(QUEUES_MAX), (None, 0))
-        # Lives before this one may be back.
-        self._outlived = 0
         # The queues whose offset may have been committed after they were forgotten by the change that is open.
         self._touched: set[int] = set()
         self._is_settling = False
@@ -227,14 +225,9 @@ class Changing:
                 self.calls.sign(*user)
 
     def broker_died(self) -> None:
-        """Note that offsets of the last seconds may be lost, and that some that were forgotten may be back.
-
-        So may messages of a deleted topic: the next process makes queues from the log, as Apache's broker does.
-        """
+        """Note that offsets of the last seconds may be lost, and that some that were forgotten may be back."""
         before_ms = self.world.wall_ms - KEPT_AFTER_MS
         self._committed = {queue: each for queue, each in self._committed.items() if each[1] <= before_ms}
-        form, has_gone = self.history.last, any(not form.exists for form in self.history.since(self.history.sure))
-        self._outlived = form.life + has_gone
 
     def heartbeat(self) -> None:
         """Tell the broker the subscription."""
@@ -377,6 +370,13 @@ class Changing:
 
     def _changed(self, answer: Frame | None) -> None:
         if answer is None:
+            return
+        change = self._change
+        if change and change[0] is RequestCode.DELETE_TOPIC_IN_BROKER and answer.code != ResponseCode.SUCCESS:
+            if not self.world.was_full:
+                raise Violation(f"a deletion is answered with {answer.code}: {answer.remark}")
+            # The disk has no room for the note of it.
+            self._ask_change(*change)
             return
         # A user that was made before the broker died is there, and a policy that was deleted then is not.
         if answer.code != ResponseCode.SUCCESS and not self._is_repeated:
@@ -523,7 +523,7 @@ class Changing:
         for record in records:
             name = got[record.queue_offset]
             met = self._forms(name)
-            if name in self._refused or not (_lives(met) & lives or max(_lives(met), default=0) < self._outlived):
+            if name in self._refused or not _lives(met) & lives:
                 raise Violation(f"{GROUP} gets {name}, which is refused or of another life: {forms}, not {met}")
             is_multi = bool(record.system_flags & SystemFlag.MULTI_TAGS)
             if all(is_multi != (form.filter_type == "MULTI_TAG") for form in met):

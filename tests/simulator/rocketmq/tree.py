@@ -30,11 +30,15 @@ class _Shared:
 
 @dataclass
 class Tree(MemoryDirectory):
-    """A folder with folders in it; see `broker.rocketmq.store.ports.Folder`. `made` are not in it for good yet."""
+    """A folder with folders in it; see `broker.rocketmq.store.ports.Folder`.
+
+    The folders `made` and `gone` since the last flush may be missing, or there again, after a loss of power.
+    """
 
     shared: _Shared = field(default_factory=_Shared)
     inside: dict[str, Tree] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
+    gone: dict[str, Tree] = field(default_factory=dict)
 
     def contents(self) -> Iterator[tuple[str, bytes]]:
         """Yield the path and the bytes of every file in the tree, by name."""
@@ -57,8 +61,13 @@ class Tree(MemoryDirectory):
         return self.inside[name]
 
     def remove_folder(self, name: str) -> None:
-        if self.inside.pop(name, None) is None:
+        removed = self.inside.pop(name, None)
+        if removed is None:
             raise FileNotFoundError(name)
+        if name in self.made:
+            self.made.remove(name)
+        else:
+            self.gone[name] = removed
 
     def take(self, size: int) -> bool:
         if size > max(0, self.shared.free):
@@ -74,6 +83,7 @@ class Tree(MemoryDirectory):
     def flush(self) -> None:
         super().flush()
         self.made.clear()
+        self.gone.clear()
 
     def left(self, shared: _Shared) -> Tree:
         """The folder as the next process finds it: all that was written, nothing open."""
@@ -86,6 +96,7 @@ class Tree(MemoryDirectory):
             shared=shared,
             inside={name: tree.left(shared) for name, tree in self.inside.items()},
             made=list(self.made),
+            gone={name: tree.left(shared) for name, tree in self.gone.items()},
         )
 
     def lose_entries(self, random: Random) -> None:
@@ -94,7 +105,11 @@ class Tree(MemoryDirectory):
         for name in self.made:
             if random.random() < 0.5:
                 self.inside.pop(name, None)
+        for name, tree in self.gone.items():
+            if name not in self.inside and random.random() < 0.5:
+                self.inside[name] = tree
         self.made.clear()
+        self.gone.clear()
         for tree in self.inside.values():
             tree.lose_entries(random)
 
@@ -116,6 +131,7 @@ class Tree(MemoryDirectory):
         """Count all that is there as being on the platter."""
         self.unflushed.clear()
         self.made.clear()
+        self.gone.clear()
         self.platter = {name: bytes(content.data) for name, content in self.files.items()}
         for tree in self.inside.values():
             tree.settle()

@@ -340,7 +340,7 @@ def test_loss_of_power_before_the_first_flush_is_no_damage() -> None:
     store.put(Message("t", 0, 0, 0, 1, HOST, HOST, 0, 0, b"x", b""), 1)
     left = root.after_crash()
     del left.inside["commitlog"].files[FILE + "0000"]
-    assert open_store(left, SIZES, lambda ms: f"{ms:017d}").queue_end == (0, "queue 0 of topic t")
+    assert open_store(left, SIZES, lambda ms: f"{ms:017d}").queue_table.last_end == (0, "queue 0 of topic t")
 
 
 def test_cut_to_nothing_is_no_damage() -> None:

@@ -167,3 +167,16 @@ def test_cut_of_the_log_cuts_both_queues() -> None:
     store.truncate(cut)
     assert len(places(store, LITE)) == 5
     assert places(store, "topic")[1::2] == places(store, LITE)
+
+
+def test_lite_topics_of_a_removed_parent_do_not_come_back() -> None:
+    folder = MemoryFolder(chunk=64)
+    store = open_small(folder)
+    fill(store)
+    store.flush()
+    store.flush()
+    store.delete_topic("topic")
+    store.delete_topic(LITE)
+    store = open_small(folder.without_power())
+    assert store.span(LITE, 0) == (0, 0)
+    assert store.put(lite_message(50, 0), 2000).lite_queue == LITE
