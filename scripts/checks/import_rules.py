@@ -1,19 +1,20 @@
-"""Two import contracts for import-linter.
+"""Three import contracts for import-linter.
 
 `allowed` lists what a package may import beside itself and the standard library: import-linter's own "forbidden"
 contract lists what is known to be wrong, so a dependency nobody thought of passes it. `pure` refuses the modules for
-I/O, clocks and randomness.
+I/O, clocks and randomness. `chosen once` keeps the choice between two families of modules out of a package.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
-__all__ = ["AllowedImports", "Pure"]
+__all__ = ["AllowedImports", "ChosenOnce", "Pure"]
 
 # The modules for I/O, processes, threads, clocks and randomness. Not listed, as decisions import them: `datetime` and
 # `urllib`, which have pure parts, and `secrets`, by which proofs draw challenges unless a caller gives another source.
@@ -95,6 +96,29 @@ class Pure(_ImportRule):
 
     def allows(self, imported: str) -> bool:
         return not is_within(imported, _IMPURE)
+
+
+class ChosenOnce(_ImportRule):
+    """`source_modules`, with all below them, import directly no module whose dotted name has a match of `pattern`.
+
+    `breaches` are the modules that do so today. One that no longer does is an error, so that the list shrinks.
+    """
+
+    type_name = "chosen_once"
+
+    pattern: Any = fields.StringField()
+    breaches: Any = fields.ListField(subfield=fields.StringField(), required=False)
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        lines = super().check(graph, verbose).metadata["broken"]
+        listed = set(self.breaches or ())
+        found = {line.partition(" ")[0] for line in lines}
+        broken = [line for line in lines if line.partition(" ")[0] not in listed]
+        broken += [f"{module} is no breach any more: leave it out" for module in sorted(listed - found)]
+        return ContractCheck(kept=not broken, metadata={"broken": broken})
+
+    def allows(self, imported: str) -> bool:
+        return re.search(self.pattern, imported) is None
 
 
 def is_within(module: str, packages: tuple[str, ...]) -> bool:

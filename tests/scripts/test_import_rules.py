@@ -5,11 +5,11 @@ from typing import Any
 import grimp
 import pytest
 
-from scripts.checks.import_rules import AllowedImports, Pure
+from scripts.checks.import_rules import AllowedImports, ChosenOnce, Pure
 
 
 def check(
-    imports: list[tuple[str, str]], rule: type[AllowedImports | Pure] = AllowedImports, **options: Any
+    imports: list[tuple[str, str]], rule: type[AllowedImports | ChosenOnce | Pure] = AllowedImports, **options: Any
 ) -> list[str]:
     """The lines that the contract reports about a program with these imports."""
     graph = grimp.ImportGraph()
@@ -56,3 +56,16 @@ def test_pure_modules_import_no_io_clock_or_randomness_whatever_package_they_are
 def test_a_pure_source_that_does_not_exist_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="no module gone"):
         check([], Pure, source_modules=["gone"])
+
+
+def test_a_choice_that_is_made_elsewhere_is_imported_by_listed_modules_only() -> None:
+    imports = [("ours", "theirs.red"), ("ours.sub", "theirs.blue.deep"), ("ours.sub", "theirs.plain")]
+    pattern = "red|blue"
+    assert check(imports, ChosenOnce, pattern=pattern) == [
+        "ours -> theirs.red (l.7)",
+        "ours.sub -> theirs.blue.deep (l.7)",
+    ]
+    assert check(imports, ChosenOnce, pattern=pattern, breaches=["ours", "ours.sub"]) == []
+    assert check(imports[1:], ChosenOnce, pattern=pattern, breaches=["ours", "ours.sub"]) == [
+        "ours is no breach any more: leave it out"
+    ]

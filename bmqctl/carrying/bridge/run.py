@@ -9,12 +9,8 @@ from dataclasses import dataclass, field
 import trio
 
 from bmqctl.carrying.bridge.account import Account
-from bmqctl.carrying.bridge.blazingmq_ends import BlazingDestination, BlazingSource, Confirming, for_topic
-from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, TryAgain
-from bmqctl.carrying.bridge.ends import BlazingEnd, BridgeOptions, RocketEnd
-from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination, find_places
-from bmqctl.carrying.bridge.rocketmq_source import RocketSource
-from bmqctl.client.events import StreamOptions
+from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin
+from bmqctl.carrying.bridge.making import BridgeOptions, CarryOptions, make
 
 __all__ = ["CannotBegin", "Outcome", "Running", "run_bridges"]
 
@@ -104,43 +100,9 @@ class _Life:
             self._bridge.give_up()
 
     async def _make(self) -> Bridge:
-        match self._options.source, self._options.destination:
-            case BlazingEnd() as source, RocketEnd() as destination:
-                return await self._to_rocketmq(source, destination)
-            case RocketEnd() as source, BlazingEnd() as destination:
-                return self._to_blazingmq(source, destination)
-        raise CannotBegin("a bridge leads from one system to the other")
-
-    async def _to_rocketmq(self, source: BlazingEnd, destination: RocketEnd) -> Bridge:
         options = self._options
-        places = await find_places(destination, options.timeout_s, self._trying(destination))
-        keeping = Confirming(StreamOptions(max_unconfirmed_messages=options.flow.window))
-        return Bridge(
-            BlazingSource(
-                source,
-                options.session,
-                keeping,
-                for_topic(),
-                len(places),
-                destination.key,
-                self._trying(source),
-            ),
-            RocketDestination(destination, places, options.timeout_s, self._trying(destination), self._tell),
-            options.flow,
-            self._tell,
-        )
-
-    def _to_blazingmq(self, source: RocketEnd, destination: BlazingEnd) -> Bridge:
-        options = self._options
-        return Bridge(
-            RocketSource(source, options.timeout_s, self._trying(source), self._tell),
-            BlazingDestination(destination, options.session, self._trying(destination), self._tell),
-            options.flow,
-            self._tell,
-        )
-
-    def _trying(self, end: BlazingEnd | RocketEnd) -> TryAgain:
-        return TryAgain(str(end), self._tell, self._options.wait_s)
+        ends = (options.source, options.means), (options.destination, options.means)
+        return await make(*ends, CarryOptions(moves=True), options.flow, self._tell)
 
     def _tell(self, text: str) -> None:
         self._tell_named(self._options.name, text)

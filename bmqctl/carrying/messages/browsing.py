@@ -1,16 +1,20 @@
-"""The run of `bmqctl browse` over a topic: messages of its queues, read by their offsets."""
+"""The run of `bmqctl browse`: messages of a topic's queues, read by their offsets, or of a queue's list."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
 
-from bmqctl.carrying.messages.ends import CannotBegin, Reach, RocketEnd, rocketmq_session
+from bmqctl.carrying.bridge.ends import RocketEnd
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.carrying.messages.listing import Listing
 from bmqctl.carrying.messages.received import Received, Unreadable, of_topic
 from bmqctl.client import ClientError
-from bmqctl.client.rocketmq import StoredQueue
+from bmqctl.client.rocketmq import Session, StoredQueue
 
-__all__ = ["Browsed", "browse_topic", "start_of"]
+__all__ = ["BrowseEnd", "BrowseOptions", "Browsed", "Shown", "browse_topic", "start_of"]
 
 _PIECE: Final = 256
 
@@ -23,45 +27,94 @@ class Browsed(NamedTuple):
     held: int
 
 
+@dataclass(frozen=True, slots=True)
+class BrowseOptions:
+    """`count` messages from `offset` on, which counts from the end if it is negative.
+
+    `needs_payloads` names the option that shows payloads, "" if none does.
+    """
+
+    offset: int | None
+    count: int
+    needs_payloads: str = ""
+
+
+class Shown(Protocol):
+    """The place where messages are shown: those of a queue as one list, those of a topic in portions."""
+
+    def show_list(self, listing: Listing) -> None:
+        """Show a list of messages."""
+        ...
+
+    async def show(self, messages: Sequence[Received]) -> None:
+        """Show a portion of the messages."""
+        ...
+
+    def tell(self, text: str) -> None:
+        """Say why a message cannot be shown."""
+        ...
+
+    async def end(self, is_cut: bool) -> None:
+        """Write what ends the messages; `is_cut` if there should have been more."""
+        ...
+
+
+class BrowseEnd(Protocol):
+    """A place whose messages can be browsed."""
+
+    def check_browsing(self, options: BrowseOptions) -> None:
+        """Raise `CannotBegin` for options that this place does not support."""
+        ...
+
+    async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
+        """Show messages. Raises `CannotBegin`."""
+        ...
+
+
 async def browse_topic(
-    end: RocketEnd,
-    reach: Reach,
-    offset: int | None,
-    count: int,
-    show: Callable[[list[Received]], Awaitable[None]],
-    tell: Callable[[str], None],
+    end: RocketEnd, opening: AbstractAsyncContextManager[Session], options: BrowseOptions, shown: Shown
 ) -> Browsed:
-    """Show at most `count` messages of each queue, or of those with the number of the end. Raises `CannotBegin`."""
-    if end.key or end.group:
-        raise CannotBegin(f"{end}: no group gets what is browsed: behind ? there may be queue= only")
-    shown = unreadable = 0
+    """Show messages of each queue, or of those with the number of the end. Raises `CannotBegin`."""
     try:
-        async with rocketmq_session(end, reach) as session:
-            queues = await session.stored_queues(end.topic)
-            wanted = [each for each in queues if end.queue in (None, each.queue_id)]
-            if not wanted:
-                raise CannotBegin(f"{end}: has no queue {end.queue}: its brokers have {len(queues)} queues in all")
-            for queue in wanted:
-                at = start_of(queue.first, queue.end, offset)
-                left = min(count, queue.end - at)
-                while left > 0:
-                    messages = await queue.read(at, min(left, _PIECE))
-                    if not messages:
-                        break
-                    readable: list[Received] = []
-                    for message in messages:
-                        try:
-                            readable.append(of_topic(message))
-                        except Unreadable as fault:
-                            unreadable += 1
-                            tell(str(fault))
-                    await show(readable)
-                    shown += len(readable)
-                    at = messages[-1].offset + 1
-                    left -= len(messages)
+        browsed = await _browse(end, opening, options, shown)
     except (ClientError, ValueError) as fault:
+        await shown.end(is_cut=True)
         raise CannotBegin(str(fault)) from None
-    return Browsed(shown, unreadable, _held(wanted))
+    except CannotBegin:
+        await shown.end(is_cut=True)
+        raise
+    await shown.end(is_cut=False)
+    return browsed
+
+
+async def _browse(
+    end: RocketEnd, opening: AbstractAsyncContextManager[Session], options: BrowseOptions, shown: Shown
+) -> Browsed:
+    count = unreadable = 0
+    async with opening as session:
+        queues = await session.stored_queues(end.topic)
+        wanted = [each for each in queues if end.queue in (None, each.queue_id)]
+        if not wanted:
+            raise CannotBegin(f"{end}: has no queue {end.queue}: its brokers have {len(queues)} queues in all")
+        for queue in wanted:
+            at = start_of(queue.first, queue.end, options.offset)
+            left = min(options.count, queue.end - at)
+            while left > 0:
+                messages = await queue.read(at, min(left, _PIECE))
+                if not messages:
+                    break
+                readable: list[Received] = []
+                for message in messages:
+                    try:
+                        readable.append(of_topic(message))
+                    except Unreadable as fault:
+                        unreadable += 1
+                        shown.tell(str(fault))
+                await shown.show(readable)
+                count += len(readable)
+                at = messages[-1].offset + 1
+                left -= len(messages)
+    return Browsed(count, unreadable, _held(wanted))
 
 
 def start_of(first: int, end: int, offset: int | None) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
-from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, Reach, blazingmq_credentials, check_authority
+from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.client.admin import AdminClient, AdminLost
 from formats.bmq.uri import parse_uri
 
@@ -34,16 +35,14 @@ class Listing(NamedTuple):
     total: int
 
 
-def list_messages(end: BlazingEnd, reach: Reach, offset: int, count: int) -> Listing:
+def list_messages(connect: Callable[[], AdminClient], uri: str, offset: int, count: int) -> Listing:
     """List messages of a queue, oldest first; a negative offset counts from the end. Raises `CannotBegin`."""
-    credentials = blazingmq_credentials(reach)
-    authority = check_authority(reach.authority)
     try:
-        with AdminClient(end.host, end.port, reach.timeout_s, authority, credentials) as client:
-            answer = client.send(list_command(end.uri, offset, count))
+        with connect() as client:
+            answer = client.send(list_command(uri, offset, count))
     except AdminLost as fault:
         raise CannotBegin(str(fault)) from None
-    return read_listing(end.uri, answer)
+    return read_listing(uri, answer)
 
 
 def list_command(uri: str, offset: int, count: int) -> str:

@@ -8,27 +8,24 @@ from __future__ import annotations
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from bmqctl.carrying.messages.content import BadMessage, Outgoing, to_text_properties
-from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, End, Reach, blazingmq_session, rocketmq_session
-from bmqctl.client import AckStatus, ClientError, Posted, PostFailed, Queue
-from bmqctl.client.rocketmq import Posted as RocketPosted
-from bmqctl.client.rocketmq import PostFailed as RocketPostFailed
-from bmqctl.client.rocketmq import PostUncertain as RocketPostUncertain
-from bmqctl.client.rocketmq import Producer
+from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.client import ClientError
 from bmqctl.common.nurseries import open_nursery
-from formats.bmq.uri import parse_uri
 
-__all__ = ["DEFAULT_GROUP", "Account", "Failure", "PostOptions", "Run", "Sink", "Source", "post"]
+__all__ = ["DEFAULT_GROUP", "Account", "Failure", "PostEnd", "PostOptions", "Run", "Sink", "Source", "opened", "post"]
 
 DEFAULT_GROUP: Final = "bmqctl-post"
 # Messages between two turns of other tasks.
 _TURN: Final = 64
+
+T = TypeVar("T")
 
 
 class Source(NamedTuple):
@@ -84,7 +81,16 @@ class Account:
 
 
 class Sink(Protocol):
-    """A queue or a topic that messages are posted to."""
+    """A queue or a topic that messages are posted to.
+
+    The answer to a message raises `failed` if the message is not acknowledged, and its subclass `uncertain` if the
+    message may have been stored all the same.
+    """
+
+    @property
+    def failed(self) -> type[ClientError]: ...
+    @property
+    def uncertain(self) -> type[ClientError]: ...
 
     async def send(self, message: Outgoing) -> Awaitable[object]:
         """Hand over a message as soon as there is room; return what its acknowledgment can be awaited by.
@@ -94,87 +100,42 @@ class Sink(Protocol):
         ...
 
 
-class _QueueSink:
-    """A queue of BlazingMQ."""
+class PostEnd(Protocol):
+    """A place that messages are posted to."""
 
-    def __init__(self, queue: Queue, compress: bool) -> None:
-        self._queue = queue
-        self._compress = compress
+    def check_posting(self, options: PostOptions) -> None:
+        """Raise `CannotBegin` if messages cannot be posted here as the options say."""
+        ...
 
-    async def send(self, message: Outgoing) -> Awaitable[object]:
-        if message.tag is not None or message.keys or message.sharding_key is not None:
-            raise BadMessage("messages of BlazingMQ have no tag, keys and sharding key: use properties")
-        sent = await self._queue.send(message.payload, message.properties, compress=self._compress)
-        return _observed(sent)
-
-
-class _TopicSink:
-    """A topic of RocketMQ."""
-
-    def __init__(self, producer: Producer, key: str) -> None:
-        self._producer = producer
-        self._key = key
-
-    async def send(self, message: Outgoing) -> Awaitable[object]:
-        properties = to_text_properties(message.properties)
-        sent = await self._producer.send(
-            message.payload,
-            properties,
-            tag=message.tag,
-            keys=message.keys,
-            sharding_key=message.sharding_key or properties.get(self._key),
-        )
-        return _observed(sent)
-
-
-def _observed(posted: Posted | RocketPosted) -> Awaitable[object]:
-    """Look at the answer, so that the library does not warn of a refusal that comes before it is awaited."""
-    _ = posted.ack if isinstance(posted, Posted) else posted.answer
-    return posted
+    def open_sink(self, reach: Reach, options: PostOptions) -> AbstractAsyncContextManager[Sink]:
+        """Open the place for posting. Raises `ClientError`, `ValueError` or `CannotBegin`."""
+        ...
 
 
 @asynccontextmanager
-async def _open(end: End, reach: Reach, options: PostOptions) -> AsyncIterator[Sink]:
-    """Open a queue or a topic for posting. Raises `CannotBegin`."""
+async def opened(opening: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """Open a place. Raises `CannotBegin` if it cannot be opened; later faults stay as they are."""
     has_begun = False
     try:
-        if isinstance(end, BlazingEnd):
-            async with blazingmq_session(end, reach, window=options.window) as session:
-                queue = await session.open(end.uri, write=True)
-                has_begun = True
-                yield _QueueSink(queue, options.compress)
-        else:
-            async with rocketmq_session(end, reach, window=options.window) as other:
-                producer = await other.producer(end.topic, group=end.group)
-                has_begun = True
-                yield _TopicSink(producer, end.key)
+        async with opening as place:
+            has_begun = True
+            yield place
     except (ClientError, ValueError) as fault:
         if has_begun:
             raise
         raise CannotBegin(str(fault)) from None
 
 
-def _check_end(end: End, options: PostOptions) -> None:
-    """Raise `CannotBegin` for an end that messages cannot be posted to as they should be."""
-    if isinstance(end, BlazingEnd):
-        if parse_uri(end.uri).app_id:
-            raise CannotBegin(f"{end}: messages are posted to a queue, not to an app of it")
-    elif end.queue is not None:
-        raise CannotBegin(f"{end}: messages go to all queues of the topic; choose one by a property, with ?key=NAME")
-    elif options.compress:
-        raise CannotBegin("--compress is for queues of BlazingMQ")
-
-
 async def post(
-    end: End, reach: Reach, options: PostOptions, source: Source, on_progress: Callable[[int], None]
+    end: PostEnd, reach: Reach, options: PostOptions, source: Source, on_progress: Callable[[int], None]
 ) -> Account:
     """Post the messages of a source. Raises `CannotBegin`."""
-    _check_end(end, options)
+    end.check_posting(options)
     run = Run(options, on_progress)
     async with open_nursery() as nursery:
         nursery.start_soon(run.watch_signals)
         with run.scope:
-            async with _open(end, reach, options) as sink:
+            async with opened(end.open_sink(reach, options)) as sink:
                 await run.carry_out(sink, source)
     if not run.has_begun:
         raise CannotBegin("interrupted before it began")
@@ -211,7 +172,7 @@ class Run:
         self.has_begun = True
         async with open_nursery() as nursery:
             nursery.start_soon(self._watch_patience)
-            nursery.start_soon(self._collect, source.unit)
+            nursery.start_soon(self._collect, sink, source.unit)
             with self._reading:
                 await self._post_all(sink, source)
             while self._unanswered:
@@ -246,7 +207,7 @@ class Run:
         self.account.payload_bytes += size
         self._tell_change()
 
-    async def _collect(self, unit: str) -> None:
+    async def _collect(self, sink: Sink, unit: str) -> None:
         """Await the answers in the order of the messages."""
         account = self.account
         while True:
@@ -255,8 +216,8 @@ class Run:
             number, sent = self._unanswered[0]
             try:
                 await sent
-            except (PostFailed, RocketPostFailed) as fault:
-                account.failures.append(Failure(unit, number, str(fault), _is_uncertain(fault)))
+            except sink.failed as fault:
+                account.failures.append(Failure(unit, number, str(fault), isinstance(fault, sink.uncertain)))
                 self._end(f"{unit} {number} was not acknowledged")
                 self._reading.cancel()
             else:
@@ -290,9 +251,3 @@ class Run:
     def _tell_change(self) -> None:
         self._change.set()
         self._change = trio.Event()
-
-
-def _is_uncertain(fault: PostFailed | RocketPostFailed) -> bool:
-    if isinstance(fault, PostFailed):
-        return fault.ack.status is AckStatus.UNKNOWN
-    return isinstance(fault, RocketPostUncertain)

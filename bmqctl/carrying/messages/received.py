@@ -15,6 +15,8 @@ from formats.bmq.guid import format_guid
 from formats.bmq.wire.properties import Property, PropertyType
 
 __all__ = [
+    "QUEUE_PLACE",
+    "TOPIC_PLACE",
     "Form",
     "Received",
     "Undecodable",
@@ -30,6 +32,10 @@ __all__ = [
     "to_raw",
     "to_text",
 ]
+
+# The names in `place` of messages of a queue, and of a topic.
+QUEUE_PLACE: Final = ("guid",)
+TOPIC_PLACE: Final = ("message_id", "topic", "broker", "queue", "offset", "attempt", "born_at")
 
 _SHOWN: Final = 1000
 

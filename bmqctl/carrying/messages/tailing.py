@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import trio
 
-from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, End, Reach, blazingmq_session, rocketmq_session
+from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.messages.framing import Frame, Framer
-from bmqctl.carrying.messages.received import Received, Undecodable, Unreadable, of_queue, of_topic
-from bmqctl.client import ClientError, Message, Queue, Subscription
-from bmqctl.client.rocketmq import Consumer
-from bmqctl.client.rocketmq import Message as RocketMessage
+from bmqctl.carrying.messages.posting import opened
+from bmqctl.carrying.messages.received import Received, Undecodable, Unreadable
+from bmqctl.client import ClientError
 from bmqctl.common.nurseries import open_nursery
 
-__all__ = ["Feed", "Outcome", "Sink", "Tail", "TailOptions", "tail"]
+__all__ = ["Feed", "Outcome", "Sink", "Tail", "TailEnd", "TailOptions", "tail"]
 
-# Of a topic without a group: its consumers see all messages, and commit nothing.
-_OWN_GROUP: Final = "bmqctl-tail"
 _UNCONFIRMED_MAX: Final = 1000
 # Messages that are shown at once.
 _PIECE: Final = 256
@@ -41,6 +38,11 @@ class TailOptions(NamedTuple):
     from_start: bool = False
     count_max: int | None = None
     idle_s: float | None = None
+
+    @property
+    def unconfirmed_max(self) -> int:
+        """The number of messages that may be unconfirmed: few if few are to be shown."""
+        return min(_UNCONFIRMED_MAX, self.count_max or _UNCONFIRMED_MAX)
 
 
 @dataclass(slots=True)
@@ -74,91 +76,16 @@ class Feed(Protocol):
         ...
 
 
-class _QueueFeed:
-    """A queue of BlazingMQ."""
+class TailEnd(Protocol):
+    """A place whose messages can be followed."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self.read = of_queue
+    def check_tailing(self, options: TailOptions) -> None:
+        """Raise `CannotBegin` for options that this place does not support."""
+        ...
 
-    async def receive(self, count_max: int) -> Sequence[Message]:
-        return await self._queue.receive(count_max)
-
-    def confirm(self, messages: Sequence[Message]) -> None:
-        self._queue.confirm_all(messages)
-
-    def leave(self, message: Message) -> bool:
-        return True
-
-
-class _TopicFeed:
-    """A topic of RocketMQ."""
-
-    def __init__(self, consumer: Consumer, commits: bool) -> None:
-        self._consumer = consumer
-        self._commits = commits
-        self.read = of_topic
-
-    async def receive(self, count_max: int) -> Sequence[RocketMessage]:
-        return await self._consumer.receive(count_max)
-
-    def confirm(self, messages: Sequence[RocketMessage]) -> None:
-        for message in messages:
-            message.confirm()
-
-    def leave(self, message: RocketMessage) -> bool:
-        if not self._commits:
-            message.confirm()
-        return self._commits
-
-
-def _check(end: End, options: TailOptions) -> None:
-    """Raise `CannotBegin` for options that are the other system's."""
-    if isinstance(end, BlazingEnd):
-        if options.tags is not None or options.from_start:
-            raise CannotBegin("--tags and --from-start are for topics of RocketMQ")
-    elif end.queue is not None or end.key:
-        raise CannotBegin(f"{end}: all queues of a topic are followed: behind ? there may be group= only")
-    elif options.tags is not None and options.expression is not None:
-        raise CannotBegin("--tags or --expression, not both")
-
-
-def _unconfirmed_max(options: TailOptions) -> int:
-    """The number of messages that may be unconfirmed; few are wanted if few are to be shown."""
-    return min(_UNCONFIRMED_MAX, options.count_max or _UNCONFIRMED_MAX)
-
-
-@asynccontextmanager
-async def _open(end: End, reach: Reach, options: TailOptions) -> AsyncIterator[Feed]:
-    """Open a queue or a topic for consuming. Raises `CannotBegin`."""
-    has_begun = False
-    unconfirmed_max = _unconfirmed_max(options)
-    try:
-        if isinstance(end, BlazingEnd):
-            async with blazingmq_session(end, reach) as session:
-                wanted = [] if options.expression is None else [Subscription(options.expression)]
-                queue = await session.open(
-                    end.uri, read=True, max_unconfirmed_messages=unconfirmed_max, subscriptions=wanted
-                )
-                has_begun = True
-                yield _QueueFeed(queue)
-        else:
-            async with rocketmq_session(end, reach) as other:
-                consumer = await other.consume(
-                    end.topic,
-                    end.group or _OWN_GROUP,
-                    tags=options.tags or "*",
-                    sql=options.expression,
-                    from_start=options.from_start,
-                    broadcast=not end.group,
-                    max_unconfirmed_messages=unconfirmed_max,
-                )
-                has_begun = True
-                yield _TopicFeed(consumer, bool(end.group))
-    except (ClientError, ValueError) as fault:
-        if has_begun:
-            raise
-        raise CannotBegin(str(fault)) from None
+    def open_feed(self, reach: Reach, options: TailOptions) -> AbstractAsyncContextManager[Feed]:
+        """Open the place for consuming. Raises `ClientError`, `ValueError` or `CannotBegin`."""
+        ...
 
 
 class Sink(Protocol):
@@ -173,19 +100,19 @@ class Sink(Protocol):
         ...
 
 
-async def tail(end: End, reach: Reach, options: TailOptions, output: Sink, tell: Tell) -> Outcome:
+async def tail(end: TailEnd, reach: Reach, options: TailOptions, output: Sink, tell: Tell) -> Outcome:
     """Show messages until they are enough, or a signal comes. Raises `CannotBegin`.
 
     `tell` is given what cannot be shown.
     """
-    _check(end, options)
+    end.check_tailing(options)
     run = Tail(options, output, tell)
     async with open_nursery() as nursery:
         nursery.start_soon(run.watch_signals)
         nursery.start_soon(run.watch_reader)
         with run.scope:
             try:
-                async with _open(end, reach, options) as feed:
+                async with opened(end.open_feed(reach, options)) as feed:
                     await run.carry_out(feed)
             except BrokenPipeError:
                 run.outcome.has_reader_left = True
@@ -207,7 +134,7 @@ class Tail:
         self._tell = tell
         self._framer = Framer(options.frame)
         self._has_begun = False
-        self._left_room = _unconfirmed_max(options)
+        self._left_room = options.unconfirmed_max
         self._waiting = trio.CancelScope()
 
     async def watch_signals(self) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-import trio
 import typer
 
-from bmqctl.carrying.bridge.ends import BadBridge, RocketEnd, parse_end
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.cli.administer.purge import purge_queue
 from bmqctl.cli.contexts.command import DialingCommand
-from bmqctl.cli.watch.cluster_rocketmq import secret_of
-from bmqctl.client.admin import AdminLost
-from bmqctl.clients.rocketmq.link import AccessKeys
 from bmqctl.common.harmless import one_line
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -25,13 +21,8 @@ from bmqctl.common.render import (
     refuse,
     until_reader_leaves,
 )
-from bmqctl.systems.blazingmq.status.asking import Asking, Refused
-from bmqctl.systems.blazingmq.status.queues import ask_about_queue
-from bmqctl.systems.explaining.blazingmq import UnknownApp, causes_of_queue, causes_of_unopened
 from bmqctl.systems.explaining.cause import Cause
-from bmqctl.systems.explaining.rocketmq import causes_of_group
-from bmqctl.systems.rocketmq.status.group import GroupUnknown, NobodyAnswers, group_state
-from formats.bmq.uri import parse_uri
+from bmqctl.systems.opening import open_end
 
 __all__ = ["app"]
 
@@ -85,16 +76,9 @@ def explain(
     Exit codes: 0 nothing waits; 1 there are causes; 2 nobody answers, or there is no such queue.
     """
     try:
-        end = parse_end(uri, broker, group="")
-    except BadBridge as fault:
-        refuse(COMMAND, str(fault))
-    try:
-        if isinstance(end, RocketEnd):
-            causes = _of_group(end, timeout, authn_data)
-        else:
-            asking = Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data))
-            causes = _of_queue(uri, endpoint_of(COMMAND, broker), asking)
-    except (AdminLost, Refused, UnknownApp, NobodyAnswers, GroupUnknown) as fault:
+        end = open_end(uri, broker, group="")
+        causes = end.causes(Reach(COMMAND, tls_authority, authn_mechanism, authn_data, timeout))
+    except CannotBegin as fault:
         refuse(COMMAND, str(fault))
     except (LookupError, TypeError, ValueError, AttributeError) as fault:
         refuse(COMMAND, f"the answer of a broker is not understood: {type(fault).__name__}: {fault}")
@@ -107,24 +91,6 @@ def explain(
             print_values((each._asdict() for each in causes), Cause._fields, output)
     if causes:
         raise typer.Exit(EXIT_FAULTS)
-
-
-def _of_queue(uri: str, place: tuple[str, int], asking: Asking) -> list[Cause]:
-    queue = parse_uri(uri)
-    answers = ask_about_queue(*place, asking, queue)
-    if answers.internals is None:
-        return causes_of_unopened(answers.messages)
-    return causes_of_queue(answers.internals, answers.view, queue.app_id)
-
-
-def _of_group(end: RocketEnd, timeout_s: float, authn_data: str) -> list[Cause]:
-    if not end.group:
-        refuse(COMMAND, f"{end}: name the group, as in {end}?group=GROUP")
-    secret = secret_of(authn_data, None, None)
-    keys = None if secret is None else AccessKeys(*secret)
-    nameserver = f"[{end.host}]:{end.port}" if ":" in end.host else f"{end.host}:{end.port}"
-    state = trio.run(group_state, [nameserver], end.topic, end.group, timeout_s, keys)
-    return causes_of_group(end.group, end.topic, state)
 
 
 def _lines(uri: str, causes: Sequence[Cause]) -> Iterator[str]:

@@ -14,8 +14,9 @@ import trio
 import typer
 
 from bmqctl.carrying.bridge.account import Account
-from bmqctl.carrying.bridge.ends import BadBridge, BridgeOptions, make_bridge, read_bridges
+from bmqctl.carrying.bridge.ends import BadBridge
 from bmqctl.carrying.bridge.flow import FlowOptions
+from bmqctl.carrying.bridge.making import BridgeOptions, Means, make_bridge, read_bridges
 from bmqctl.carrying.bridge.metrics import metrics_text
 from bmqctl.carrying.bridge.run import CannotBegin, Outcome, Running, run_bridges
 from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
@@ -32,6 +33,7 @@ from bmqctl.common.render import (
     until_reader_leaves,
     wanted_format,
 )
+from bmqctl.systems.opening import open_end
 
 __all__ = ["bridge"]
 
@@ -131,16 +133,12 @@ def bridge(
     Exit codes: 0 the bridge was stopped, or idle; 1 a message could not be carried; 2 the bridge cannot begin: an
     invalid option, no such domain or queue of a topic, or an end that is still away after --wait.
     """
-    given = {
-        "session": SessionOptions(
-            process_name="bmqctl bridge",
-            credentials=credentials_of(authn_mechanism, authn_data),
-            tls_authority=tls_authority,
-        ),
-        "wait_s": wait,
-        "patience_s": patience,
-        "idle_s": until_idle,
-    }
+    session = SessionOptions(
+        process_name="bmqctl bridge",
+        credentials=credentials_of(authn_mechanism, authn_data),
+        tls_authority=tls_authority,
+    )
+    given = {"means": Means(session, wait_s=wait), "patience_s": patience, "idle_s": until_idle}
     flow = replace(_USUAL, window=window, batch_messages=batch, skip_refused=skip_refused)
     bridges = _bridges(config, source, destination, broker, flow, given)
     started = time.monotonic()
@@ -175,10 +173,10 @@ def _bridges(
         if config is not None:
             if source is not None:
                 refuse(COMMAND, "FROM and TO are in the file of --config, or on the command line, not both")
-            return read_bridges(config.read_text(encoding="utf-8"), broker, **given)
+            return read_bridges(config.read_text(encoding="utf-8"), open_end, broker, **given)
         if source is None or destination is None:
             refuse(COMMAND, "expected FROM and TO, or --config FILE")
-        return [make_bridge(source, destination, broker, flow=flow, **given)]
+        return [make_bridge(open_end(source, broker), open_end(destination, broker), flow=flow, **given)]
     except BadBridge as fault:
         refuse(COMMAND, str(fault) if config is None else f"{config}: {fault}")
     except (OSError, UnicodeDecodeError) as fault:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.messages.browsing import Browsed, browse_topic
-from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, Reach, RocketEnd, parse
+from bmqctl.carrying.messages.browsing import BrowseOptions
+from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.framing import Frame, Framer
-from bmqctl.carrying.messages.listing import Listed, list_messages
-from bmqctl.carrying.messages.received import Received, Undecodable, text_form
+from bmqctl.carrying.messages.listing import Listed, Listing
+from bmqctl.carrying.messages.received import TOPIC_PLACE, Received, Undecodable, text_form
 from bmqctl.carrying.messages.writing import Writer
-from bmqctl.cli.messages.message_formats import TOPIC_PLACE, AsLines, choose_format, frame_of
+from bmqctl.cli.messages.message_formats import AsLines, choose_format, frame_of
 from bmqctl.cli.messages.message_options import (
     AuthnData,
     AuthnMechanism,
@@ -39,6 +40,7 @@ from bmqctl.common.render import (
     refuse,
     until_reader_leaves,
 )
+from bmqctl.systems.opening import open_end
 
 __all__ = ["browse"]
 
@@ -106,69 +108,59 @@ def browse(
     reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
     wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decode)
     decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
+    options = BrowseOptions(offset, count, "--raw" if wanted is None else "--decode" if decoder is not None else "")
     try:
-        end = parse(uri, broker, "")
-        if isinstance(end, BlazingEnd):
-            if wanted is None:
-                refuse(COMMAND, "--raw is for topics: a broker of BlazingMQ lists messages without their payloads")
-            if decoder is not None:
-                refuse(COMMAND, "--decode is for topics: a broker of BlazingMQ lists messages without their payloads")
-            _list(end, reach, offset, count, wanted)
-        else:
-            frame = frame_of(wanted, text_form(decoder, is_placed=True), TOPIC_PLACE, decoder)
-            _browse(end, reach, offset, count, frame)
+        end = open_end(uri, broker, "")
+        end.check_browsing(options)
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
+    shown = _Shown(frame_of(wanted, text_form(decoder, is_placed=True), TOPIC_PLACE, decoder), wanted)
+    try:
+        browsed = run(COMMAND, partial(end.browse, reach, options, shown))
+    except BrokenPipeError:
+        raise typer.Exit(EXIT_READER_LEFT) from None
+    _tell_rest(browsed.shown + browsed.unreadable, browsed.held)
+    if browsed.unreadable or shown.undecoded:
+        raise typer.Exit(EXIT_FAULTS)
 
 
-def _list(end: BlazingEnd, reach: Reach, offset: int | None, count: int, wanted: OutputFormat) -> None:
-    """Print messages of a queue."""
-    listing = list_messages(end, reach, offset or 0, count)
-    with until_reader_leaves():
-        if wanted is not OutputFormat.TABLE:
-            print_values((each._asdict() for each in listing.messages), Listed._fields, wanted)
-        else:
+class _Shown:
+    """Prints the messages of a queue as a list, and those of a topic in a frame."""
+
+    def __init__(self, frame: Frame, wanted: OutputFormat | None) -> None:
+        self.undecoded = 0
+        self._frame = frame
+        self._framer = Framer(frame)
+        self._wanted = wanted
+        self._writer = Writer(STANDARD_OUTPUT)
+
+    def tell(self, text: str) -> None:
+        say(COMMAND, text)
+
+    def show_list(self, listing: Listing) -> None:
+        with until_reader_leaves():
+            if self._wanted not in (None, OutputFormat.TABLE):
+                print_values((each._asdict() for each in listing.messages), Listed._fields, self._wanted)
+                return
             rows = (
                 (str(number), each.guid, f"{each.size:,}", each.arrived_at)
                 for number, each in enumerate(listing.messages, listing.offset)
             )
             for line in aligned(("", "GUID", "bytes", "stored"), rows):
                 print(line)
-    _tell_rest(len(listing.messages), listing.total)
 
-
-def _browse(end: RocketEnd, reach: Reach, offset: int | None, count: int, frame: Frame) -> None:
-    """Print messages of a topic."""
-    writer, framer = Writer(STANDARD_OUTPUT), Framer(frame)
-    undecoded = 0
-
-    async def show(messages: list[Received]) -> None:
-        nonlocal undecoded
+    async def show(self, messages: Sequence[Received]) -> None:
         lines = []
         for message in messages:
             try:
-                lines.append(frame.form(message))
+                lines.append(self._frame.form(message))
             except Undecodable as fault:
-                undecoded += 1
+                self.undecoded += 1
                 say(COMMAND, f"{fault} ({message.place['broker']}/{message.place['queue']} {message.place['offset']})")
-        await writer.write(framer.join(lines))
+        await self._writer.write(self._framer.join(lines))
 
-    async def framed() -> Browsed:
-        try:
-            browsed = await browse_topic(end, reach, offset, count, show, partial(say, COMMAND))
-        except CannotBegin:
-            await writer.write(framer.cut())
-            raise
-        await writer.write(framer.end())
-        return browsed
-
-    try:
-        browsed = run(COMMAND, framed)
-    except BrokenPipeError:
-        raise typer.Exit(EXIT_READER_LEFT) from None
-    _tell_rest(browsed.shown + browsed.unreadable, browsed.held)
-    if browsed.unreadable or undecoded:
-        raise typer.Exit(EXIT_FAULTS)
+    async def end(self, is_cut: bool) -> None:
+        await self._writer.write(self._framer.cut() if is_cut else self._framer.end())
 
 
 def _tell_rest(shown: int, held: int) -> None:

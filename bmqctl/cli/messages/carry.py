@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, Reach, parse
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.moving.run import At, Carried, CarryOptions, Contents, carry, check, rehearse, waiting
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.messages.message_options import (
@@ -33,6 +33,7 @@ from bmqctl.common.render import (
     until_reader_leaves,
     wanted_format,
 )
+from bmqctl.systems.opening import open_end
 
 __all__ = ["copy", "move"]
 
@@ -245,11 +246,11 @@ def _ends(places: _Places) -> tuple[At, At]:
 
     TO is reached as FROM is, if its broker or nameserver is the same.
     """
-    source = parse(places.source, places.broker, "")
-    destination = parse(places.destination, places.to_broker or places.broker, PRODUCERS)
-    if places.to_broker is not None and not isinstance(destination, BlazingEnd):
+    source = open_end(places.source, places.broker, "")
+    destination = open_end(places.destination, places.to_broker or places.broker, PRODUCERS)
+    if places.to_broker is not None and destination.names_broker:
         raise CannotBegin(f"--to-broker is for a queue of BlazingMQ, and TO is {destination}")
-    is_same = (type(source), *source[:2]) == (type(destination), *destination[:2])
+    is_same = (type(source), source.host, source.port) == (type(destination), destination.host, destination.port)
     own = (places.to_reach.authority, places.to_reach.mechanism, places.to_reach.data)
     return At(source, places.reach), At(destination, places.reach if is_same and not any(own) else places.to_reach)
 

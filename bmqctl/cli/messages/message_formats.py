@@ -8,16 +8,23 @@ from typing import Annotated, Final
 import typer
 
 from bmqctl.carrying.messages.framing import Frame
-from bmqctl.carrying.messages.received import Form, Received, decoded, json_form, row_of, to_raw
+from bmqctl.carrying.messages.received import (
+    QUEUE_PLACE,
+    TOPIC_PLACE,
+    Form,
+    Received,
+    decoded,
+    json_form,
+    row_of,
+    to_raw,
+)
 from bmqctl.cli.given import given_options
 from bmqctl.common.decoding.decoder import Decode
 from bmqctl.common.render import OutputFormat, csv_line, refuse
 
-__all__ = ["LETTER_PLACE", "QUEUE_PLACE", "TOPIC_PLACE", "AsLines", "Raw", "choose_format", "frame_of"]
+__all__ = ["LETTER_PLACE", "AsLines", "Raw", "choose_format", "frame_of"]
 
-# The first columns of CSV: where messages of a queue, of a topic, and dead letters were.
-QUEUE_PLACE: Final = ("guid",)
-TOPIC_PLACE: Final = ("message_id", "topic", "broker", "queue", "offset", "attempt", "born_at")
+# The first columns of CSV for dead letters.
 LETTER_PLACE: Final = (*TOPIC_PLACE, "original_topic", "dead_since", "sent_again")
 
 _OF_TOPICS: Final = ("tag", "keys", "sharding_key")

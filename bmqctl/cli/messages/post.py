@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from bmqctl.carrying.messages.content import BadMessage, Outgoing, property_of
-from bmqctl.carrying.messages.ends import CannotBegin, parse
+from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.posting import DEFAULT_GROUP, Account, PostOptions
 from bmqctl.carrying.messages.posting import post as post_all
 from bmqctl.carrying.messages.sources import Form, Input, make_source
@@ -37,6 +37,7 @@ from bmqctl.common.render import (
     until_reader_leaves,
     wanted_format,
 )
+from bmqctl.systems.opening import open_end
 from formats.bmq.wire.properties import Property
 
 __all__ = ["post"]
@@ -137,7 +138,7 @@ def post(
     options = PostOptions(rate, window, compress, patience)
     reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
     try:
-        end = parse(uri, broker, DEFAULT_GROUP)
+        end = open_end(uri, broker, DEFAULT_GROUP)
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
     with LateProgress("posting messages") as progress:

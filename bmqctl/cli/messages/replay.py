@@ -11,27 +11,21 @@ from typing import Any, Final
 
 import typer
 
-from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd, RocketEnd, parse_end
+from bmqctl.carrying.bridge.ends import BadBridge
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
-from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.replay.account import count_steps
+from bmqctl.carrying.replay.destination import Replay, ReplayOptions
 from bmqctl.carrying.replay.log_plan import LogSelection, make_log_plan
-from bmqctl.carrying.replay.names import BadRename, Renames, check_queue, check_topic
+from bmqctl.carrying.replay.names import BadRename, Renames
 from bmqctl.carrying.replay.plan import Matches, Plan, Selection, StoreChanged, make_plan
 from bmqctl.carrying.replay.plan import Progress as OnProgress
-from bmqctl.carrying.replay.post import PostOptions
 from bmqctl.carrying.replay.progress import Head, Progress, StateFault, open_state, read_head
 from bmqctl.carrying.replay.run import Run
-from bmqctl.carrying.replay.send import SendOptions
 from bmqctl.cli.administer.admin import endpoint_of
 from bmqctl.cli.files.printing import say, stopped_by
 from bmqctl.cli.given import given_options
 from bmqctl.cli.messages import replay_options as options
 from bmqctl.cli.messages.replay_job import COMMAND, Job, missing_guids
-from bmqctl.client.authentication import Credentials
-from bmqctl.client.posting import PostingOptions
-from bmqctl.client.session import SessionOptions
-from bmqctl.clients.rocketmq.client import PLAIN, Security
 from bmqctl.common.render import LateProgress, Output, refuse, wanted_format
 from bmqctl.stores.blazingmq.read.files import (
     FileKind,
@@ -44,10 +38,10 @@ from bmqctl.stores.blazingmq.read.files import (
 from bmqctl.stores.blazingmq.read.filters import BadFilter, parse_time
 from bmqctl.stores.rocketmq.files import LOG_FOLDER, is_store, open_store
 from bmqctl.stores.rocketmq.filters import LogFilters, parse_time_ms
+from bmqctl.systems.opening import open_broker, open_end
 from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.guid import GUID_SIZE, parse_guid
 from formats.bmq.stores.outcomes import MessageOutcome
-from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
 __all__ = ["replay"]
@@ -55,7 +49,6 @@ __all__ = ["replay"]
 SPEED_MAX: Final = 1e6
 LOG_FILTERS: Final = ("topics", "queue_ids", "ids", "keys", "tags")
 
-End = BlazingEnd | RocketEnd
 MakePlan = Callable[[Mapping[str, int] | None, OnProgress], Plan]
 
 
@@ -124,15 +117,16 @@ def replay(
     Exit codes: 0 if all selected messages were posted (or could be, with --dry-run); 1 if not; 2 if the replay cannot
     begin: an invalid option, no such store, no broker, no such topic, or a --state of another replay.
     """
-    end = _end(to, broker)
-    security = _security(end, Reach(f"bmqctl {COMMAND}", tls_authority, authn_mechanism, authn_data))
+    reach = Reach(f"bmqctl {COMMAND}", tls_authority, authn_mechanism, authn_data)
+    destination = _destination(to, broker, reach)
     speed = _speed(pace)
     with stopped_by(COMMAND, store), ExitStack() as stack:
         if is_store(store):
             _refuse_foreign(
                 context, options.BLAZINGMQ_OPTIONS, f"{store} is a RocketMQ store, and {{}} is for BlazingMQ's"
             )
-            _refuse_delays(delayed, end)
+            if delayed:
+                _check_delayed(destination)
             make, names, about = _rocketmq_plan(context, store, stack)
         else:
             _refuse_foreign(
@@ -141,45 +135,25 @@ def replay(
             make, names, about = _blazingmq_plan(context, store, stack)
         about |= {"--where": where, "--rename": renames or []}
         if to is not None:
-            about["--to"] = to if isinstance(end, BlazingEnd) else to.replace(f"{end.host}:{end.port}", "")
+            about["--to"] = destination.lasting(to)
         progress_of = partial(_open_progress, state, dry_run, stack)
-        job = _prepare(make, names, end, renames or [], state, about, progress_of)
+        job = _prepare(make, names, destination, renames or [], state, about, progress_of)
         job.tell_missing(f"{store / name}: is missing" for name in missing_journals(store))
         job.tell_missing(missing_guids(job.plan, frozenset(map(_guid, guids or []))))
-        if dry_run:
-            account = job.rehearse()
-        elif isinstance(end, RocketEnd):
-            account = job.send(SendOptions(end, create_topics, speed, window, patience, security=security))
-        else:
-            credentials = Credentials(authn_mechanism, authn_data.encode()) if authn_mechanism else None
-            session = SessionOptions(
-                process_name="bmqctl replay", resume=True, credentials=credentials, tls_authority=tls_authority
-            )
-            account = job.post(PostOptions(end.host, end.port, session, speed, PostingOptions(window, patience)))
+        account = job.rehearse() if dry_run else job.post(ReplayOptions(speed, window, patience, create_topics))
     job.tell(account, dry_run, wanted_format(output, as_json))
 
 
-def _end(to: str | None, broker: str) -> End:
-    """The place that messages go to; one without a name leaves each its own."""
-    if to is None:
-        return BlazingEnd(*endpoint_of(COMMAND, broker), "")
+def _destination(to: str | None, broker: str, reach: Reach) -> Replay:
+    """Open the place that messages go to; one without a name leaves each its own."""
     try:
-        end = parse_end(to, broker, may_lack_topic=True)
+        if to is not None:
+            return open_end(to, broker, may_lack_topic=True).replay(reach)
+        return open_broker(*endpoint_of(COMMAND, broker)).replay(reach)
     except BadBridge as fault:
-        refuse(COMMAND, f"--to {fault}" if to in str(fault) else f"--broker {fault}")
-    if isinstance(end, BlazingEnd) and parse_uri(end.uri).app_id:
-        refuse(COMMAND, f"--to {to}: messages are posted to a queue, not to one of its apps")
-    return end
-
-
-def _security(end: End, reach: Reach) -> Security:
-    """The security of the connections to RocketMQ; for BlazingMQ the session has its own."""
-    if isinstance(end, BlazingEnd):
-        return PLAIN
-    try:
-        return security_of(reach)
+        refuse(COMMAND, f"--to {fault}" if to is not None and to in str(fault) else f"--broker {fault}")
     except CannotBegin as fault:
-        refuse(COMMAND, f"--to {end}: {fault}")
+        refuse(COMMAND, str(fault))
 
 
 def _refuse_foreign(context: typer.Context, names: frozenset[str], text: str) -> None:
@@ -187,9 +161,11 @@ def _refuse_foreign(context: typer.Context, names: frozenset[str], text: str) ->
         refuse(COMMAND, text.format(option))
 
 
-def _refuse_delays(delayed: bool, end: End) -> None:
-    if delayed and isinstance(end, BlazingEnd):
-        refuse(COMMAND, "--delayed: BlazingMQ has no delays; such messages can go to RocketMQ only, with --to")
+def _check_delayed(destination: Replay) -> None:
+    try:
+        destination.check_delayed()
+    except CannotBegin as fault:
+        refuse(COMMAND, str(fault))
 
 
 def _blazingmq_plan(context: typer.Context, store: Path, stack: ExitStack) -> tuple[MakePlan, set[str], dict[str, Any]]:
@@ -243,7 +219,7 @@ def _rocketmq_plan(context: typer.Context, path: Path, stack: ExitStack) -> tupl
 def _prepare(
     make: MakePlan,
     names: set[str],
-    end: End,
+    destination: Replay,
     rules: list[str],
     state: Path | None,
     about: dict[str, Any],
@@ -258,22 +234,21 @@ def _prepare(
             raise StateFault(f"{state} belongs to a replay of other files: {', '.join(sorted(ends))}")
         with LateProgress("looking for messages") as on_progress:
             plan = make(ends, on_progress)
-        targets = _targets(renames, rules, end, plan)
+        targets = _targets(renames, rules, destination, plan)
         head = Head.new(plan.digest(), len(plan.entries), plan.ends, about)
         silent_s = time.time() - state.stat().st_mtime if state is not None and earlier is not None else 0.0
         progress = progress_of(head)
     except (BadRename, StateFault, StoreChanged) as error:
         refuse(COMMAND, str(error))
-    is_rocketmq = isinstance(end, RocketEnd)
-    return Job(Run(plan, progress, targets), count_steps(plan, progress.steps), state, started, silent_s, is_rocketmq)
+    before = count_steps(plan, progress.steps)
+    return Job(Run(plan, progress, targets), before, state, started, silent_s, destination)
 
 
-def _targets(renames: Renames, rules: list[str], end: End, plan: Plan) -> list[str]:
-    """The queue or topic that each of the plan's goes to. Raises `BadRename`."""
-    is_rocketmq = isinstance(end, RocketEnd)
-    name = end.topic if isinstance(end, RocketEnd) else end.uri
+def _targets(renames: Renames, rules: list[str], destination: Replay, plan: Plan) -> list[str]:
+    """Return the queue or topic that each of the plan's goes to. Raises `BadRename`."""
+    name = destination.target
     if not name:
-        return renames.targets(plan.queues, plan.known, check_topic if is_rocketmq else check_queue)
+        return renames.targets(plan.queues, plan.known, destination.check_target)
     if rules:
         raise BadRename(f"--rename {rules[0]}: --to names {name} for all messages; give one of the two")
     return [name] * len(plan.queues)

@@ -14,15 +14,13 @@ import trio
 import typer
 from numpy.typing import NDArray
 
+from bmqctl.carrying.bridge.carrying import CannotBegin
 from bmqctl.carrying.replay.account import QUEUE_KEYS, Account, make_account
-from bmqctl.carrying.replay.messages import MessageSource, Stored
-from bmqctl.carrying.replay.outgoing import for_blazingmq, for_rocketmq
+from bmqctl.carrying.replay.destination import Replay, ReplayOptions
+from bmqctl.carrying.replay.messages import MessageSource
 from bmqctl.carrying.replay.plan import Plan
-from bmqctl.carrying.replay.post import PostOptions, post
 from bmqctl.carrying.replay.run import Fault, Run, read_all
-from bmqctl.carrying.replay.send import CannotBegin, SendOptions, send
 from bmqctl.cli.files.printing import missing, say
-from bmqctl.client.session import RequestFailed, SessionLost
 from bmqctl.common.render import (
     EXIT_FAULTS,
     LateProgress,
@@ -40,8 +38,6 @@ COMMAND = "replay"
 EXIT_INTERRUPTED = 130
 FAULTS_SHOWN = 10
 WIDTH_MIN = 100
-# As long as those that messages are given when they are sent.
-_ANY_UNIQUE_ID = "0" * 32
 
 
 def missing_guids(plan: Plan, guids: frozenset[bytes]) -> list[str]:
@@ -64,7 +60,7 @@ class Job:
     state: Path | None
     started: float
     silent_s: float
-    to_rocketmq: bool = False
+    destination: Replay
     faults: int = 0
 
     @property
@@ -79,45 +75,22 @@ class Job:
 
     def rehearse(self) -> Account:
         """Read and convert all messages."""
-        to_rocketmq = partial(for_rocketmq, unique_id=_ANY_UNIQUE_ID)
-        convert: Callable[[Stored], object] = to_rocketmq if self.to_rocketmq else for_blazingmq
         with LateProgress("reading messages") as self.run.on_progress:
             self.run.on_fault = self.tell_fault
-            return make_account(self.run, self.before, np.fromiter(read_all(self.run, convert), np.int64))
+            done = np.fromiter(read_all(self.run, self.destination.convert), np.int64)
+            return make_account(self.run, self.before, done)
 
-    def post(self, options: PostOptions) -> Account:
-        """Post to a broker of BlazingMQ."""
+    def post(self, options: ReplayOptions) -> Account:
+        """Post all messages; exit with code 2 if none can be posted."""
         run = self.run
         try:
-            self._carry_out(partial(post, run, options))
-        except OSError as error:
-            refuse(COMMAND, f"no broker at {options.host}:{options.port}: {error.strerror or error}")
-        except (SessionLost, RequestFailed) as error:
-            refuse(COMMAND, str(error))
-        account = make_account(run, self.before)
-        if account.again and run.deduplication_time_ms is not None:
-            known_s = run.deduplication_time_ms / 1000
-            late = f"; that was {self.silent_s:.0f} s ago, so some may be duplicated" if self.silent_s > known_s else ""
-            say(
-                COMMAND,
-                f"{account.again} messages were unacknowledged when the last run ended: posted again with the same "
-                f"GUIDs, which the broker remembers for {known_s:g} s{late}",
-            )
-        return account
-
-    def send(self, options: SendOptions) -> Account:
-        """Send to a cluster of RocketMQ."""
-        try:
-            self._carry_out(partial(send, self.run, options))
+            self._carry_out(partial(self.destination.carry_out, run, options))
         except CannotBegin as fault:
             refuse(COMMAND, str(fault))
-        account = make_account(self.run, self.before)
-        if account.again:
-            say(
-                COMMAND,
-                f"{account.again} messages were unacknowledged when the last run ended: sent again with the same "
-                "unique ids, so some may be duplicated",
-            )
+        account = make_account(run, self.before)
+        text = self.destination.about_repeated(run, account.again, self.silent_s) if account.again else None
+        if text is not None:
+            say(COMMAND, text)
         return account
 
     def _carry_out(self, work: Callable[[], Awaitable[None]]) -> None:

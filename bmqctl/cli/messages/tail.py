@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.messages.ends import BlazingEnd, CannotBegin, parse
+from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.received import text_form
 from bmqctl.carrying.messages.tailing import Outcome, TailOptions
 from bmqctl.carrying.messages.tailing import tail as tail_all
 from bmqctl.carrying.messages.writing import Writer
-from bmqctl.cli.messages.message_formats import QUEUE_PLACE, TOPIC_PLACE, AsLines, Raw, choose_format, frame_of
+from bmqctl.cli.messages.message_formats import AsLines, Raw, choose_format, frame_of
 from bmqctl.cli.messages.message_options import (
     EXIT_INTERRUPTED,
     AuthnData,
@@ -30,6 +30,7 @@ from bmqctl.cli.messages.message_options import (
     say,
 )
 from bmqctl.common.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
+from bmqctl.systems.opening import open_end
 
 __all__ = ["tail"]
 
@@ -116,11 +117,10 @@ def tail(
     decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
     reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
     try:
-        end = parse(uri, broker, "")
+        end = open_end(uri, broker, "")
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
-    place = QUEUE_PLACE if isinstance(end, BlazingEnd) else TOPIC_PLACE
-    frame = frame_of(wanted, text_form(decoder), place, decoder)
+    frame = frame_of(wanted, text_form(decoder), end.columns, decoder)
     options = TailOptions(frame, expression, tags, from_start, count, until_idle)
     writer = Writer(STANDARD_OUTPUT)
     _end(run(COMMAND, partial(tail_all, end, reach, options, writer, partial(say, COMMAND))), count)

@@ -8,15 +8,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from bmqctl.carrying.bridge.ends import BlazingEnd
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.client.admin import AdminLost
+from bmqctl.client.authentication import Credentials
+from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+from bmqctl.systems.blazingmq.status.queues import ask_about_queue
 from bmqctl.systems.explaining.cause import Cause, counted
+from formats.bmq.uri import parse_uri
 
-__all__ = ["UnknownApp", "causes_of_queue", "causes_of_unopened"]
+__all__ = ["UnknownApp", "causes_of_queue", "causes_of_unopened", "explain"]
 
 DEFAULT_APP = "__default"
 
 
 class UnknownApp(Exception):
     """An app that the queue does not have; the text names those that it has."""
+
+
+def explain(end: BlazingEnd, reach: Reach) -> list[Cause]:
+    """Ask the primary of a queue why its messages wait. Raises `CannotBegin`."""
+    credentials = None if reach.mechanism is None else Credentials(reach.mechanism, reach.data.encode())
+    queue = parse_uri(end.uri)
+    try:
+        answers = ask_about_queue(end.host, end.port, Asking(reach.timeout_s, reach.authority, credentials), queue)
+        if answers.internals is None:
+            return causes_of_unopened(answers.messages)
+        return causes_of_queue(answers.internals, answers.view, queue.app_id)
+    except (AdminLost, Refused, UnknownApp) as fault:
+        raise CannotBegin(str(fault)) from None
 
 
 class _Consumer(NamedTuple):

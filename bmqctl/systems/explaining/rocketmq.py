@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
-from bmqctl.systems.explaining.cause import Cause, counted
-from bmqctl.systems.rocketmq.status.group import GroupState
+import trio
 
-__all__ = ["causes_of_group"]
+from bmqctl.carrying.bridge.ends import RocketEnd
+from bmqctl.carrying.messages.ends import CannotBegin, Reach, access_keys
+from bmqctl.clients.rocketmq.link import AccessKeys
+from bmqctl.systems.explaining.cause import Cause, counted
+from bmqctl.systems.rocketmq.status.group import GroupState, GroupUnknown, NobodyAnswers, group_state
+
+__all__ = ["causes_of_group", "explain"]
+
+
+def explain(end: RocketEnd, reach: Reach) -> list[Cause]:
+    """Ask the brokers of a topic why its group is behind. Raises `CannotBegin`."""
+    if not end.group:
+        raise CannotBegin(f"{end}: name the group, as in {end}?group=GROUP")
+    pair = access_keys(reach)
+    keys = None if pair is None else AccessKeys(*pair)
+    nameserver = f"[{end.host}]:{end.port}" if ":" in end.host else f"{end.host}:{end.port}"
+    try:
+        state = trio.run(
+            group_state,
+            [nameserver],
+            end.topic,
+            end.group,
+            reach.timeout_s,
+            keys,
+        )
+    except (NobodyAnswers, GroupUnknown) as fault:
+        raise CannotBegin(str(fault)) from None
+    return causes_of_group(end.group, end.topic, state)
 
 
 def causes_of_group(group: str, topic: str, state: GroupState) -> list[Cause]:

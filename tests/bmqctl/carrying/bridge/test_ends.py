@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd, RocketEnd, make_bridge, parse_end, read_bridges
+from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd, RocketEnd
+from bmqctl.carrying.bridge.making import make_bridge, read_bridges
+from bmqctl.systems.blazingmq.end import QueueEnd
+from bmqctl.systems.opening import open_end
 
 BROKER = "tcp://broker:30114"
 QUEUE = "bmq://my.domain/orders"
 TOPIC = "rocketmq://mq:9876/orders"
 
 
+def parsed(text: str) -> tuple[object, ...]:
+    end = open_end(text, BROKER)
+    assert isinstance(end, tuple)
+    return end
+
+
 def test_ends() -> None:
-    assert parse_end(f"{QUEUE}?id=app", BROKER) == BlazingEnd("broker", 30114, f"{QUEUE}?id=app")
-    assert parse_end(TOPIC, BROKER) == RocketEnd("mq", 9876, "orders", "bmqctl-bridge", None, "")
-    assert parse_end(f"{TOPIC}?group=g&queue=3", BROKER) == RocketEnd("mq", 9876, "orders", "g", 3, "")
-    assert parse_end(f"{TOPIC}?key=customer", BROKER) == RocketEnd("mq", 9876, "orders", key="customer")
-    assert parse_end("rocketmq://[::1]:1/%25RETRY%25g", BROKER) == RocketEnd("::1", 1, "%RETRY%g")
+    assert parsed(f"{QUEUE}?id=app") == BlazingEnd("broker", 30114, f"{QUEUE}?id=app")
+    assert parsed(TOPIC) == RocketEnd("mq", 9876, "orders", "bmqctl-bridge", None, "")
+    assert parsed(f"{TOPIC}?group=g&queue=3") == RocketEnd("mq", 9876, "orders", "g", 3, "")
+    assert parsed(f"{TOPIC}?key=customer") == RocketEnd("mq", 9876, "orders", key="customer")
+    assert parsed("rocketmq://[::1]:1/%25RETRY%25g") == RocketEnd("::1", 1, "%RETRY%g")
 
 
 @pytest.mark.parametrize(
@@ -42,19 +51,19 @@ def test_ends() -> None:
 )
 def test_what_is_no_end(text: str, reason: str) -> None:
     with pytest.raises(BadBridge, match=reason):
-        parse_end(text, BROKER)
+        open_end(text, BROKER)
 
 
 def test_a_bridge_leads_from_one_system_to_the_other() -> None:
-    made = make_bridge(QUEUE, TOPIC, BROKER)
+    made = make_bridge(open_end(QUEUE, BROKER), open_end(TOPIC, BROKER))
     assert (made.name, str(made.destination)) == (QUEUE, TOPIC)
     for ends in ((QUEUE, QUEUE), (TOPIC, TOPIC)):
         with pytest.raises(BadBridge, match="from one system to the other"):
-            make_bridge(*ends, BROKER)
+            make_bridge(open_end(ends[0], BROKER), open_end(ends[1], BROKER))
     with pytest.raises(BadBridge, match="not to an app"):
-        make_bridge(TOPIC, f"{QUEUE}?id=app", BROKER)
+        make_bridge(open_end(TOPIC, BROKER), open_end(f"{QUEUE}?id=app", BROKER))
     with pytest.raises(BadBridge, match="'broker:x' is not the address"):
-        make_bridge(TOPIC, QUEUE, "broker:x")
+        open_end(QUEUE, "broker:x")
 
 
 def test_bridges_of_a_file() -> None:
@@ -73,12 +82,13 @@ def test_bridges_of_a_file() -> None:
         from = "{TOPIC}"
         to = "{QUEUE}"
         """,
+        open_end,
         BROKER,
         idle_s=1.5,
     )
-    assert (first.name, first.source) == ("there", BlazingEnd("other", 1, QUEUE))
+    assert (first.name, first.source) == ("there", QueueEnd("other", 1, QUEUE))
     assert (first.flow.window, first.flow.batch_messages, first.flow.skip_refused) == (10, 5, True)
-    assert (second.name, second.destination) == ("bridge 2", BlazingEnd("broker", 30114, QUEUE))
+    assert (second.name, second.destination) == ("bridge 2", QueueEnd("broker", 30114, QUEUE))
     assert (second.flow.window, second.flow.skip_refused, second.idle_s) == (4096, False, 1.5)
 
 
@@ -104,4 +114,4 @@ ENDS = f'from = "{QUEUE}"\nto = "{TOPIC}"\n'
 )
 def test_files_that_say_something_else(text: str, reason: str) -> None:
     with pytest.raises(BadBridge, match=reason):
-        read_bridges(text, BROKER)
+        read_bridges(text, open_end, BROKER)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
+from bmqctl.carrying.messages.browsing import Shown
 from bmqctl.carrying.messages.content import read_message
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.framing import Frame, Framer
@@ -70,11 +70,11 @@ def test_an_output_that_ends_early_is_complete_as_far_as_it_goes() -> None:
 def test_browse_completes_its_list_when_a_broker_is_lost(
     count: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async def lost(*words: Any) -> None:
-        await words[4]([OF_TOPIC] * count)
+    async def lost(end: object, opening: object, options: object, shown: Shown) -> None:
+        await shown.show([OF_TOPIC] * count)
         raise CannotBegin("the broker is gone")
 
-    monkeypatch.setattr("bmqctl.cli.messages.browse.browse_topic", lost)
+    monkeypatch.setattr("bmqctl.carrying.messages.browsing._browse", lost)
     result = CliRunner().invoke(app, ["browse", "rocketmq://mq:9876/t", "--output", "json"])
     assert (result.exit_code, result.stderr) == (2, "bmqctl browse: the broker is gone\n")
     text = capfd.readouterr().out

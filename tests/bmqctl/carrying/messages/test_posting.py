@@ -11,7 +11,7 @@ import trio.testing
 
 from bmqctl.carrying.messages.content import BadMessage, Outgoing
 from bmqctl.carrying.messages.posting import Account, PostOptions, Run, Source
-from bmqctl.client import Ack, AckStatus, ClientError, PostRefused, PostUncertain
+from bmqctl.client import Ack, AckStatus, ClientError, PostFailed, PostRefused, PostUncertain
 
 pytestmark = pytest.mark.trio
 
@@ -35,6 +35,9 @@ class Answer:
 
 
 class FakeSink:
+    failed = PostFailed
+    uncertain = PostUncertain
+
     def __init__(self, answer: Callable[[int], Answer]) -> None:
         self._answer = answer
         self.sent: list[tuple[float, Outgoing]] = []

@@ -7,11 +7,12 @@ import trio
 
 import tests.bmqctl.client.rocketmq.fake_cluster as fakes
 from bmqctl.carrying.bridge.carrying import Bridge, TryAgain
-from bmqctl.carrying.bridge.ends import RocketEnd as BridgeEnd
+from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import FlowOptions, Send
 from bmqctl.carrying.bridge.rocketmq_source import RocketSource
-from bmqctl.carrying.messages.ends import CannotBegin, Reach, RocketEnd
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.moving.run import At, CarryOptions, rehearse
+from bmqctl.systems.rocketmq.end import TopicEnd
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from tests.waiting import WAIT_S
@@ -43,7 +44,7 @@ def test_a_copy_of_what_a_broker_does_not_give_ends() -> None:
     async def run() -> None:
         async with fakes.serving() as cluster:
             reach = Reach("test", timeout_s=WAIT_S)
-            source, target = (At(RocketEnd(HOST, cluster.port, topic, ""), reach) for topic in ("a", "b"))
+            source, target = (At(TopicEnd(HOST, cluster.port, topic, ""), reach) for topic in ("a", "b"))
             with trio.fail_after(WAIT_S), pytest.raises(CannotBegin, match="does not answer, for 1 s"):
                 await rehearse(source, target, CarryOptions(moves=False, patience_s=1.0))
             assert cluster.count(RequestCode.PULL_MESSAGE) <= PULLS_MAX
@@ -65,7 +66,7 @@ def test_a_bridge_pauses_between_pulls_that_bring_nothing() -> None:
     async def run() -> None:
         async with fakes.serving() as cluster, trio.open_nursery() as nursery:
             source = RocketSource(
-                BridgeEnd(HOST, cluster.port, "a"), 5.0, TryAgain("a", lambda text: None), lambda text: None
+                RocketEnd(HOST, cluster.port, "a"), 5.0, TryAgain("a", lambda text: None), lambda text: None
             )
             bridge = Bridge(source, Nowhere(), FlowOptions(), lambda text: None)
             nursery.start_soon(bridge.run, None, 5.0)

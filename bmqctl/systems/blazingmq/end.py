@@ -1,0 +1,281 @@
+"""Queues of BlazingMQ, as the places that messages are carried from and to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
+
+from bmqctl.carrying.bridge.blazingmq_ends import (
+    BlazingDestination,
+    BlazingSource,
+    Confirming,
+    Keeping,
+    Make,
+)
+from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd
+from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, CarryOptions, Means
+from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, for_queue
+from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, Shown
+from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.ends import Reach, check_authority
+from bmqctl.carrying.messages.listing import list_messages
+from bmqctl.carrying.messages.posting import PostOptions
+from bmqctl.carrying.messages.received import QUEUE_PLACE, of_queue
+from bmqctl.carrying.messages.tailing import TailOptions
+from bmqctl.carrying.moving.forms import for_other_queue, for_queue_of_run
+from bmqctl.carrying.moving.holding import Holding
+from bmqctl.carrying.moving.run import Contents
+from bmqctl.client import (
+    Change,
+    Credentials,
+    Message,
+    PostFailed,
+    PostUncertain,
+    Queue,
+    Session,
+    Subscription,
+    connect,
+)
+from bmqctl.client.address import BadAddress, parse_address
+from bmqctl.client.admin import AdminLost
+from bmqctl.client.events import StreamOptions, StreamSubscription
+from bmqctl.client.queue import check_subscriptions
+from bmqctl.client.session import SessionOptions
+from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+from bmqctl.systems.blazingmq.status.contents import contents_of, waiting_of
+from formats.bmq.uri import QueueUri, parse_uri
+from formats.errors import FormatError
+
+if TYPE_CHECKING:
+    from bmqctl.systems.blazingmq.replaying import QueueReplay
+    from bmqctl.systems.explaining.cause import Cause
+
+__all__ = ["QueueEnd"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("bmqctl.carrying.messages")
+
+
+class QueueEnd(BlazingEnd):
+    """A queue of BlazingMQ, or an app of one, and its broker."""
+
+    __slots__ = ()
+
+    # A queue has one order, its broker is named apart from it, and it is not spread by a property.
+    has_queues: Final = False
+    names_broker: Final = False
+    key: Final = ""
+    columns: Final = QUEUE_PLACE
+
+    @classmethod
+    def parse(cls, text: str, broker: str) -> QueueEnd:
+        """Parse `bmq://DOMAIN/QUEUE[?id=APP]`, of a broker. Raises `BadBridge`."""
+        try:
+            host, port = parse_address(broker)
+            return cls(host, port, str(parse_uri(text)))
+        except FormatError as fault:
+            raise BadBridge(f"{text}: {fault.reason}") from None
+        except BadAddress as fault:
+            raise BadBridge(str(fault)) from None
+
+    # As one end of a bridge, a copy or a move
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return self.host, self.port, parse_uri(self.uri)._replace(app_id="").canonical
+
+    def check_posted_to(self) -> None:
+        if parse_uri(self.uri).app_id:
+            raise BadBridge(f"{self}: messages are posted to a queue, not to an app of it")
+
+    def check_source(self, options: CarryOptions) -> None:
+        if options.tags is not None:
+            raise CannotBegin("--tags is for topics of RocketMQ: give --expression")
+        try:
+            check_subscriptions(_subscriptions(options))
+        except ValueError as fault:
+            raise CannotBegin(f"--expression: {fault}") from None
+
+    def check_destination(self, has_queues: bool) -> None:
+        self.check_posted_to()
+
+    def is_consumed(self, options: CarryOptions) -> bool:
+        return True
+
+    def means(self, reach: Reach) -> Means:
+        session = SessionOptions(
+            timeout_s=reach.timeout_s,
+            process_name=reach.name,
+            credentials=_credentials(reach),
+            tls_authority=check_authority(reach.authority),
+        )
+        return Means(session, timeout_s=reach.timeout_s)
+
+    def maker_of_messages(self, uri: str, salt: bytes) -> Make:
+        return for_other_queue(uri, salt)
+
+    def maker_of_records(self, salt: bytes) -> MakeOfRecord:
+        return for_queue_of_run(salt) if salt else for_queue
+
+    def source(self, to: BridgeEnd, lanes: int, carriage: Carriage) -> BlazingSource:
+        make = to.maker_of_messages(self.uri, carriage.salt)
+        return BlazingSource(
+            self, carriage.means.session, _keeping(carriage), make, lanes, to.key, carriage.trying(self)
+        )
+
+    async def destination(self, has_queues: bool, carriage: Carriage) -> tuple[BlazingDestination, int]:
+        return BlazingDestination(self, carriage.means.session, carriage.trying(self), carriage.tell), 1
+
+    async def waiting(self, means: Means, options: CarryOptions) -> int | None:
+        try:
+            return await self._ask(waiting_of, means)
+        except (AdminLost, Refused):
+            return None
+
+    async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> Contents:
+        try:
+            return Contents(*(await self._ask(contents_of, means)), {})
+        except (AdminLost, Refused) as fault:
+            raise CannotBegin(f"{self}: {fault}") from None
+
+    async def _ask(self, question: Callable[[str, int, Asking, QueueUri], T], means: Means) -> T:
+        work = partial(question, self.host, self.port, _asking(means), parse_uri(self.uri))
+        return await trio.to_thread.run_sync(work)
+
+    # For the commands for messages
+
+    def check_posting(self, options: PostOptions) -> None:
+        self.check_posted_to()
+
+    @asynccontextmanager
+    async def open_sink(self, reach: Reach, options: PostOptions) -> AsyncIterator[_QueueSink]:
+        async with self._session(reach, window=options.window) as session:
+            yield _QueueSink(await session.open(self.uri, write=True), options.compress)
+
+    def check_tailing(self, options: TailOptions) -> None:
+        if options.tags is not None or options.from_start:
+            raise CannotBegin("--tags and --from-start are for topics of RocketMQ")
+
+    @asynccontextmanager
+    async def open_feed(self, reach: Reach, options: TailOptions) -> AsyncIterator[_QueueFeed]:
+        wanted = [] if options.expression is None else [Subscription(options.expression)]
+        async with self._session(reach) as session:
+            yield _QueueFeed(
+                await session.open(
+                    self.uri, read=True, max_unconfirmed_messages=options.unconfirmed_max, subscriptions=wanted
+                )
+            )
+
+    def check_browsing(self, options: BrowseOptions) -> None:
+        if options.needs_payloads:
+            raise CannotBegin(
+                f"{options.needs_payloads} is for topics: a broker of BlazingMQ lists messages without their payloads"
+            )
+
+    async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
+        connect = partial(_asking(self.means(reach)).client, self.host, self.port)
+        listing = list_messages(connect, self.uri, options.offset or 0, options.count)
+        shown.show_list(listing)
+        return Browsed(len(listing.messages), 0, listing.total)
+
+    @asynccontextmanager
+    async def _session(self, reach: Reach, **options: Any) -> AsyncIterator[Session]:
+        """Begin a session with the broker; `options` are those of the library's `connect`."""
+        async with connect(
+            f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}",
+            credentials=_credentials(reach),
+            tls=check_authority(reach.authority),
+            timeout_s=reach.timeout_s,
+            process_name=reach.name,
+            on_change=_note,
+            **options,
+        ) as session:
+            yield session
+
+    def replay(self, reach: Reach) -> QueueReplay:
+        """Make the destination of a replay."""
+        from bmqctl.systems.blazingmq.replaying import QueueReplay
+
+        return QueueReplay(self, reach)
+
+    def causes(self, reach: Reach) -> list[Cause]:
+        """Ask why messages wait. Raises `CannotBegin`."""
+        from bmqctl.systems.explaining.blazingmq import explain
+
+        return explain(self, reach)
+
+
+class _QueueSink:
+    """A queue that messages are posted to."""
+
+    failed = PostFailed
+    uncertain = PostUncertain
+
+    def __init__(self, queue: Queue, compress: bool) -> None:
+        self._queue = queue
+        self._compress = compress
+
+    async def send(self, message: Outgoing) -> Awaitable[object]:
+        if message.tag is not None or message.keys or message.sharding_key is not None:
+            raise BadMessage("messages of BlazingMQ have no tag, keys and sharding key: use properties")
+        sent = await self._queue.send(message.payload, message.properties, compress=self._compress)
+        # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
+        _ = sent.ack
+        return sent
+
+
+class _QueueFeed:
+    """A queue that is consumed."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.read = of_queue
+
+    async def receive(self, count_max: int) -> Sequence[Message]:
+        return await self._queue.receive(count_max)
+
+    def confirm(self, messages: Sequence[Message]) -> None:
+        self._queue.confirm_all(messages)
+
+    def leave(self, message: Message) -> bool:
+        return True
+
+
+def _asking(means: Means) -> Asking:
+    session = means.session
+    return Asking(session.timeout_s, session.tls_authority, session.credentials)
+
+
+def _subscriptions(options: CarryOptions) -> tuple[StreamSubscription, ...]:
+    return () if options.expression is None else (StreamSubscription(options.expression),)
+
+
+def _keeping(carriage: Carriage) -> Keeping:
+    _, options, flow, tell, _ = carriage
+    subscriptions = _subscriptions(options)
+    if options.moves:
+        window = min(flow.window, options.count_max or flow.window)
+        return Confirming(StreamOptions(max_unconfirmed_messages=window, subscriptions=subscriptions))
+    return Holding(StreamOptions(subscriptions=subscriptions), flow.window, flow.window_bytes, options.count_max, tell)
+
+
+def _credentials(reach: Reach) -> Credentials | None:
+    """Make the credentials for a broker. Raises `CannotBegin`."""
+    if reach.mechanism is not None:
+        return Credentials(reach.mechanism, reach.data.encode(errors="surrogateescape"))
+    if reach.data:
+        raise CannotBegin("--authn-data: name its mechanism, too, such as --authn-mechanism BASIC")
+    return None
+
+
+def _note(change: Change) -> None:
+    """Tell that a connection is restored; the library tells of its loss."""
+    if change is Change.RESTORED:
+        log.warning("the connection is restored")
