@@ -25,7 +25,19 @@ from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
 __all__ = ["copy_others", "write_checkpoint", "write_epochs"]
 
 _MADE_ANEW: Final = frozenset(
-    {"commitlog", "consumequeue", "index", ABORT, CHECKPOINT, EPOCHS, EPOCHS + ".bak", MARK_NAME, "bmqctl.cut", "bmqctl.deleted", "lock"}
+    {
+        "commitlog",
+        "consumequeue",
+        "index",
+        ABORT,
+        CHECKPOINT,
+        EPOCHS,
+        EPOCHS + ".bak",
+        MARK_NAME,
+        "bmqctl.cut",
+        "bmqctl.deleted",
+        "lock",
+    }
 )
 _BACKUP: Final = ".bak"
 

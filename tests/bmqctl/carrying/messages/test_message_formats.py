@@ -14,8 +14,8 @@ from bmqctl.carrying.messages.browsing import Shown
 from bmqctl.carrying.messages.content import read_message
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.framing import Frame, Framer
-from bmqctl.carrying.messages.received import Received, Undecodable, to_text
-from bmqctl.cli.messages.message_formats import LETTER_PLACE, QUEUE_PLACE, TOPIC_PLACE, frame_of
+from bmqctl.carrying.messages.received import QUEUE_PLACE, TOPIC_PLACE, Received, Undecodable, to_text
+from bmqctl.cli.messages.message_formats import LETTER_PLACE, frame_of
 from bmqctl.common.decoding.decoder import Format, Wanted, make_decoder
 from bmqctl.common.render import OutputFormat
 from formats.bmq.wire.properties import Property, PropertyType
