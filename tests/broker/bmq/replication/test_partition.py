@@ -269,7 +269,7 @@ def test_the_tail_is_cut_also_when_the_old_primary_is_primary_again(bus: Bus) ->
 
 
 def test_a_primary_that_is_received_anew_keeps_its_records_until_it_has_those_of_the_replica_ahead() -> None:
-    """Of two nodes that have all that is acknowledged, one is received anew from the other, which is lost meanwhile."""
+    """Two nodes have all acknowledged records; one receives them again from the other, which is lost meanwhile."""
     bus = Bus()
     bus.assign(0)
     bus.settle()
