@@ -102,7 +102,7 @@ class CheckingSink:
         self.account = Account()
 
     def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
-        self.account.read(len(records), int(records.sizes.sum()))
+        self.account.read(len(records), records.sizes.sum().item())
         lose_bodies(self.account, records)
         self._sink.write(records, faults)
 
