@@ -19,7 +19,7 @@ from bmqctl.console import process as console_process
 from tests.integration.rocketmq_groups.test_group import OFFSETS, PORTS_OF_GROUP
 from tests.rigs.config_files import PORT, spoil, write_config, write_proxy_config
 
-TLS = Path(__file__).parents[2] / "integration" / "tls"
+TLS = Path(__file__).parents[2] / "rigs" / "tls"
 
 
 @pytest.fixture

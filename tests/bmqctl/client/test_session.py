@@ -17,7 +17,7 @@ from tests.bmqctl.client.serving import serving
 pytestmark = pytest.mark.trio
 
 URI = "bmq://bmq.test.mem.priority/orders"
-TLS = Path(__file__).parents[2] / "integration" / "tls"
+TLS = Path(__file__).parents[2] / "rigs" / "tls"
 REFUSAL = Status(category=StatusCategory.UNKNOWN, code=-1, message="no such domain")
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Final
 
 import pytest
@@ -201,8 +202,10 @@ def _without_rights(path: Path, store: Path) -> Iterator[None]:
     user = os.geteuid()
     if user == 0:
         store.chmod(0o777)
-        for above in store.parents[:2]:
-            above.chmod(0o755)
+        # The other user passes through the folders of this run, which are the owner's alone.
+        for above in store.parents:
+            if above.is_relative_to(gettempdir()) and above != Path(gettempdir()):
+                above.chmod(above.stat().st_mode | 0o011)
         os.seteuid(54321)
     try:
         yield

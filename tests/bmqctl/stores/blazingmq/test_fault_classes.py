@@ -17,7 +17,7 @@ from tests.bmqctl.stores.blazingmq.small_store import EXTENSIONS, build_small_st
 from tests.golden.archives import only
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 Place = tuple[str, int]

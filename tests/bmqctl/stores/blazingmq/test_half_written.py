@@ -15,7 +15,7 @@ from bmqctl.stores.blazingmq.read import scan
 from bmqctl.stores.blazingmq.read.losses import record_losses
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.bmqctl.pipeline.written import WrittenStore
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., Outcome]
 QUEUE: Final = b"queue"

@@ -13,7 +13,7 @@ from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.partitions import find_lost_files
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.bmqctl.pipeline.written import WrittenStore
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., Outcome]
 QUEUE: Final = b"queue"

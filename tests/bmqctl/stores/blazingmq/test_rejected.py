@@ -10,8 +10,8 @@ import pytest
 
 from bmqctl.stores.blazingmq.build import build_store
 from bmqctl.stores.blazingmq.rejected import Rejected, rejected_in_log
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
 from tests.bmqctl.stores.blazingmq.small_store import ORDERS, PRICES, START_S, message_guid
+from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., Outcome]
 

@@ -17,7 +17,7 @@ from formats.bmq.disk.files import FileType, initial_bytes
 from tests.golden.archives import STORES, only, storage_records
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 Golden = Callable[[str], Path]

@@ -48,7 +48,7 @@ from scripts.manual.configuration import meanings
 from scripts.manual.configuration import models as models_of
 
 PORT = 30114
-TLS = Path(__file__).resolve().parents[3] / "integration" / "tls"
+TLS = Path(__file__).resolve().parents[3] / "rigs" / "tls"
 DAY_S = 86_400
 
 PLUGIN = {"name": "BasicAuthenticator", "settings": [{"key": "ann", "value": {"stringVal": "secret"}}]}

@@ -21,7 +21,7 @@ from tests.golden.archives import STORES, ledger_records, only, storage_records
 from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 Golden = Callable[[str], Path]

@@ -25,7 +25,7 @@ from formats.bmq.disk.qlist import build_queue_record
 from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 

@@ -15,7 +15,7 @@ from tests.bmqctl.stores.blazingmq.dump.slow_rows import ledger_rows
 from tests.golden.archives import only
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 Golden = Callable[[str], Path]

@@ -26,7 +26,7 @@ from tests.bmqctl.stores.blazingmq.dump.slow_rows import JournalRows
 from tests.golden.archives import STORES, ledger_records, only, storage_records
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 Golden = Callable[[str], Path]

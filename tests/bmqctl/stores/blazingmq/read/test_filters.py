@@ -21,7 +21,7 @@ from tests.bmqctl.stores.blazingmq.dump.slow_rows import JournalRows
 from tests.golden.archives import only
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 
 @pytest.fixture

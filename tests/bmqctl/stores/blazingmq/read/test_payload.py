@@ -20,7 +20,7 @@ from formats.errors import FormatError
 from tests.golden.archives import only, truth
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 Golden = Callable[[str], Path]

@@ -16,7 +16,7 @@ from bmqctl.stores.blazingmq.read.source import SECTOR_SIZE, FileSource
 from tests.golden.archives import only
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 

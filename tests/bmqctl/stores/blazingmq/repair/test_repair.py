@@ -40,7 +40,7 @@ from tests.golden.archives import STORES, only
 from tests.waiting import WAIT_S
 
 if TYPE_CHECKING:
-    from tests.bmqctl.stores.blazingmq.conftest import Outcome
+    from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., "Outcome"]
 

@@ -24,8 +24,8 @@ from bmqctl.stores.blazingmq.summary.summary import summarize
 from formats.bmq.disk.data import DATA_HEADER
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.stores.recover import iter_data
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
 from tests.bmqctl.stores.blazingmq.summary.summaries import FANOUT, PRIORITY, START_S, built, small_chunks, summary
+from tests.bmqctl.stores.conftest import Outcome
 from tests.golden.archives import STORES, map_file, only, storage_records, truth
 
 Run = Callable[..., Outcome]

@@ -22,7 +22,7 @@ from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
 from formats.rocketmq.files.flush_mark import MARK_NAME, encode_mark
 from formats.rocketmq.files.index import IndexFile
 from formats.rocketmq.files.names import offset_name
-from tests.bmqctl.stores.blazingmq.conftest import Outcome, run
+from tests.bmqctl.stores.conftest import Outcome, run
 from tests.bmqctl.stores.rocketmq.check.broker_stores import SMALL, change, fill, open_small, write_store
 from tests.broker.rocketmq.store.test_leftovers import END, Golden
 from tests.golden.rocketmq.stores import STORES, unpack

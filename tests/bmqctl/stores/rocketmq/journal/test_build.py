@@ -25,7 +25,7 @@ from broker.shell.files.folders import FileFolder
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 from tests.broker.rocketmq.answers import records_of
 from tests.golden.rocketmq.stores import read_back
 from tests.rigs.remoting import Remote

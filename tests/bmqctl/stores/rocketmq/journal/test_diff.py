@@ -19,7 +19,7 @@ from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQue
 from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, Written, message, write_log
 from tests.golden.rocketmq.stores import unpack
 

@@ -33,7 +33,7 @@ from bmqctl.testing import RocketProcess
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.flags import SystemFlag
 from formats.rocketmq.properties import decode_properties
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, V6, Written, message, write_log
 from tests.golden.rocketmq.stores import read_back
 from tests.rigs.remoting import Remote

@@ -16,7 +16,7 @@ from bmqctl.stores.rocketmq.dump import dump_log, look_up_wanted, make_sink
 from bmqctl.stores.rocketmq.files import open_store
 from bmqctl.stores.rocketmq.filters import LogFilters
 from formats.rocketmq.files.index import INDEX_HEADER
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back
 
 Run = Callable[..., Outcome]

@@ -14,7 +14,7 @@ import pytest
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, Written, message, write_log
 
 Run = Callable[..., Outcome]

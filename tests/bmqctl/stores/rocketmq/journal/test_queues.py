@@ -21,7 +21,7 @@ from formats.rocketmq.files.record import Record, encode_record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting import fastjson
-from tests.bmqctl.stores.blazingmq.conftest import Outcome
+from tests.bmqctl.stores.conftest import Outcome
 from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, Written, message, write_log
 from tests.golden.rocketmq.stores import records
 

@@ -20,7 +20,7 @@ from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epoc
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, decode_record, encode_record
 from formats.rocketmq.properties import decode_properties
-from tests.bmqctl.stores.blazingmq.conftest import Outcome, run
+from tests.bmqctl.stores.conftest import Outcome, run
 from tests.bmqctl.stores.rocketmq.check.broker_stores import SMALL, change, fill, open_small, write_store
 from tests.golden.rocketmq.stores import STORES, unpack
 
