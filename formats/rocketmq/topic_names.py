@@ -1,11 +1,28 @@
-"""Names that topics and groups can have (source: TopicValidator)."""
+"""Names that topics and groups can have, and those of the system (source: TopicValidator, MixAll)."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-__all__ = ["AUTO_CREATE_TOPIC", "DEAD_LETTER_PREFIX", "RETRY_PREFIX", "fault_of_group", "fault_of_topic"]
+__all__ = [
+    "AUTO_CREATE_TOPIC",
+    "CHECKED_TOO_OFTEN",
+    "DEAD_LETTER_PREFIX",
+    "DELAY_TOPIC",
+    "HALF_TOPIC",
+    "OP_TOPIC",
+    "OWN_GROUP_PREFIX",
+    "OWN_TOPICS",
+    "RETRY_PREFIX",
+    "SYSTEM_PREFIX",
+    "SYSTEM_TOPICS",
+    "TIMER_TOPIC",
+    "TRACE_TOPIC",
+    "TRANSACTION_GROUP",
+    "fault_of_group",
+    "fault_of_topic",
+]
 
 # The topic whose settings a topic gets that a send creates.
 AUTO_CREATE_TOPIC: Final = "TBW102"
@@ -13,6 +30,23 @@ AUTO_CREATE_TOPIC: Final = "TBW102"
 # Prefixes of a group's topics: messages to be delivered again, and dead letters.
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
+
+SYSTEM_PREFIX: Final = "rmq_sys_"
+DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECKED_TOO_OFTEN: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+# Topics in which only the broker itself stores messages, and those of the system.
+OWN_TOPICS: Final = frozenset(
+    {DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
+)
+SYSTEM_TOPICS: Final = OWN_TOPICS | {AUTO_CREATE_TOPIC, "BenchmarkTest", TRACE_TOPIC, "CHECKPOINT_TOPIC"}
+
+# Prefix of the broker's own groups, whose offsets are its positions in its own topics.
+OWN_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
 _TOPIC_MAX: Final = 127

@@ -5,7 +5,16 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, RETRY_PREFIX
+from formats.rocketmq.topic_names import (
+    DEAD_LETTER_PREFIX,
+    DELAY_TOPIC,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER_TOPIC,
+    TRANSACTION_GROUP,
+)
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
@@ -18,21 +27,7 @@ __all__ = [
     "kind_of",
 ]
 
-DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-_SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
-_SYSTEM: Final = frozenset(
-    {
-        AUTO_CREATE_TOPIC,
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
-    }
-)
+_SYSTEM_PREFIXES: Final = (SYSTEM_PREFIX, SYSTEM_PREFIX.upper())
 
 
 class TopicKind(StrEnum):
@@ -56,5 +51,5 @@ def kind_of(topic: str) -> TopicKind:
         return TopicKind.DELAYED
     if topic == HALF_TOPIC:
         return TopicKind.HALF
-    is_system = topic in _SYSTEM or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith("_REPLY_TOPIC")
+    is_system = topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith("_REPLY_TOPIC")
     return TopicKind.SYSTEM if is_system else TopicKind.ORDINARY

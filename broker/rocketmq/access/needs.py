@@ -31,7 +31,7 @@ from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.raft import CODE as RAFT_CODE
 from formats.rocketmq.remoting.receipts import real_topic
-from formats.rocketmq.topic_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from formats.rocketmq.topic_names import DEAD_LETTER_PREFIX, DELAY_TOPIC, HALF_TOPIC, RETRY_PREFIX, TIMER_TOPIC
 
 __all__ = [
     "ANSWERED",
@@ -47,9 +47,8 @@ __all__ = [
     "on_topic",
 ]
 
-_HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 # The broker's own topics in which messages wait for their commit or their time.
-_WAITING: Final = frozenset((_HALF, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"))
+_WAITING: Final = frozenset((HALF_TOPIC, DELAY_TOPIC, TIMER_TOPIC))
 
 Actions = frozenset[str]
 # Returns whether a consumer group with a name exists.
@@ -333,7 +332,7 @@ def _of_send(frame: Frame, is_group: IsGroup) -> list[Need]:
 def _of_end(frame: Frame, is_group: IsGroup) -> list[Need]:
     """Return the need for the topic that a producer names; if the broker has asked it, that is the half topic."""
     topic = (frame.ext_fields or {}).get("topic", "").strip()
-    return [on_topic(topic, _PUB)] if topic and topic != _HALF else []
+    return [on_topic(topic, _PUB)] if topic and topic != HALF_TOPIC else []
 
 
 def _of_clone(frame: Frame, is_group: IsGroup) -> list[Need]:

@@ -24,7 +24,6 @@ from broker.rocketmq.store.message_store import Stored
 from broker.rocketmq.store.skips import Skips
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.clients import Member
-from broker.rocketmq.tables.groups import TRANSACTION_GROUP
 from broker.rocketmq.tables.properties import encode, encode_few
 from broker.rocketmq.tables.services import Services
 from formats.errors import FormatError
@@ -38,6 +37,7 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
+from formats.rocketmq.topic_names import TRANSACTION_GROUP
 
 __all__ = ["TransactionTimes", "Transactions", "place_prepared"]
 

@@ -16,13 +16,13 @@ from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS, Group
 from formats.rocketmq.remoting.bodies.clients import Groups as GroupsFile
 from formats.rocketmq.remoting.bodies.routes import DATA_VERSION, DataVersion
 from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.topic_names import TRANSACTION_GROUP
 
 __all__ = ["TOOLS_GROUP", "Groups"]
 
 log = logging.getLogger("broker.rocketmq.groups")
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 _SYSTEM_GROUPS: Final = (
     TOOLS_GROUP,

@@ -1,4 +1,4 @@
-"""Names of topics and groups that have a meaning (source: TopicValidator, MixAll)."""
+"""Names of topics and groups that have a meaning for a broker (source: TopicValidator)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from typing import Final
 
 from formats.rocketmq.topic_names import (
     AUTO_CREATE_TOPIC,
+    CHECKED_TOO_OFTEN,
     DEAD_LETTER_PREFIX,
+    DELAY_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    OWN_GROUP_PREFIX,
+    OWN_TOPICS,
     RETRY_PREFIX,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER_TOPIC,
     fault_of_group,
     fault_of_topic,
 )
@@ -31,23 +40,8 @@ __all__ = [
     "revive_topic",
 ]
 
-SYSTEM_PREFIX: Final = "rmq_sys_"
-# Prefix of the broker's own groups, whose offsets are its positions in its own topics.
-OWN_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-
-DELAY_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-CHECKED_TOO_OFTEN: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-_SELF_TEST: Final = "SELF_TEST_TOPIC"
-_OFFSET_MOVED: Final = "OFFSET_MOVED_EVENT"
-
 # Clients that reach a broker through a cloud send their traces to topics with this prefix (TRACE_TOPIC_PREFIX).
 _TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
-
-_OWN: Final = frozenset({DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN, _SELF_TEST, _OFFSET_MOVED})
-_SYSTEM: Final = _OWN | {AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 
 
 def revive_topic(cluster: str) -> str:
@@ -60,7 +54,7 @@ def is_own(topic: str) -> bool:
 
     The original also accepts messages of clients for the topics with `SYSTEM_PREFIX`, and trusts them as its own.
     """
-    return topic in _OWN or (topic.startswith(SYSTEM_PREFIX) and not topic.startswith(_TRACE_PREFIX))
+    return topic in OWN_TOPICS or (topic.startswith(SYSTEM_PREFIX) and not topic.startswith(_TRACE_PREFIX))
 
 
 def is_system(topic: str) -> bool:
@@ -68,7 +62,7 @@ def is_system(topic: str) -> bool:
 
     `Topics.is_system` includes the topics that are named after the broker and its cluster.
     """
-    return topic in _SYSTEM or topic.startswith(SYSTEM_PREFIX)
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def is_system_group(group: str) -> bool:

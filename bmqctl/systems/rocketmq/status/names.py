@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC, RETRY_PREFIX
+from formats.rocketmq.topic_names import OWN_GROUP_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
 
 __all__ = ["is_own_group", "is_own_topic"]
 
-_TOPICS: Final = frozenset(
-    {
-        *(AUTO_CREATE_TOPIC, "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"),
-        *("SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"),
-    }
-)
-_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", RETRY_PREFIX)
+_PREFIXES: Final = (SYSTEM_PREFIX, SYSTEM_PREFIX.upper(), RETRY_PREFIX)
 _GROUPS: Final = frozenset(
     {
         *("DEFAULT_PRODUCER", "DEFAULT_CONSUMER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"),
@@ -29,9 +23,9 @@ def is_own_topic(topic: str, brokers: frozenset[str]) -> bool:
 
     `brokers` are the names of brokers and of their cluster, each of which is also a topic.
     """
-    return topic in _TOPICS or topic.startswith(_PREFIXES) or topic in brokers or topic.endswith("_REPLY_TOPIC")
+    return topic in SYSTEM_TOPICS or topic.startswith(_PREFIXES) or topic in brokers or topic.endswith("_REPLY_TOPIC")
 
 
 def is_own_group(group: str) -> bool:
     """Return whether a group is a broker's own."""
-    return group in _GROUPS or group.startswith("CID_RMQ_SYS_")
+    return group in _GROUPS or group.startswith(OWN_GROUP_PREFIX)
