@@ -21,6 +21,7 @@ from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.model import Choice, NoEffect
 from scripts.manual.markdown import code, heading, page, table, text
+from scripts.manual.properties import properties_page
 from scripts.manual.structures import anchor, described
 
 __all__ = ["FILES", "configuration_pages", "meanings", "models"]
@@ -52,6 +53,7 @@ def configuration_pages() -> dict[str, str]:
         path: page(f"# {text(name)}", about, *(_section(model) for model in models(root)))
         for path, (name, root, about) in FILES.items()
     }
+    pages["rocketmq.md"] = properties_page()
     pages["index.md"] = page(
         "# Configuration",
         "A node reads the files of the BlazingMQ broker. Elements that are not in these tables are ignored. An "
@@ -60,6 +62,7 @@ def configuration_pages() -> dict[str, str]:
         table(["file", "content"], [[f"[`{n}`]({path})", about] for path, (n, _, about) in FILES.items()]).replace(
             "(#clusterproxydefinition)", "(clusters.md#clusterproxydefinition)"
         ),
+        "A RocketMQ node reads one file of [properties](rocketmq.md).",
     )
     return pages
 

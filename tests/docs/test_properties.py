@@ -1,43 +1,33 @@
-"""The manual has every property that RocketMQ's nodes read, and the defaults of those that only they have."""
+"""The manual has every property that RocketMQ's nodes read, from its declaration."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
-import pytest
-
-from broker.rocketmq.assembly import config
-from broker.rocketmq.assembly.access_config import ACCESS_READERS
-from broker.rocketmq.assembly.other_stores import KIND_PROPERTIES
-from broker.rocketmq.assembly.places import PLACES
+from broker.rocketmq.assembly.access_config import ACCESS
+from broker.rocketmq.assembly.config import RocketConfig
+from broker.rocketmq.assembly.other_stores import ASKED
+from broker.rocketmq.assembly.property_tables import TABLES
 from broker.rocketmq.nameserver import bounds
 from broker.rocketmq.tables import options
-
-MANUAL = Path(__file__).resolve().parents[2] / "docs" / "operate"
-ROW = re.compile(r"\| `(\w+)` \| (\w+) \|")
+from scripts.manual.properties import properties_page
 
 
-def tables() -> list[dict[str, tuple[Any, str]]]:
-    """The tables of properties of a configuration file."""
-    return [config._NODE, config._BROKER, config._STORE, config._TIMES, config._REPLICATION, config._CONTROLLER]
+def test_each_property_is_in_the_manual_once() -> None:
+    names = [name for table in (*TABLES.values(), ACCESS, ASKED) for name in table]
+    assert sorted(re.findall(r"^\| `(\w+)`", properties_page(), re.MULTILINE)) == sorted(names)
 
 
-def test_each_property_is_in_the_manual() -> None:
-    text = "\n".join(page.read_text() for page in MANUAL.glob("*.md"))
-    names = {name for table in (*tables(), PLACES) for name in table} | set(bounds.BOUNDS) | set(ACCESS_READERS)
-    names |= KIND_PROPERTIES
-    assert len(names) > 80
-    assert [name for name in sorted(names) if f"`{name}" not in text and f"{name}=" not in text] == []
+def test_defaults_in_the_manual_can_be_read() -> None:
+    made = RocketConfig()
+    shown = made.controller_properties | made.nameserver_properties | made.properties
+    assert len(shown) > 80
+    for table in TABLES.values():
+        for name, each in table.items():
+            if shown.get(name):
+                assert each.kind.write(each.kind.read(shown[name])) == shown[name], name
 
 
-@pytest.mark.parametrize("kind", [options, bounds])
-def test_the_defaults_of_bounds_are_those_of_the_manual(kind: Any) -> None:
-    shown = dict(ROW.findall((MANUAL / "configuration.md").read_text()))
-    made = options.BrokerOptions() if kind is options else bounds.NameserverBounds()
-    assert {name: shown.get(name) for name in kind.BOUNDS} == {
-        name: str(getattr(made, attribute)) for name, attribute in kind.BOUNDS.items()
-    }
-    assert {each.name for each in fields(made)} >= set(kind.BOUNDS.values())
+def test_refusals_name_the_property_that_sets_their_bound() -> None:
+    for part, declared in (("broker", options.BOUNDS), ("nameserver", bounds.BOUNDS)):
+        assert {name: TABLES[part][name].field for name in declared} == declared

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.assembly.property_readers import PropertyError, raise_first, read_bool
+from broker.rocketmq.assembly.property_readers import BOOL, Kind, PropertyError, raise_first
+from broker.rocketmq.assembly.property_tables import Property
 from formats.errors import FormatError
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.access import UserInfo
 
-__all__ = ["ACCESS_READERS", "read_access", "read_value"]
+__all__ = ["ACCESS", "read_access", "read_value"]
 
 
 def _codes(text: str) -> frozenset[int]:
@@ -33,8 +34,8 @@ def _peer_secret(text: str) -> bytes:
     return secret
 
 
-def _secret_pair(name: str, password: str) -> Callable[[str], UserInfo]:
-    """Read a name and a password from a JSON object. What is told of a fault has no password."""
+def _secret_pair(name: str, password: str) -> Kind:
+    """Return the kind of a name and a password in a JSON object. Texts of faults have no password."""
 
     def read(text: str) -> UserInfo:
         try:
@@ -46,54 +47,58 @@ def _secret_pair(name: str, password: str) -> Callable[[str], UserInfo]:
             raise ValueError(f'is not like {{"{name}":"...","{password}":"..."}}')
         return UserInfo(pair[0], pair[1], "Super", "enable")
 
-    return read
+    return Kind(read, f'JSON, {{"{name}":"...","{password}":"..."}}')
 
 
-# What is configured of access control. Values may be secrets: nobody is shown them, or told them when they are wrong.
-ACCESS_READERS: Final[dict[str, Callable[[str], Any]]] = {
-    "authenticationEnabled": read_bool,
-    "authorizationEnabled": read_bool,
-    "authenticationWhitelist": _codes,
-    "authorizationWhitelist": _codes,
-    "initAuthenticationUser": _secret_pair("username", "password"),
-    "innerClientAuthenticationCredentials": _secret_pair("accessKey", "secretKey"),
-    "peerSecretKey": _peer_secret,  # not one of the original's
-    "migrateAuthFromV1Enabled": read_bool,
-    "aclEnable": read_bool,
+_CODES: Final = Kind(_codes, "codes of requests, separated by commas")
+_SECRET: Final = Kind(_peer_secret, f"text of {SECRET_CHARS_MIN} characters or more")
+
+# Access control. Values may be secrets: they are neither shown nor quoted in errors.
+ACCESS: Final[Mapping[str, Property]] = {
+    "authenticationEnabled": Property(BOOL, "authentication", "check that each request is signed by a user"),
+    "authorizationEnabled": Property(BOOL, "authorization", "check that the user may have it carried out"),
+    "authenticationWhitelist": Property(_CODES, "authentication_white_list", "requests that need no signature"),
+    "authorizationWhitelist": Property(_CODES, "authorization_white_list", "requests that every user may send"),
+    "initAuthenticationUser": Property(
+        _secret_pair("username", "password"), "first_user", "user that is created if there is none of its name"
+    ),
+    "innerClientAuthenticationCredentials": Property(
+        _secret_pair("accessKey", "secretKey"), "inner_credentials", "user as whom this node signs requests"
+    ),
+    "peerSecretKey": Property(
+        _SECRET, "peer_secret", "secret by which the nodes of a group recognize each other", True
+    ),
+    "migrateAuthFromV1Enabled": Property(BOOL, "migrates", "take the accounts of ACL 1.0 from `plain_acl.yml`"),
+    "aclEnable": Property(BOOL, "is_first", "the same, and check access"),
 }
 
 
 def read_value(path: Path, name: str, text: str) -> Any:
-    """The value of one of these properties. Raises `PropertyError`, which does not tell the value."""
+    """The value of one of these properties. Raises `PropertyError`, whose text does not have the value."""
     try:
-        return ACCESS_READERS[name](text)
+        return ACCESS[name].kind.read(text)
     except ValueError as error:
         raise PropertyError(f"{path}: {name}: its value {error}") from None
 
 
-def read_access(path: Path, properties: dict[str, str]) -> dict[str, Any]:
+def read_access(path: Path, properties: Mapping[str, str]) -> dict[str, Any]:
     """The fields of the configuration that are about access control. Raises `PropertyError`."""
     found: dict[str, Any] = {}
     faults = []
-    for name in ACCESS_READERS:
+    for name, declared in ACCESS.items():
         if properties.get(name):
             try:
-                found[name] = read_value(path, name, properties[name])
+                found[declared.field] = read_value(path, name, properties[name])
             except PropertyError as fault:
                 faults.append(fault)
     raise_first(faults)
-    is_first = found.get("aclEnable", False)
-    options = AccessOptions(
-        found.get("authenticationEnabled", is_first),
-        found.get("authorizationEnabled", is_first),
-        found.get("authenticationWhitelist", frozenset()),
-        found.get("authorizationWhitelist", frozenset()),
-    )
-    accounts = path.with_name("plain_acl.yml") if is_first or found.get("migrateAuthFromV1Enabled") else None
+    is_first = found.pop("is_first", False)
+    plain = found.pop("migrates", False) or is_first
+    others = ("first_user", "inner_credentials", "peer_secret")
+    whole: dict[str, Any] = {name: found.pop(name) for name in others if name in found}
+    checks: dict[str, Any] = {"authentication": is_first, "authorization": is_first, **found}
     return {
-        "access": options,
-        "first_user": found.get("initAuthenticationUser"),
-        "inner_credentials": found.get("innerClientAuthenticationCredentials"),
-        "peer_secret": found.get("peerSecretKey"),
-        "plain_accounts": accounts,
+        **whole,
+        "access": AccessOptions(**checks),
+        "plain_accounts": path.with_name("plain_acl.yml") if plain else None,
     }

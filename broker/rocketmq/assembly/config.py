@@ -1,6 +1,7 @@
-"""The configuration of a RocketMQ node: the properties of the original's `broker.conf`, as far as they matter here.
+"""The configuration of a RocketMQ node, from properties like those of the original's `broker.conf`.
 
-Source: BrokerConfig, NettyServerConfig, MessageStoreConfig.
+Values are texts, so pydantic, which reads BlazingMQ's JSON, would call the same readers; to import it costs 8 % of the
+processor time to import a broker.
 """
 
 from __future__ import annotations
@@ -11,44 +12,32 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.assembly.access_config import ACCESS_READERS, read_access
-from broker.rocketmq.assembly.other_stores import KIND_PROPERTIES, asked_kinds
-from broker.rocketmq.assembly.places import PLACES, StorePlaces
+from broker.rocketmq.assembly.access_config import ACCESS, read_access
+from broker.rocketmq.assembly.other_stores import ASKED, asked_kinds
+from broker.rocketmq.assembly.places import StorePlaces
 from broker.rocketmq.assembly.property_readers import (
+    BOOL,
     MISREAD,
+    PATH,
+    PATHS,
     PropertyError,
     index_faults,
     is_misread,
-    number,
     properties_of,
     raise_first,
-    read_addresses,
-    read_bool,
-    read_broker_id,
-    read_consume_queue_bytes,
-    read_flush_type,
-    read_hours,
     read_master_role,
-    read_metrics_exporter,
-    read_path,
-    read_paths,
-    read_role,
-    read_text,
 )
-from broker.rocketmq.controller.options import ControllerOptions, read_peers, write_peers
-from broker.rocketmq.nameserver.bounds import BOUNDS as NAMESERVER_BOUNDS
+from broker.rocketmq.assembly.property_tables import TABLES, Property, texts
+from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.nameserver.bounds import NameserverBounds
-from broker.rocketmq.remoting.administrators import Network, read_networks
+from broker.rocketmq.remoting.administrators import Network
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
-from broker.rocketmq.tables.options import BOUNDS as BROKER_BOUNDS
 from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
-from broker.rocketmq.tables.topics import QUEUES_MAX
 from formats.rocketmq.hosts import Host, split_address
 from formats.rocketmq.remoting.bodies.access import UserInfo
-from formats.rocketmq.remoting.bodies.clients import HEARTBEAT_GROUPS_MAX
-from formats.rocketmq.remoting.replication import BODY_BYTES_MAX
+from formats.rocketmq.topic_names import TRACE_TOPIC
 
 __all__ = [
     "BROKER_READERS",
@@ -65,7 +54,6 @@ __all__ = [
     "properties_of",
 ]
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 GRPC_PORT: Final = 8081
 REMOTING_PORT: Final = 8080
 
@@ -210,24 +198,24 @@ class RocketConfig:
     @property
     def properties(self) -> dict[str, str]:
         """The properties in force, by the original's names."""
-        found = _texts(_NODE, self) | _texts(_BROKER, self.options) | _texts(_STORE, self.store_options)
-        found |= _texts(_TIMES, self.times) | _texts(_REPLICATION, self.replication) | _texts(PLACES, self.places)
-        found["authenticationEnabled"] = str(self.access.authentication).lower()
-        found["authorizationEnabled"] = str(self.access.authorization).lower()
+        found = texts("node", self) | texts("broker", self.options) | texts("store", self.store_options)
+        found |= texts("times", self.times) | texts("replication", self.replication) | texts("places", self.places)
+        found["authenticationEnabled"] = BOOL.write(self.access.authentication)
+        found["authorizationEnabled"] = BOOL.write(self.access.authorization)
         return found
 
     @property
     def controller_properties(self) -> dict[str, str]:
         """The properties of the controller in force, by the original's names."""
-        return _texts(_CONTROLLER, self.controller)
+        return texts("controller", self.controller)
 
     @property
     def nameserver_properties(self) -> dict[str, str]:
         """The properties of the nameserver that administrators may change."""
         return {
-            "supportActingMaster": str(self.supports_acting_master).lower(),
-            "notifyMinBrokerIdChanged": str(self.tells_least_id).lower(),
-            **_texts(_NAMESERVER, self.nameserver_bounds),
+            "supportActingMaster": BOOL.write(self.supports_acting_master),
+            "notifyMinBrokerIdChanged": BOOL.write(self.tells_least_id),
+            **texts("nameserver", self.nameserver_bounds),
         }
 
     @property
@@ -243,153 +231,17 @@ class RocketConfig:
 
 
 _DELAYS_MS: Final[tuple[int, ...]] = parse_delay_levels(DELAY_LEVELS)
-_Read = Callable[[str], Any]
-_Table = dict[str, tuple[_Read, str]]
-
-_PORT, _PORT_OR_NONE = number(1, 65_535), number(0, 65_535)
-_PERIOD_MS = number(100, 3_600_000)
-_FILE_BYTES = number(4096, (1 << 31) - 1)
-_COUNT = number(1, (1 << 31) - 1)
-
-# By property: what reads it, and the field that it sets, of the node, of the broker or of the store.
-_NODE: Final[_Table] = {
-    "storePathRootDir": (read_path, "store"),
-    "bindAddress": (read_text, "bind_address"),
-    "listenPort": (_PORT, "port"),
-    "nameserverPort": (_PORT, "nameserver_port"),  # not one of the original's
-    "grpcServerPort": (_PORT_OR_NONE, "grpc_port"),
-    "remotingListenPort": (_PORT_OR_NONE, "remoting_port"),
-    "tlsCertPath": (read_path, "tls_certificate"),
-    "tlsKeyPath": (read_path, "tls_key"),
-    "tlsTestModeEnable": (read_bool, "tls_test_mode"),
-    "namesrvAddr": (read_addresses, "nameservers"),
-    "peerAddressCheckEnable": (read_bool, "checks_peer_address"),  # not one of the original's
-    "administratorAddresses": (read_networks, "administrators"),  # not one of the original's
-    "brokerIP1": (read_text, "told_address"),
-    "flushDiskType": (read_flush_type, "flush_sync"),
-    "syncFlushTimeout": (number(0, 3_600_000), "sync_flush_timeout_ms"),
-    "flushIntervalCommitLog": (number(1, 3_600_000), "flush_interval_ms"),
-    "autoCreateSubscriptionGroup": (read_bool, "auto_create_group"),
-    "fileReservedTime": (number(1, 1_000_000), "reserved_hours"),
-    "deleteWhen": (read_hours, "delete_hours"),
-    "cleanFileForciblyInterval": (number(0, 1 << 40), "forced_after_ms"),  # not one of the original's
-    "enableControllerInNamesrv": (read_bool, "has_controller"),
-    "controllerStorePath": (read_path, "controller_store"),
-    "supportActingMaster": (read_bool, "supports_acting_master"),
-    "notifyMinBrokerIdChanged": (read_bool, "tells_least_id"),
-    "metricsExporterType": (read_metrics_exporter, "exports_metrics"),
-    "metricsPromExporterHost": (read_text, "metrics_host"),
-    "metricsPromExporterPort": (_PORT, "metrics_port"),
-    "maxConnectionBufferSize": (number(64 << 20, 1 << 40), "connection_bytes_max"),  # not one of the original's
-}
-_BROKER: Final[_Table] = {
-    "brokerClusterName": (read_text, "cluster"),
-    "brokerName": (read_text, "name"),
-    "brokerId": (read_broker_id, "broker_id"),
-    "regionId": (read_text, "region"),
-    "traceOn": (read_bool, "trace_on"),
-    "brokerPermission": (number(0, 7), "permission"),
-    "autoCreateTopicEnable": (read_bool, "auto_create_topic"),
-    "defaultTopicQueueNums": (number(1, 65_536), "default_topic_queues"),
-    "maxMessageSize": (number(1, 16 << 20), "message_bytes_max"),
-    "messageDelayLevel": (parse_delay_levels, "delay_levels_ms"),
-    "enablePropertyFilter": (read_bool, "property_filter"),
-    "reviveQueueNum": (number(1, 1024), "revive_queues"),
-    "slaveReadEnable": (read_bool, "slave_read"),
-    "timerMaxDelaySec": (_COUNT, "timer_delay_max_s"),
-    **{name: (_COUNT, option) for name, option in BROKER_BOUNDS.items()},
-    "topicQueueMaxNum": (number(1, QUEUES_MAX), "topic_queues_max"),
-    "heartbeatGroupMaxNum": (number(1, HEARTBEAT_GROUPS_MAX), "heartbeat_groups_max"),
-}
-_REPLICATION: Final[_Table] = {
-    "brokerRole": (read_role, "role"),
-    "inSyncReplicas": (number(1, 1024), "in_sync_replicas"),
-    "slaveTimeout": (number(1, 3_600_000), "slave_timeout_ms"),
-    "haMaxGapNotInSync": (number(1, 1 << 62), "gap_bytes_max"),
-    "haSendHeartbeatInterval": (number(1, 3_600_000), "heartbeat_ms"),
-    "haHousekeepingInterval": (number(1, 3_600_000), "silence_ms"),
-    "haTransferBatchSize": (number(1, BODY_BYTES_MAX), "piece_bytes"),
-    "haMasterAddress": (read_text, "master_address"),
-    "syncFromLastFile": (read_bool, "from_last_file"),
-    "haListenPort": (_PORT_OR_NONE, "port"),
-    "accessMessageInMemoryMaxRatio": (number(1, 100), "memory_percent"),
-    "enableControllerMode": (read_bool, "is_controlled"),
-    "controllerAddr": (read_addresses, "controllers"),
-    "allAckInSyncStateSet": (read_bool, "all_in_sync"),
-    "minInSyncReplicas": (number(1, 1024), "in_sync_replicas_min"),
-    "haMaxTimeSlaveNotCatchup": (number(1, 3_600_000), "behind_ms_max"),
-    "checkSyncStateSetPeriod": (number(1, 3_600_000), "check_ms"),
-    "brokerHeartbeatInterval": (number(1, 3_600_000), "beat_ms"),
-    "controllerHeartBeatTimeoutMills": (number(1, 3_600_000), "gone_ms"),
-    "brokerElectionPriority": (number(0, (1 << 31) - 1), "priority"),
-    "syncBrokerMetadataPeriod": (number(1, 3_600_000), "sync_ms"),
-    "syncControllerMetadataPeriod": (number(1, 3_600_000), "leader_ms"),
-    "enableSlaveActingMaster": (read_bool, "has_acting_master"),
-    "enableAutoInSyncReplicas": (read_bool, "auto_in_sync"),
-    "totalReplicas": (number(1, 1024), "total_replicas"),
-    "brokerNotActiveTimeoutMillis": (number(1000, 3_600_000), "silent_ms"),
-    "syncBrokerMemberGroupPeriod": (_PERIOD_MS, "members_ms"),
-}
-_NAMESERVER: Final = {name: (_COUNT, attribute) for name, attribute in NAMESERVER_BOUNDS.items()}
-_CONTROLLER: Final[_Table] = {
-    "controllerDLegerGroup": (read_text, "group"),
-    "controllerDLegerPeers": (read_peers, "peers"),
-    "controllerDLegerSelfId": (read_text, "self_id"),
-    "enableElectUncleanMaster": (read_bool, "unclean"),
-    "notifyBrokerRoleChanged": (read_bool, "notifies"),
-    "scanNotActiveBrokerInterval": (_PERIOD_MS, "scan_silent_ms"),
-    "scanInactiveMasterInterval": (_PERIOD_MS, "scan_masters_ms"),
-}
-_TIMES: Final[_Table] = {
-    "transactionCheckInterval": (number(100, 1 << 31), "check_interval_ms"),
-    "transactionTimeOut": (number(1, 1 << 31), "timeout_ms"),
-    "transactionCheckMax": (_COUNT, "checks_max"),
-}
-_STORE: Final[_Table] = {
-    "mappedFileSizeCommitLog": (_FILE_BYTES, "commit_log_file_bytes"),
-    "mappedFileSizeConsumeQueue": (read_consume_queue_bytes, "consume_queue_file_bytes"),
-    "maxHashSlotNum": (number(1, 1 << 30), "index_slots"),
-    "maxIndexNum": (number(2, 1 << 30), "index_entries"),
-}
 
 
-# How those are written that are not as Python writes their values.
-_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
-    "metricsExporterType": lambda is_wanted: "PROM" if is_wanted else "DISABLE",
-    "flushDiskType": lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
-    "namesrvAddr": ";".join,
-    "storePathCommitLog": lambda paths: ",".join(map(str, paths)),
-    "readOnlyCommitLogStorePaths": lambda paths: ",".join(map(str, paths)),
-    "administratorAddresses": lambda networks: ",".join(map(str, networks)),
-    "controllerAddr": ";".join,
-    "deleteWhen": lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
-    "brokerRole": lambda role: role.value,
-    "controllerDLegerPeers": write_peers,
-    "messageDelayLevel": lambda delays: " ".join(f"{delay // 1000}s" for delay in delays),
-}
-
-
-def _texts(table: _Table, values: Any) -> dict[str, str]:
-    """Write the properties of a table that have a value."""
-    found = {}
-    for name, (_, attribute) in table.items():
-        value = getattr(values, attribute)
-        if value is not None:
-            text = _WRITERS.get(name, str)(value)
-            found[name] = text.lower() if text in ("True", "False") else text
-    return found
+def _readers(*parts: str) -> dict[str, Callable[[str], Any]]:
+    return {name: each.kind.read for part in parts for name, each in TABLES[part].items()}
 
 
 # By property, how its value is read; for administrators, who change some while the broker runs.
-BROKER_READERS: Final[dict[str, _Read]] = {
-    **{
-        name: read
-        for table in (_NODE, _BROKER, _STORE, PLACES, _TIMES, _REPLICATION)
-        for name, (read, _) in table.items()
-    },
+BROKER_READERS: Final = {
+    **_readers("node", "broker", "store", "places", "times", "replication"),
     "brokerRole": read_master_role,
-    "authenticationEnabled": read_bool,
-    "authorizationEnabled": read_bool,
+    **dict.fromkeys(("authenticationEnabled", "authorizationEnabled"), BOOL.read),
 }
 # The original's default for configBlackList, and the properties by which nodes are recognized.
 LOCKED: Final = frozenset(
@@ -404,7 +256,7 @@ LOCKED: Final = frozenset(
     }
 )
 # The controller's properties (source: ControllerConfig).
-CONTROLLER_READERS: Final = {name: read for name, (read, _) in _CONTROLLER.items()}
+CONTROLLER_READERS: Final = _readers("controller")
 CONTROLLER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 # The nameserver's properties (source: NamesrvConfig) that can be changed while it runs.
 NAMESERVER_DEFAULTS: Final = {
@@ -412,24 +264,8 @@ NAMESERVER_DEFAULTS: Final = {
     "supportActingMaster": "false",
     "notifyMinBrokerIdChanged": "false",
 }
-NAMESERVER_READERS: Final[dict[str, _Read]] = {
-    **dict.fromkeys(NAMESERVER_DEFAULTS, read_bool),
-    **{name: read for name, (read, _) in _NAMESERVER.items()},
-}
+NAMESERVER_READERS: Final = {**dict.fromkeys(NAMESERVER_DEFAULTS, BOOL.read), **_readers("nameserver")}
 NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath"})
-
-
-_TABLES: Final[dict[str, _Table]] = {
-    "node": _NODE,
-    "broker": _BROKER,
-    "store": _STORE,
-    "times": _TIMES,
-    "replication": _REPLICATION,
-    "controller": _CONTROLLER,
-    "nameserver": _NAMESERVER,
-    "places": PLACES,
-    "trace": {"traceTopicEnable": (read_bool, "is_on"), "msgTraceTopicName": (read_text, "topic")},
-}
 
 
 class _Sorted:
@@ -437,26 +273,26 @@ class _Sorted:
 
     def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
         self._path = path
-        self.fields: dict[str, dict[str, Any]] = {part: {} for part in _TABLES}
+        self.fields: dict[str, dict[str, Any]] = {part: {} for part in TABLES}
         self.unused: list[str] = []
         self.doubts: list[str] = []
         self.faults = [*asked_kinds(path, properties)]
         for name, value in properties.items():
-            part = next((part for part, table in _TABLES.items() if name in table), None)
+            part = next((part for part, table in TABLES.items() if name in table), None)
             if part is not None:
-                self._read(name, value, *_TABLES[part][name], self.fields[part])
-            elif name not in ACCESS_READERS and name not in KIND_PROPERTIES:
+                self._read(name, value, TABLES[part][name], self.fields[part])
+            elif name not in ACCESS and name not in ASKED:
                 self.unused.append(name)
 
-    def _read(self, name: str, value: str, read: _Read, attribute: str, fields: dict[str, Any]) -> None:
+    def _read(self, name: str, value: str, declared: Property, fields: dict[str, Any]) -> None:
         if is_misread(value):
             self.doubts.append(name)
-            if read in (read_path, read_paths):
+            if declared.kind in (PATH, PATHS):
                 # A store at another path than is meant would look like an empty one.
                 fault = f"{self._path}: {name}: the value {MISREAD}"
                 self.faults.append(PropertyError(fault, "write each of them as \\u and four digits, as in \\u00fc"))
         try:
-            fields[attribute] = read(value)
+            fields[declared.field] = declared.kind.read(value)
         except ValueError as error:
             self.faults.append(PropertyError(f"{self._path}: {name}: '{value}' {error}"))
 

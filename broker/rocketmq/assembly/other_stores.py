@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.assembly.property_readers import PropertyError
 from broker.shell.files.folders import FolderView
 
-__all__ = ["KIND_PROPERTIES", "asked_kinds", "stored_kinds"]
+__all__ = ["ASKED", "asked_kinds", "stored_kinds"]
 
 _DLEDGER: Final = "a commit log that brokers replicate by DLedger"
 _ROCKSDB: Final = "RocksDB"
@@ -41,7 +41,8 @@ def _is_none_of(name: str) -> Callable[[str], bool]:
 _INTO_FILES: Final = "have Apache's broker bring it back into files, and remove the property"
 _REPLICAS: Final = "use masters and slaves, or controllers (enableControllerMode), with a store of their own"
 
-_ASKED: Final[Mapping[str, _Asked]] = {
+# These have an effect, or none but the harmless one.
+ASKED: Final[Mapping[str, _Asked]] = {
     "enableDLegerCommitLog": _Asked(_DLEDGER, _REPLICAS, _is_no),
     "storeType": _Asked(f"consume queues and progress in {_ROCKSDB}", "set storeType=default", _is_none_of("default")),
     "rocksdbCQDoubleWriteEnable": _Asked(f"consume queues in {_ROCKSDB}, too", "remove the property", _is_no),
@@ -60,13 +61,9 @@ _ASKED: Final[Mapping[str, _Asked]] = {
 }
 
 
-# These have an effect, or none but the harmless one.
-KIND_PROPERTIES: Final = frozenset(_ASKED)
-
-
 def asked_kinds(path: Path, properties: Mapping[str, str]) -> Iterator[PropertyError]:
     """Yield a fault for each property of a configuration file that asks for a store of another kind."""
-    for name, asked in _ASKED.items():
+    for name, asked in ASKED.items():
         value = properties.get(name)
         if value is not None and not asked.is_harmless(value):
             yield PropertyError(f"{path}: {name}={value} asks for {asked.kind}, which is not kept here", asked.remedy)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
-from broker.rocketmq.assembly.property_readers import read_path, read_paths
-
-__all__ = ["PLACES", "StorePlaces"]
+__all__ = ["StorePlaces"]
 
 
 @dataclass(frozen=True)
@@ -30,16 +26,3 @@ class StorePlaces:
     checkpoint: Path | None = None
     abort: Path | None = None
     root: Path | None = None
-
-
-# By property: what reads it, and the field that it sets.
-PLACES: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
-    "storePathCommitLog": (read_paths, "log"),
-    "readOnlyCommitLogStorePaths": (read_paths, "read_only_log"),
-    "storePathEpochFile": (read_path, "epochs"),
-    "storePathBrokerIdentity": (read_path, "identity"),
-    "storePathConsumeQueue": (read_path, "queues"),
-    "storePathIndex": (read_path, "index"),
-    "storeCheckpoint": (read_path, "checkpoint"),
-    "abortFile": (read_path, "abort"),
-}

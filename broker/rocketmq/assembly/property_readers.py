@@ -1,13 +1,10 @@
-"""Readers of configuration files and of the values of their properties.
-
-Those of values raise `ValueError` for a text that they cannot use.
-"""
+"""Configuration files, and the kinds of values that their properties have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from broker.rocketmq.replication.options import Role
 from formats.errors import FormatError
@@ -16,7 +13,19 @@ from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_prope
 from formats.rocketmq.numbers import read_digits
 
 __all__ = [
+    "ADDRESSES",
+    "BOOL",
+    "BROKER_ID",
+    "CONSUME_QUEUE_BYTES",
+    "FLUSH_TYPE",
+    "HOURS",
+    "METRICS_EXPORTER",
     "MISREAD",
+    "PATH",
+    "PATHS",
+    "ROLE",
+    "TEXT",
+    "Kind",
     "PropertyError",
     "data_of",
     "index_faults",
@@ -24,18 +33,8 @@ __all__ = [
     "number",
     "properties_of",
     "raise_first",
-    "read_addresses",
-    "read_bool",
-    "read_broker_id",
-    "read_consume_queue_bytes",
-    "read_flush_type",
-    "read_hours",
     "read_master_role",
-    "read_metrics_exporter",
-    "read_path",
-    "read_paths",
-    "read_role",
-    "read_text",
+    "shown_delays",
 ]
 
 
@@ -47,7 +46,7 @@ MISREAD: Final = "has characters in UTF-8, and Java's properties are in ISO-8859
 class PropertyError(Exception):
     """A configuration that cannot be used: `problem` says where and why, and `remedy`, if there is one, what to do.
 
-    `others` are the faults behind it in the same file.
+    `others` are the next faults in the same file.
     """
 
     def __init__(self, problem: str, remedy: str = "", others: tuple[PropertyError, ...] = ()) -> None:
@@ -62,7 +61,7 @@ class PropertyError(Exception):
 
 
 def raise_first(faults: Sequence[PropertyError]) -> None:
-    """Raise the first of a file's faults, with those behind it, if there is one."""
+    """Raise the first of a file's faults, with the others, if there is one."""
     if faults:
         raise PropertyError(faults[0].problem, faults[0].remedy, tuple(faults[1:]))
 
@@ -104,15 +103,22 @@ def index_faults(path: Path, slots: int, entries: int) -> list[PropertyError]:
     return [PropertyError(problem, f"lower them: {_FILE_BYTES_MAX} bytes are possible")]
 
 
-def read_bool(text: str) -> bool:
-    """Read true or false."""
+def _read_bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("is neither true nor false")
     return text.lower() == "true"
 
 
-def number(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a number from `least` to `most`."""
+class Kind(NamedTuple):
+    """A kind of values. `read` raises `ValueError` for a text that it cannot use; `about` is for the manual."""
+
+    read: Callable[[str], Any]
+    about: str
+    write: Callable[[Any], str] = str
+
+
+def number(least: int, most: int) -> Kind:
+    """Return the kind of the numbers from `least` to `most`."""
 
     def read(text: str) -> int:
         value = read_digits(text)
@@ -120,38 +126,33 @@ def number(least: int, most: int) -> Callable[[str], int]:
             raise ValueError(f"is not a number between {least} and {most}")
         return value
 
-    return read
+    return Kind(read, f"number, {least} to {most}")
 
 
-def read_broker_id(text: str) -> int:
-    """Read the id of a broker."""
+def _read_broker_id(text: str) -> int:
     # The original's examples have -1 where a controller gives the id.
-    return -1 if text == "-1" else number(0, (1 << 63) - 1)(text)
+    return -1 if text == "-1" else number(0, (1 << 63) - 1).read(text)
 
 
-def read_text(text: str) -> str:
-    """Read a text that is not empty."""
+def _read_text(text: str) -> str:
     if not text:
         raise ValueError("is empty")
     return text
 
 
-def read_metrics_exporter(text: str) -> bool:
-    """Read the kind of exporter of metrics; True for PROM, the only one that there is here."""
+def _read_metrics_exporter(text: str) -> bool:
     if text not in ("DISABLE", "OTLP_GRPC", "PROM", "LOG"):
         raise ValueError("is none of DISABLE, OTLP_GRPC, PROM and LOG")
     return text == "PROM"
 
 
-def read_flush_type(text: str) -> bool:
-    """Read the kind of flush; True for SYNC_FLUSH."""
+def _read_flush_type(text: str) -> bool:
     if text not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise ValueError("is neither ASYNC_FLUSH nor SYNC_FLUSH")
     return text == "SYNC_FLUSH"
 
 
-def read_role(text: str) -> Role:
-    """Read a role."""
+def _read_role(text: str) -> Role:
     try:
         return Role(text)
     except ValueError:
@@ -160,20 +161,19 @@ def read_role(text: str) -> Role:
 
 def read_master_role(text: str) -> Role:
     """Read the role of a master."""
-    role = read_role(text)
+    role = _read_role(text)
     if role is Role.SLAVE:
         raise ValueError("is only used at the start of a broker")
     return role
 
 
-def read_consume_queue_bytes(text: str) -> int:
-    """Read the size of the files of a consume queue."""
+def _read_consume_queue_bytes(text: str) -> int:
     # The original rounds up to whole entries.
-    return -(-number(20, _FILE_BYTES_MAX // 20 * 20)(text) // 20) * 20
+    size: int = number(20, _FILE_BYTES_MAX // 20 * 20).read(text)
+    return -(-size // 20) * 20
 
 
-def read_hours(text: str) -> frozenset[int]:
-    """Read hours of the day, separated by semicolons."""
+def _read_hours(text: str) -> frozenset[int]:
     words = [read_digits(word.strip(), 23) for word in text.split(";") if word.strip()]
     hours = frozenset(hour for hour in words if hour is not None)
     if not hours or None in words:
@@ -181,20 +181,17 @@ def read_hours(text: str) -> frozenset[int]:
     return hours
 
 
-def read_addresses(text: str) -> tuple[str, ...]:
-    """Read addresses, separated by semicolons."""
+def _read_addresses(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
-def read_path(text: str) -> Path:
-    """Read the path of a file or a folder."""
+def _read_path(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError("is no path")
     return Path(text)
 
 
-def read_paths(text: str) -> tuple[Path, ...]:
-    """Read the paths of folders, separated by commas. Their order has no meaning."""
+def _read_paths(text: str) -> tuple[Path, ...]:
     names = text.split(",")
     # The original's configurations have commas after the last path, too.
     while len(names) > 1 and not names[-1]:
@@ -202,7 +199,33 @@ def read_paths(text: str) -> tuple[Path, ...]:
     for name in names:
         if not name or name != name.strip():
             raise ValueError("has a path that is empty, or begins or ends with a blank")
-    paths = tuple(map(read_path, names))
+    paths = tuple(map(_read_path, names))
     if len({*paths}) < len(paths):
         raise ValueError("names a folder twice")
     return paths
+
+
+def shown_delays(delays_ms: Sequence[int]) -> str:
+    """Return the delays of the levels as a configuration file has them."""
+    return " ".join(f"{delay // 1000}s" for delay in delays_ms)
+
+
+TEXT: Final = Kind(_read_text, "text")
+BOOL: Final = Kind(_read_bool, "true or false", lambda value: str(value).lower())
+BROKER_ID: Final = Kind(_read_broker_id, "number from 0; -1 if a controller gives the id")
+METRICS_EXPORTER: Final = Kind(
+    _read_metrics_exporter, "PROM, DISABLE; OTLP_GRPC and LOG as DISABLE", lambda value: "PROM" if value else "DISABLE"
+)
+FLUSH_TYPE: Final = Kind(
+    _read_flush_type, "SYNC_FLUSH or ASYNC_FLUSH", lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH"
+)
+ROLE: Final = Kind(_read_role, ", ".join(role.value for role in Role), lambda role: role.value)
+CONSUME_QUEUE_BYTES: Final = Kind(_read_consume_queue_bytes, f"number, 20 to {_FILE_BYTES_MAX // 20 * 20}")
+HOURS: Final = Kind(
+    _read_hours,
+    "hours, separated by semicolons",
+    lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)),
+)
+ADDRESSES: Final = Kind(_read_addresses, "HOST:PORT, separated by semicolons", ";".join)
+PATH: Final = Kind(_read_path, "path")
+PATHS: Final = Kind(_read_paths, "paths, separated by commas", lambda paths: ",".join(map(str, paths)))

@@ -1,0 +1,248 @@
+"""The properties of a node's configuration file: each is declared once, by the original's name.
+
+A declaration has the kind of the values, the field that they set and the meaning. From it the file is read and checked,
+the properties in force are written, and the manual's page is made. Defaults are those of the fields.
+
+Source: BrokerConfig, NettyServerConfig, MessageStoreConfig, ControllerConfig, NamesrvConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from broker.rocketmq.assembly.property_readers import (
+    ADDRESSES,
+    BOOL,
+    BROKER_ID,
+    CONSUME_QUEUE_BYTES,
+    FLUSH_TYPE,
+    HOURS,
+    METRICS_EXPORTER,
+    PATH,
+    PATHS,
+    ROLE,
+    TEXT,
+    Kind,
+    number,
+    shown_delays,
+)
+from broker.rocketmq.controller.options import read_peers, write_peers
+from broker.rocketmq.remoting.administrators import read_networks
+from broker.rocketmq.tables.options import parse_delay_levels
+from broker.rocketmq.tables.topics import QUEUES_MAX
+from formats.rocketmq.remoting.bodies.clients import HEARTBEAT_GROUPS_MAX
+from formats.rocketmq.remoting.replication import BODY_BYTES_MAX
+
+__all__ = ["TABLES", "Property", "Table", "texts"]
+
+
+class Property(NamedTuple):
+    """A property: its values, the field that it sets, what it does, and whether Apache's programs do not have it."""
+
+    kind: Kind
+    field: str
+    meaning: str
+    is_own: bool = False
+
+
+Table = Mapping[str, Property]
+
+_P: Final = Property
+_PORT, _PORT_OR_NONE = number(1, 65_535), number(0, 65_535)
+_PERIOD_MS, _MS, _COUNT = number(100, 3_600_000), number(1, 3_600_000), number(1, (1 << 31) - 1)
+_FILE_BYTES = number(4096, (1 << 31) - 1)
+_REPLICAS = number(1, 1024)
+_DELAYS = Kind(parse_delay_levels, "delays with a unit of s, m, h or d, separated by blanks", shown_delays)
+_PEERS = Kind(read_peers, "ID-HOST:PORT, separated by semicolons", write_peers)
+_NETWORKS = Kind(read_networks, "addresses and networks, separated by commas", lambda them: ",".join(map(str, them)))
+
+_NODE: Final[Table] = {
+    "storePathRootDir": _P(PATH, "store", "folder of the store"),
+    "bindAddress": _P(TEXT, "bind_address", "address to listen on"),
+    "listenPort": _P(_PORT, "port", "port of the broker"),
+    "nameserverPort": _P(_PORT, "nameserver_port", "port of the nameserver", True),
+    "grpcServerPort": _P(_PORT_OR_NONE, "grpc_port", "port for gRPC; 0 for none. By default 8081, if it is free"),
+    "remotingListenPort": _P(
+        _PORT_OR_NONE,
+        "remoting_port",
+        "port for clients that know one address only; 0 for none. By default 8080, if it is free",
+    ),
+    "tlsCertPath": _P(PATH, "tls_certificate", "PEM file with the certificate for gRPC"),
+    "tlsKeyPath": _P(PATH, "tls_key", "PEM file with its key"),
+    "tlsTestModeEnable": _P(BOOL, "tls_test_mode", "without a certificate, make one at the start"),
+    "namesrvAddr": _P(ADDRESSES, "nameservers", "nameservers that the broker registers with besides its own"),
+    "peerAddressCheckEnable": _P(
+        BOOL, "checks_peer_address", "without `peerSecretKey`, recognize nodes of the group by their addresses", True
+    ),
+    "administratorAddresses": _P(_NETWORKS, "administrators", "from where administrators connect; `*` is all", True),
+    "brokerIP1": _P(TEXT, "told_address", "address that clients connect to"),
+    "flushDiskType": _P(FLUSH_TYPE, "flush_sync", "flush before a send is answered, or in the background"),
+    "syncFlushTimeout": _P(number(0, 3_600_000), "sync_flush_timeout_ms", "maximum milliseconds of such a flush"),
+    "flushIntervalCommitLog": _P(_MS, "flush_interval_ms", "milliseconds between flushes in the background"),
+    "autoCreateSubscriptionGroup": _P(BOOL, "auto_create_group", "create a group that a consumer names"),
+    "fileReservedTime": _P(number(1, 1_000_000), "reserved_hours", "hours after which messages may be removed"),
+    "deleteWhen": _P(HOURS, "delete_hours", "hours of the day, in local time, at which they are"),
+    "cleanFileForciblyInterval": _P(
+        number(0, 1 << 40),
+        "forced_after_ms",
+        "milliseconds for which an alarm precedes the removal of unconsumed messages from a full disk",
+        True,
+    ),
+    "enableControllerInNamesrv": _P(BOOL, "has_controller", "run a controller beside the nameserver"),
+    "controllerStorePath": _P(PATH, "controller_store", "folder of the controller's log; by default in the store"),
+    "supportActingMaster": _P(BOOL, "supports_acting_master", "present a slave as master of brokers without one"),
+    "notifyMinBrokerIdChanged": _P(BOOL, "tells_least_id", "tell brokers when the least id of their name changes"),
+    "metricsExporterType": _P(METRICS_EXPORTER, "exports_metrics", "serve metrics for Prometheus if PROM"),
+    "metricsPromExporterHost": _P(TEXT, "metrics_host", "address of the metrics"),
+    "metricsPromExporterPort": _P(_PORT, "metrics_port", "port of the metrics"),
+    "maxConnectionBufferSize": _P(
+        number(64 << 20, 1 << 40),
+        "connection_bytes_max",
+        "bytes for incomplete input and unread output of all connections",
+        True,
+    ),
+}
+_BROKER: Final[Table] = {
+    "brokerClusterName": _P(TEXT, "cluster", "name of the cluster"),
+    "brokerName": _P(TEXT, "name", "name that a master and its slaves share"),
+    "brokerId": _P(BROKER_ID, "broker_id", "0 for a master, 1 or more for a slave"),
+    "regionId": _P(TEXT, "region", "region that senders get back"),
+    "traceOn": _P(BOOL, "trace_on", "clients may trace messages"),
+    "brokerPermission": _P(number(0, 7), "permission", "4 to read, plus 2 to write"),
+    "autoCreateTopicEnable": _P(BOOL, "auto_create_topic", "create a topic that a sender names"),
+    "defaultTopicQueueNums": _P(number(1, 65_536), "default_topic_queues", "maximum number of queues of such a topic"),
+    "maxMessageSize": _P(number(1, 16 << 20), "message_bytes_max", "maximum bytes of a message"),
+    "messageDelayLevel": _P(_DELAYS, "delay_levels_ms", "delays of the levels, level 1 first"),
+    "enablePropertyFilter": _P(BOOL, "property_filter", "consumers may filter by SQL expressions"),
+    "reviveQueueNum": _P(number(1, 1024), "revive_queues", "number of queues for POP's checkpoints"),
+    "slaveReadEnable": _P(BOOL, "slave_read", "direct consumers that are far behind to a slave"),
+    "timerMaxDelaySec": _P(_COUNT, "timer_delay_max_s", "maximum delay of a message, in seconds"),
+    "autoCreateTopicMaxNum": _P(
+        _COUNT, "auto_topics_max", "number of topics from which on a message to an unknown topic is refused", True
+    ),
+    "autoCreateRetryTopicMaxNum": _P(
+        _COUNT,
+        "auto_retry_topics_max",
+        "number of retry and dead-letter topics from which on none is created for a group",
+        True,
+    ),
+    "topicMaxNum": _P(_COUNT, "topics_max", "topics, including those of administrators", True),
+    "topicQueueMaxNum": _P(
+        number(1, QUEUES_MAX),
+        "topic_queues_max",
+        "queues that a topic can be given, including the retry topic of a group",
+        True,
+    ),
+    "autoCreateSubscriptionGroupMaxNum": _P(
+        _COUNT, "auto_groups_max", "number of groups from which on a heartbeat, a pull or a pop creates none", True
+    ),
+    "subscriptionGroupMaxNum": _P(_COUNT, "groups_max", "groups, including those of administrators", True),
+    "heartbeatGroupMaxNum": _P(
+        number(1, HEARTBEAT_GROUPS_MAX), "heartbeat_groups_max", "groups of one heartbeat", True
+    ),
+    "clientMembershipMaxNum": _P(_COUNT, "memberships_max", "memberships of clients in groups", True),
+    "clientSubscriptionMaxBytes": _P(_COUNT, "subscription_bytes_max", "memory of all subscriptions, in bytes", True),
+    "consumerOffsetMaxNum": _P(_COUNT, "offsets_max", "offsets of groups in queues", True),
+}
+_STORE: Final[Table] = {
+    "mappedFileSizeCommitLog": _P(_FILE_BYTES, "commit_log_file_bytes", "bytes of a file of the commit log"),
+    "mappedFileSizeConsumeQueue": _P(
+        CONSUME_QUEUE_BYTES, "consume_queue_file_bytes", "bytes of a file of a consume queue, in whole entries of 20"
+    ),
+    "maxHashSlotNum": _P(number(1, 1 << 30), "index_slots", "slots of an index file"),
+    "maxIndexNum": _P(number(2, 1 << 30), "index_entries", "entries of an index file"),
+}
+_TIMES: Final[Table] = {
+    "transactionCheckInterval": _P(
+        number(100, 1 << 31), "check_interval_ms", "milliseconds between checks of half messages"
+    ),
+    "transactionTimeOut": _P(number(1, 1 << 31), "timeout_ms", "milliseconds before the first check"),
+    "transactionCheckMax": _P(_COUNT, "checks_max", "number of checks before a half message is given up"),
+}
+_REPLICATION: Final[Table] = {
+    "brokerRole": _P(ROLE, "role", "part of the broker among those of its name"),
+    "inSyncReplicas": _P(_REPLICAS, "in_sync_replicas", "brokers, with the master, that have a message at `SEND_OK`"),
+    "slaveTimeout": _P(_MS, "slave_timeout_ms", "milliseconds that a send waits for slaves"),
+    "haMaxGapNotInSync": _P(number(1, 1 << 62), "gap_bytes_max", "maximum lag of a slave in sync, in bytes"),
+    "haSendHeartbeatInterval": _P(_MS, "heartbeat_ms", "milliseconds between heartbeats of a master and its slaves"),
+    "haHousekeepingInterval": _P(_MS, "silence_ms", "milliseconds of silence that end their connection"),
+    "haTransferBatchSize": _P(number(1, BODY_BYTES_MAX), "piece_bytes", "maximum bytes sent to a slave at once"),
+    "haMasterAddress": _P(TEXT, "master_address", "address of a slave's master, instead of asking nameservers"),
+    "syncFromLastFile": _P(BOOL, "from_last_file", "a new slave gets the last file of the log only"),
+    "haListenPort": _P(_PORT_OR_NONE, "port", "port for slaves; 0 is the broker's port plus one"),
+    "accessMessageInMemoryMaxRatio": _P(
+        number(1, 100), "memory_percent", "a consumer is far behind from this part of the memory on, in percent"
+    ),
+    "enableControllerMode": _P(BOOL, "is_controlled", "controllers elect the master"),
+    "controllerAddr": _P(ADDRESSES, "controllers", "addresses of the controllers"),
+    "allAckInSyncStateSet": _P(BOOL, "all_in_sync", "sends wait for all brokers in sync"),
+    "minInSyncReplicas": _P(_REPLICAS, "in_sync_replicas_min", "sends are refused if fewer brokers are in sync"),
+    "haMaxTimeSlaveNotCatchup": _P(_MS, "behind_ms_max", "milliseconds after which a slave is no longer in sync"),
+    "checkSyncStateSetPeriod": _P(_MS, "check_ms", "milliseconds between looks at that"),
+    "brokerHeartbeatInterval": _P(_MS, "beat_ms", "milliseconds between heartbeats to controllers and nameservers"),
+    "controllerHeartBeatTimeoutMills": _P(_MS, "gone_ms", "milliseconds of silence after which controllers act"),
+    "brokerElectionPriority": _P(number(0, (1 << 31) - 1), "priority", "the lowest is elected"),
+    "syncBrokerMetadataPeriod": _P(_MS, "sync_ms", "milliseconds between questions who is master"),
+    "syncControllerMetadataPeriod": _P(_MS, "leader_ms", "milliseconds between questions which controller leads"),
+    "enableSlaveActingMaster": _P(BOOL, "has_acting_master", "the slave with the least id stands in for the master"),
+    "enableAutoInSyncReplicas": _P(BOOL, "auto_in_sync", "fewer brokers in sync suffice, down to `minInSyncReplicas`"),
+    "totalReplicas": _P(_REPLICAS, "total_replicas", "number of brokers of the name"),
+    "brokerNotActiveTimeoutMillis": _P(
+        number(1000, 3_600_000), "silent_ms", "milliseconds of silence after which nameservers drop a broker"
+    ),
+    "syncBrokerMemberGroupPeriod": _P(_PERIOD_MS, "members_ms", "milliseconds between questions who else is there"),
+}
+_CONTROLLER: Final[Table] = {
+    "controllerDLegerGroup": _P(TEXT, "group", "name of the controllers' group"),
+    "controllerDLegerPeers": _P(_PEERS, "peers", "addresses of all controllers by their ids"),
+    "controllerDLegerSelfId": _P(TEXT, "self_id", "id of this controller"),
+    "enableElectUncleanMaster": _P(BOOL, "unclean", "elect a broker that was not in sync if no other is there"),
+    "notifyBrokerRoleChanged": _P(BOOL, "notifies", "tell brokers of a new master at once"),
+    "scanNotActiveBrokerInterval": _P(_PERIOD_MS, "scan_silent_ms", "milliseconds between looks for silent brokers"),
+    "scanInactiveMasterInterval": _P(_PERIOD_MS, "scan_masters_ms", "milliseconds between looks for lost masters"),
+}
+_NAMESERVER: Final[Table] = {
+    "kvConfigMaxNum": _P(_COUNT, "kv_entries_max", "keys and namespaces of a nameserver's values", True),
+    "kvConfigMaxBytes": _P(_COUNT, "kv_bytes_max", "size of all values of a nameserver with their keys", True),
+    "kvConfigValueMaxBytes": _P(_COUNT, "kv_value_bytes_max", "size of one value with its key", True),
+    "registeredBrokerMaxNum": _P(_COUNT, "brokers_max", "brokers at a nameserver", True),
+    "registerBrokerTopicMaxNum": _P(_COUNT, "registration_topics_max", "topics of one registration", True),
+    "registeredTopicMaxNum": _P(
+        _COUNT, "routes_max", "topics of all brokers at a nameserver, counted once per broker name", True
+    ),
+}
+_IN_ROOT: Final = "refused unless it names the place in `storePathRootDir`, as Apache's broker does not heed it"
+_PLACES: Final[Table] = {
+    "storePathCommitLog": _P(PATHS, "log", "folders of the commit log"),
+    "readOnlyCommitLogStorePaths": _P(PATHS, "read_only_log", "those of them in which no file is created"),
+    "storePathEpochFile": _P(PATH, "epochs", "file of the epochs of the log"),
+    "storePathBrokerIdentity": _P(PATH, "identity", "file of the id that a controller gave"),
+    "storePathConsumeQueue": _P(PATH, "queues", _IN_ROOT),
+    "storePathIndex": _P(PATH, "index", _IN_ROOT),
+    "storeCheckpoint": _P(PATH, "checkpoint", _IN_ROOT),
+    "abortFile": _P(PATH, "abort", _IN_ROOT),
+}
+_TRACE: Final[Table] = {
+    "traceTopicEnable": _P(BOOL, "is_on", "keep traces of messages in a topic of their own"),
+    "msgTraceTopicName": _P(TEXT, "topic", "name of that topic"),
+}
+
+# By the part of the configuration that they set.
+TABLES: Final[Mapping[str, Table]] = {
+    "node": _NODE,
+    "broker": _BROKER,
+    "store": _STORE,
+    "times": _TIMES,
+    "replication": _REPLICATION,
+    "controller": _CONTROLLER,
+    "nameserver": _NAMESERVER,
+    "places": _PLACES,
+    "trace": _TRACE,
+}
+
+
+def texts(part: str, values: Any) -> dict[str, str]:
+    """Write the properties of a part that have a value."""
+    found = ((name, each.kind.write, getattr(values, each.field)) for name, each in TABLES[part].items())
+    return {name: write(value) for name, write, value in found if value is not None}
