@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.rocketmq.assembly.access_config import ACCESS
 from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.other_stores import ASKED
 from broker.rocketmq.assembly.property_tables import TABLES, Table
@@ -22,11 +21,12 @@ _SECTIONS: Final = {
     "replication": "Masters, slaves and controllers",
     "controller": "Controller",
     "nameserver": "Nameserver",
+    "access": "Access control",
 }
 
 
 def properties_page() -> str:
-    """Return the page: a section for each part of the configuration, access control, and what is refused."""
+    """Return the page: a section for each part of the configuration, and the stores that are refused."""
     refused = [[code(name), text(f"refused if it asks for {each.kind}: {each.remedy}")] for name, each in ASKED.items()]
     return page(
         "# RocketMQ: properties",
@@ -34,7 +34,6 @@ def properties_page() -> str:
         "says how. Others have no effect, which the start and `bmqctl config validate` report. A value that cannot be "
         "used is refused. Properties marked *own* are not known to Apache's programs.",
         *(f"## {title}\n\n{_rows(TABLES[part])}" for part, title in _SECTIONS.items()),
-        f"## Access control\n\n{_rows(ACCESS)}",
         f"## Stores of other kinds\n\n{table(['property', 'what happens'], refused)}",
     )
 

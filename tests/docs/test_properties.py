@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from broker.rocketmq.assembly.access_config import ACCESS
 from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.other_stores import ASKED
 from broker.rocketmq.assembly.property_tables import TABLES
@@ -14,7 +13,7 @@ from scripts.manual.properties import properties_page
 
 
 def test_each_property_is_in_the_manual_once() -> None:
-    names = [name for table in (*TABLES.values(), ACCESS, ASKED) for name in table]
+    names = [name for table in (*TABLES.values(), ASKED) for name in table]
     assert sorted(re.findall(r"^\| `(\w+)`", properties_page(), re.MULTILINE)) == sorted(names)
 
 

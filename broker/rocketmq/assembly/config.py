@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.assembly.access_config import ACCESS, read_access
 from broker.rocketmq.assembly.other_stores import ASKED, asked_kinds
 from broker.rocketmq.assembly.places import StorePlaces
 from broker.rocketmq.assembly.property_readers import (
@@ -27,7 +26,7 @@ from broker.rocketmq.assembly.property_readers import (
     raise_first,
     read_master_role,
 )
-from broker.rocketmq.assembly.property_tables import TABLES, Property, texts
+from broker.rocketmq.assembly.property_tables import TABLES, read_property, texts
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.nameserver.bounds import NameserverBounds
 from broker.rocketmq.remoting.administrators import Network
@@ -277,24 +276,40 @@ class _Sorted:
         self.unused: list[str] = []
         self.doubts: list[str] = []
         self.faults = [*asked_kinds(path, properties)]
-        for name, value in properties.items():
+        # Faults of access control come last.
+        for name, value in sorted(properties.items(), key=lambda each: each[0] in TABLES["access"]):
             part = next((part for part, table in TABLES.items() if name in table), None)
             if part is not None:
-                self._read(name, value, TABLES[part][name], self.fields[part])
-            elif name not in ACCESS and name not in ASKED:
+                self._read(part, name, value)
+            elif name not in ASKED:
                 self.unused.append(name)
 
-    def _read(self, name: str, value: str, declared: Property, fields: dict[str, Any]) -> None:
-        if is_misread(value):
+    def _read(self, part: str, name: str, value: str) -> None:
+        declared = TABLES[part][name]
+        if part == "access":
+            if not value:
+                return
+        elif is_misread(value):
             self.doubts.append(name)
             if declared.kind in (PATH, PATHS):
                 # A store at another path than is meant would look like an empty one.
                 fault = f"{self._path}: {name}: the value {MISREAD}"
                 self.faults.append(PropertyError(fault, "write each of them as \\u and four digits, as in \\u00fc"))
         try:
-            fields[declared.field] = declared.kind.read(value)
-        except ValueError as error:
-            self.faults.append(PropertyError(f"{self._path}: {name}: '{value}' {error}"))
+            self.fields[part][declared.field] = read_property(self._path, part, name, value)
+        except PropertyError as fault:
+            self.faults.append(fault)
+
+
+def _access_fields(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the configuration that the properties of access control set."""
+    is_first = found.pop("is_first", False)
+    plain = found.pop("migrates", False) or is_first
+    others = ("first_user", "inner_credentials", "peer_secret")
+    whole: dict[str, Any] = {name: found.pop(name) for name in others if name in found}
+    checks: dict[str, Any] = {"authentication": is_first, "authorization": is_first, **found}
+    accounts = path.with_name("plain_acl.yml") if plain else None
+    return {**whole, "access": AccessOptions(**checks), "plain_accounts": accounts}
 
 
 def load_rocketmq_config(path: Path) -> RocketConfig:
@@ -304,11 +319,6 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
     fields, faults = given.fields, given.faults
     if fields["trace"].get("is_on"):
         fields["broker"]["trace_topic"] = fields["trace"].get("topic", TRACE_TOPIC)
-    access: dict[str, Any] = {}
-    try:
-        access = read_access(path, properties)
-    except PropertyError as fault:
-        faults += [fault, *fault.others]
     store_options = StoreOptions(**fields["store"])
     faults += index_faults(path, store_options.index_slots, store_options.index_entries)
     raise_first(faults)
@@ -327,7 +337,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         replication=replace(default.replication, **fields["replication"]),
         controller=ControllerOptions(**fields["controller"]),
         nameserver_bounds=NameserverBounds(**fields["nameserver"]),
-        **access,
+        **_access_fields(path, fields["access"]),
     )
     try:
         return config.with_role(fields["replication"].get("role"))

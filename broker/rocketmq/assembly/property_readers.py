@@ -11,11 +11,14 @@ from formats.errors import FormatError
 from formats.rocketmq.files.index import IndexFile
 from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties
 from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.remoting import fastjson
+from formats.rocketmq.remoting.bodies.access import UserInfo
 
 __all__ = [
     "ADDRESSES",
     "BOOL",
     "BROKER_ID",
+    "CODES",
     "CONSUME_QUEUE_BYTES",
     "FLUSH_TYPE",
     "HOURS",
@@ -24,6 +27,7 @@ __all__ = [
     "PATH",
     "PATHS",
     "ROLE",
+    "SECRET",
     "TEXT",
     "Kind",
     "PropertyError",
@@ -34,12 +38,15 @@ __all__ = [
     "properties_of",
     "raise_first",
     "read_master_role",
+    "secret_pair",
     "shown_delays",
 ]
 
 
 # The original counts the bytes of a file in 32 bits.
 _FILE_BYTES_MAX: Final = (1 << 31) - 1
+# Minimum length of a secret: an eavesdropper of a proof can try guesses offline.
+_SECRET_CHARS_MIN: Final = 16
 MISREAD: Final = "has characters in UTF-8, and Java's properties are in ISO-8859-1"
 
 
@@ -205,6 +212,35 @@ def _read_paths(text: str) -> tuple[Path, ...]:
     return paths
 
 
+def _codes(text: str) -> frozenset[int]:
+    # Besides codes of requests there may be names of another protocol, which is not spoken here.
+    codes = map(read_digits, text.replace(",", " ").split())
+    return frozenset(code for code in codes if code is not None)
+
+
+def _peer_secret(text: str) -> bytes:
+    secret = text.strip().encode()
+    if len(secret) < _SECRET_CHARS_MIN:
+        raise ValueError(f"has fewer than {_SECRET_CHARS_MIN} characters")
+    return secret
+
+
+def secret_pair(name: str, password: str) -> Kind:
+    """Return the kind of a name and a password in a JSON object. Texts of faults have no password."""
+
+    def read(text: str) -> UserInfo:
+        try:
+            value = fastjson.loads(text)
+        except FormatError:
+            value = None
+        pair = (value.get(name), value.get(password)) if isinstance(value, dict) else ()
+        if len(pair) != 2 or not all(isinstance(each, str) and each.strip() for each in pair):
+            raise ValueError(f'is not like {{"{name}":"...","{password}":"..."}}')
+        return UserInfo(pair[0], pair[1], "Super", "enable")
+
+    return Kind(read, f'JSON, {{"{name}":"...","{password}":"..."}}')
+
+
 def shown_delays(delays_ms: Sequence[int]) -> str:
     """Return the delays of the levels as a configuration file has them."""
     return " ".join(f"{delay // 1000}s" for delay in delays_ms)
@@ -228,4 +264,6 @@ HOURS: Final = Kind(
 )
 ADDRESSES: Final = Kind(_read_addresses, "HOST:PORT, separated by semicolons", ";".join)
 PATH: Final = Kind(_read_path, "path")
+CODES: Final = Kind(_codes, "codes of requests, separated by commas")
+SECRET: Final = Kind(_peer_secret, f"text of {_SECRET_CHARS_MIN} characters or more")
 PATHS: Final = Kind(_read_paths, "paths, separated by commas", lambda paths: ",".join(map(str, paths)))

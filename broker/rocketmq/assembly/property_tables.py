@@ -9,12 +9,14 @@ Source: BrokerConfig, NettyServerConfig, MessageStoreConfig, ControllerConfig, N
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from broker.rocketmq.assembly.property_readers import (
     ADDRESSES,
     BOOL,
     BROKER_ID,
+    CODES,
     CONSUME_QUEUE_BYTES,
     FLUSH_TYPE,
     HOURS,
@@ -22,9 +24,12 @@ from broker.rocketmq.assembly.property_readers import (
     PATH,
     PATHS,
     ROLE,
+    SECRET,
     TEXT,
     Kind,
+    PropertyError,
     number,
+    secret_pair,
     shown_delays,
 )
 from broker.rocketmq.controller.options import read_peers, write_peers
@@ -34,7 +39,7 @@ from broker.rocketmq.tables.topics import QUEUES_MAX
 from formats.rocketmq.remoting.bodies.clients import HEARTBEAT_GROUPS_MAX
 from formats.rocketmq.remoting.replication import BODY_BYTES_MAX
 
-__all__ = ["TABLES", "Property", "Table", "texts"]
+__all__ = ["TABLES", "Property", "Table", "read_property", "texts"]
 
 
 class Property(NamedTuple):
@@ -228,6 +233,23 @@ _TRACE: Final[Table] = {
     "msgTraceTopicName": _P(TEXT, "topic", "name of that topic"),
 }
 
+# Access control. Values may be secrets: they are neither shown nor quoted in errors.
+_ACCESS: Final[Table] = {
+    "authenticationEnabled": _P(BOOL, "authentication", "check that each request is signed by a user"),
+    "authorizationEnabled": _P(BOOL, "authorization", "check that the user may have it carried out"),
+    "authenticationWhitelist": _P(CODES, "authentication_white_list", "requests that need no signature"),
+    "authorizationWhitelist": _P(CODES, "authorization_white_list", "requests that every user may send"),
+    "initAuthenticationUser": _P(
+        secret_pair("username", "password"), "first_user", "user that is created if there is none of its name"
+    ),
+    "innerClientAuthenticationCredentials": _P(
+        secret_pair("accessKey", "secretKey"), "inner_credentials", "user as whom this node signs requests"
+    ),
+    "peerSecretKey": _P(SECRET, "peer_secret", "secret by which the nodes of a group recognize each other", True),
+    "migrateAuthFromV1Enabled": _P(BOOL, "migrates", "take the accounts of ACL 1.0 from `plain_acl.yml`"),
+    "aclEnable": _P(BOOL, "is_first", "the same, and check access"),
+}
+
 # By the part of the configuration that they set.
 TABLES: Final[Mapping[str, Table]] = {
     "node": _NODE,
@@ -239,7 +261,17 @@ TABLES: Final[Mapping[str, Table]] = {
     "nameserver": _NAMESERVER,
     "places": _PLACES,
     "trace": _TRACE,
+    "access": _ACCESS,
 }
+
+
+def read_property(path: Path, part: str, name: str, text: str) -> Any:
+    """Return the value of a property in the file `path`. Raises `PropertyError`, which quotes no secret."""
+    try:
+        return TABLES[part][name].kind.read(text)
+    except ValueError as error:
+        shown = "its value" if part == "access" else f"'{text}'"
+        raise PropertyError(f"{path}: {name}: {shown} {error}") from None
 
 
 def texts(part: str, values: Any) -> dict[str, str]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broker.rocketmq.assembly.access_config import read_value
 from broker.rocketmq.assembly.property_readers import PropertyError, data_of, properties_of
+from broker.rocketmq.assembly.property_tables import read_property
 from broker.rocketmq.proxy.access import Checks
 from formats.errors import FormatError
 from formats.rocketmq.remoting import fastjson
@@ -67,7 +67,8 @@ def load_proxy_keys(path: Path) -> ProxyKeys:
     properties = _properties(path)
     if _FIRST_USER in properties:
         raise PropertyError(f"{path}: {_FIRST_USER}: a proxy has no users, it asks brokers for theirs: define it there")
-    found = {name: read_value(path, name, properties[name]) for name in (_KEY, *_CHECKS) if properties.get(name)}
+    given = [name for name in (_KEY, *_CHECKS) if properties.get(name)]
+    found = {name: read_property(path, "access", name, properties[name]) for name in given}
     is_asked, is_allowed = (bool(found.get(name)) for name in _CHECKS)
     checks = Checks(is_asked, is_allowed, properties.get(_CLUSTER) or Checks.cluster)
     if checks.authorization and not checks.authentication:
