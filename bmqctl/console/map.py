@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from bmqctl.systems.blazingmq.status.asking import problems_of, records_behind
-from bmqctl.systems.blazingmq.status.rows import best_view
+from bmqctl.systems.blazingmq.status.rows import best_view, newest_view
 from bmqctl.systems.rocketmq.status.problems import problems_of as rocketmq_problems_of
 from bmqctl.systems.rocketmq.status.view import Broker, Name, View
 
@@ -21,7 +21,7 @@ _UNREACHABLE: Final = "UNREACHABLE"
 def blazingmq_map(views: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Make the map of the answers that `ask_all` returns."""
     known = [each["view"] for each in views if "view" in each]
-    newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    newest = newest_view(known)
     by_node = {view["nodeId"]: view for view in known}
     numbers = sorted(int(each["nodeId"]) for each in newest["nodes"])
     problems = [

@@ -33,7 +33,7 @@ from bmqctl.common.render import (
     wanted_format,
 )
 from bmqctl.systems.blazingmq.status.asking import Asking, ask_all, problems_of, records_behind
-from bmqctl.systems.blazingmq.status.rows import ROW_KEYS, best_view, cluster_rows
+from bmqctl.systems.blazingmq.status.rows import ROW_KEYS, best_view, cluster_rows, newest_view
 
 __all__ = ["app"]
 
@@ -168,7 +168,7 @@ def _views(broker: str | None, asking: Asking) -> list[dict[str, Any]]:
 
 def _status(views: list[dict[str, Any]]) -> Iterable[str]:
     known = [each["view"] for each in views if "view" in each]
-    newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    newest = newest_view(known)
     leader = newest.get("leaderNodeId")
     yield f"Cluster   {newest['name']}"
     yield f"Leader    {'none' if leader is None else f'node {leader}'}, term {newest['term']}"

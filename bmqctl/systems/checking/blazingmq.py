@@ -9,6 +9,7 @@ from typing import Any
 from bmqctl.client.admin import AdminClient
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused, ask_for, endpoint_parts, problems_of, records_behind
 from bmqctl.systems.blazingmq.status.queues import primary_of, stored_messages
+from bmqctl.systems.blazingmq.status.rows import newest_view
 from bmqctl.systems.checking.verdict import Measured, Measurement
 from formats.bmq.uri import QueueUri
 
@@ -63,7 +64,7 @@ def _unopened(info: dict[str, Any], queue: QueueUri) -> Measured:
 def measure_cluster(views: Sequence[dict[str, Any]]) -> Measured:
     """Measure a cluster by the answers of its nodes; nodes without one have an `error`."""
     known = [each["view"] for each in views if "view" in each]
-    newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    newest = newest_view(known)
     has_quorum = "leaderNodeId" in newest and len(known) >= newest["quorum"]
     partitions = [_partition(known, number) for number in range(len(known[0]["partitions"]))]
     without = [each for each in partitions if not each[0]]

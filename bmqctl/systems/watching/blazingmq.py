@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.systems.blazingmq.status.asking import Connects, Refused, ask_all, ask_for, endpoint_parts, records_behind
 from bmqctl.systems.blazingmq.status.contents import purge as purge_queue
-from bmqctl.systems.blazingmq.status.rows import best_view
+from bmqctl.systems.blazingmq.status.rows import best_view, newest_view
 from bmqctl.systems.watching.model import Counted, NodeState, Sample
 from formats.bmq.uri import parse_uri
 
@@ -42,7 +42,7 @@ def take_look(host: str, port: int, asking: Connects, oldest_max: int = OLDEST_M
     """
     views = ask_all(host, port, asking)
     known = [each["view"] for each in views if "view" in each]
-    newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    newest = newest_view(known)
     # A node that is alone names no endpoint.
     places = {int(node["nodeId"]): str(node["endpoint"]) or f"{host}:{port}" for node in newest["nodes"]}
     faults = [f"node {each['nodeId']}: {each['error']}" for each in views if "error" in each]

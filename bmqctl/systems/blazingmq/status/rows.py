@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from bmqctl.systems.blazingmq.status.asking import records_behind
 
-__all__ = ["ROW_KEYS", "best_view", "cluster_rows"]
+__all__ = ["ROW_KEYS", "best_view", "cluster_rows", "newest_view"]
 
 ROW_KEYS: Final = (
     *("cluster", "node", "endpoint", "status", "leader", "partition", "role"),
@@ -18,7 +18,7 @@ ROW_KEYS: Final = (
 def cluster_rows(views: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the rows, ordered by node and partition; a node that does not answer has one without a partition."""
     known = [each["view"] for each in views if "view" in each]
-    newest = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    newest = newest_view(known)
     places = {node["nodeId"]: node["endpoint"] for node in newest["nodes"]}
     for each in views:
         number, view = each["nodeId"], each.get("view")
@@ -44,6 +44,12 @@ def cluster_rows(views: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 "sequence_number": own["sequenceNumber"],
                 "behind": records_behind(best, own),
             }
+
+
+def newest_view(known: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the view of the latest term, if possible of a node that knows its leader."""
+    found: dict[str, Any] = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
+    return found
 
 
 def best_view(known: Sequence[dict[str, Any]], partition: int) -> dict[str, Any]:
