@@ -1,7 +1,9 @@
 """Histograms as HdrHistogram's tools read them: the compressed encoding V2, interval logs and percentile tables.
 
-Our histogram has the buckets of an HdrHistogram of two significant digits whose values begin at 1, so that its counts
-are written as they are. Values are nanoseconds. See https://github.com/HdrHistogram/HdrHistogram.
+The histogram has the buckets of an HdrHistogram of two significant digits whose values begin at 1, so that its counts
+are written as they are. Values are nanoseconds. The library `hdrhistogram` reads the files in the tests. It does not
+write them: it takes counts only one value at a time, and needs a C extension, pbr and setuptools at run time. See
+https://github.com/HdrHistogram/HdrHistogram.
 """
 
 from __future__ import annotations

@@ -8,9 +8,7 @@ Printed: 32 upper-case hexadecimal digits.
 
 from __future__ import annotations
 
-import hashlib
 import re
-import struct
 from typing import NamedTuple
 
 from formats.errors import FormatError
@@ -22,7 +20,6 @@ __all__ = [
     "GUID_SIZE",
     "GuidFields",
     "GuidGenerator",
-    "derive_client_id",
     "format_guid",
     "parse_guid",
     "timer_tick_ns",
@@ -70,12 +67,6 @@ def parse_guid(text: str) -> bytes:
     if not _HEX.fullmatch(text):
         raise FormatError("guid", 0, "not 32 upper-case hexadecimal digits")
     return bytes.fromhex(text)
-
-
-def derive_client_id(host: bytes, epoch_ns: int, pid: int, session_id: int) -> bytes:
-    """A generator's id: `host` is the four bytes of an IPv4 address or a host's name, `epoch_ns` the time of tick 0."""
-    source = host + struct.pack(">qii", epoch_ns, pid, session_id)
-    return hashlib.md5(source, usedforsecurity=False).digest()[:CLIENT_ID_SIZE]
 
 
 class GuidGenerator:

@@ -69,7 +69,6 @@ _BOUNDS: Final = {
     PropertyType.INT32: 1 << 31,
     PropertyType.INT64: 1 << 63,
 }
-_FLAG_BOUND: Final = 1 << 31
 _CACHED: Final = 1024
 # Plain integers: an operation with a member of an enumeration makes another member.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)

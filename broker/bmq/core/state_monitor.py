@@ -17,7 +17,7 @@ from broker.bmq.core.alarms import panic
 from broker.common.clock import Now
 from broker.common.timers import Timers
 
-__all__ = ["CHECK_MS", "DEFAULT_LIMITS", "Limits", "MonitorLimits", "Observed", "StateMonitor"]
+__all__ = ["CHECK_MS", "Limits", "MonitorLimits", "Observed", "StateMonitor"]
 
 log: Final = logging.getLogger("broker.monitor")
 
@@ -38,11 +38,6 @@ class MonitorLimits(NamedTuple):
     partition: Limits
     node: Limits
     failover: Limits
-
-
-DEFAULT_LIMITS: Final = MonitorLimits(
-    Limits(30_000, 60_000), Limits(60_000, 120_000), Limits(60_000, 120_000), Limits(300_000, 600_000)
-)
 
 
 class Observed(NamedTuple):

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from formats.schema import Annotated, Layout, i32, i64, u32
 
 __all__ = [
-    "BLANK_MAGIC",
     "NONE",
     "TIMER_RECORD",
     "TIMER_SLOT",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 NONE = -1  # no position
-BLANK_MAGIC = 0xBBCCDDEE ^ 1880681586 + 8
 
 
 class TimerFlag(IntFlag):

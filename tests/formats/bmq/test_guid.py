@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +8,6 @@ from formats.bmq.guid import (
     GUID,
     GuidFields,
     GuidGenerator,
-    derive_client_id,
     format_guid,
     parse_guid,
     timer_tick_ns,
@@ -55,8 +52,3 @@ def test_no_two_guids_are_the_same_on_a_clock_that_stands_still() -> None:
 def test_a_client_id_has_six_bytes() -> None:
     with pytest.raises(ValueError, match="6 bytes"):
         GuidGenerator(b"12345", 0)
-
-
-def test_a_client_id_is_the_head_of_a_digest() -> None:
-    source = b"host" + (1 << 60).to_bytes(8, "big") + b"\0\0\0\2" + b"\0\0\0\3"
-    assert derive_client_id(b"host", 1 << 60, 2, 3) == hashlib.md5(source).digest()[:6]
