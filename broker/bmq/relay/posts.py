@@ -191,8 +191,11 @@ class Posts:
         """Handle the ack of a post. After a former root's NOT_READY the post is sent to the next one."""
         if status != AckStatus.NOT_READY:
             self._acknowledge(guid, status)
-        elif guid in self.unacknowledged:
+        elif self.unacknowledged:
             # The root may be the same again, without notice.
+            if guid not in self.unacknowledged:
+                # Its poster is gone. All posts that were sent after it may be refused, too.
+                guid = next(iter(self.unacknowledged))
             if not self._refused:
                 self._resend_refused_later()
             self._refused.add(guid)
