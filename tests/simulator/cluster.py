@@ -19,7 +19,7 @@ from tests.simulator.hosts import Host
 from tests.simulator.invariants import Post, Promise, Reader, Records, Violation, check_queue, name_of
 from tests.simulator.journals import Journals
 from tests.simulator.operator import EXTRA_APP
-from tests.simulator.prompt_acks import PromptAcks
+from tests.simulator.prompt import PromptAcks
 from tests.simulator.world import APPS, EVENTUAL, FANOUT, PRIORITY, World
 
 __all__ = ["ClusterRecords", "ClusterWorld"]
