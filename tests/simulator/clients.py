@@ -12,6 +12,7 @@ from crc32c import crc32c
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (
     BrokerResponse,
+    CloseQueue,
     ConfigureStream,
     ConsumerInfo,
     ControlMessage,
@@ -19,6 +20,7 @@ from formats.bmq.control.messages import (
     ExpressionVersion,
     NegotiationMessage,
     OpenQueue,
+    QueueHandleParameters,
     Status,
     StreamParameters,
     SubQueueIdInfo,
@@ -49,6 +51,7 @@ X_MAX = 4
 PARTS: dict[str, Callable[[int], bool]] = {f"x < {X_LOW}": lambda x: x < X_LOW, f"x >= {X_LOW}": lambda x: x >= X_LOW}
 # A sub-queue id under which no consumer has anything open.
 NO_SUB_ID = 9
+Request = OpenQueue | ConfigureStream | CloseQueue
 _WITH_PROPERTIES = int(PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
 
 
@@ -63,10 +66,11 @@ class Tuning(NamedTuple):
     priority: int
     messages_max: int
     part: str
+    bytes_max: int = 1 << 20
 
 
 @lru_cache(maxsize=4096)
-def _request(r_id: int, choice: OpenQueue | ConfigureStream) -> bytes:
+def _request(r_id: int, choice: Request) -> bytes:
     return build_schema_event(ber.encode(ControlMessage(r_id=r_id, choice=choice)))
 
 
@@ -83,7 +87,7 @@ class Client:
         self._attempts = 0
         self.sessions = 0
         self._requests = 0
-        self._asked: dict[int, OpenQueue | ConfigureStream] = {}
+        self._asked: dict[int, Request] = {}
         self.is_away = False
         self.host: Host | None = None  # at the other end of the link, or of the last one
         self.hosts: list[Host] = []  # where it may connect to; none for anywhere
@@ -189,7 +193,7 @@ class Client:
             else:
                 self.received(item)
 
-    def ask(self, choice: OpenQueue | ConfigureStream) -> None:
+    def ask(self, choice: Request) -> None:
         self._requests += 1
         self._asked[self._requests] = choice
         self.send(_request(self._requests, choice))
@@ -213,7 +217,10 @@ class Client:
         """The session begins."""
         raise AssertionError("a producer or a consumer says what it opens")
 
-    def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
+    def close_and_open(self) -> None:
+        """Close all queues, if all are open, and open each again when that is answered."""
+
+    def succeeded(self, request: Request) -> None:
         """A request was answered, and not with a failure."""
         raise AssertionError("a producer or a consumer says what follows")
 
@@ -242,8 +249,16 @@ class Producer(Client):
         for queue_id, uri in enumerate(self.uris):
             self.ask(OpenQueue(handle_parameters=handle(queue_id, uri, WRITE | ACK)))
 
-    def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
-        assert isinstance(request, OpenQueue)
+    def close_and_open(self) -> None:
+        for queue_id, uri in enumerate(self.uris) if len(self.opened) == len(self.uris) else ():
+            self.opened.discard(uri)
+            self.ask(CloseQueue(handle_parameters=handle(queue_id, uri, WRITE | ACK)))
+
+    def succeeded(self, request: Request) -> None:
+        assert not isinstance(request, ConfigureStream)
+        if isinstance(request, CloseQueue):
+            self.ask(OpenQueue(handle_parameters=request.handle_parameters))
+            return
         uri = self.uris[request.handle_parameters.q_id]
         self.opened.add(uri)
         again = list(self.unacked[uri].values())
@@ -335,19 +350,39 @@ class Consumer(Client):
         self.confirm_us = 15_000
         self.keeps_part = 0.02
         self._kept: list[tuple[int, bytes]] = []
+        self._closing: set[int] = set()  # places that it closes, and has not open again
         self.got = 0
 
     def open_all(self) -> None:
-        for (queue_id, sub_id), (uri, app) in zip(self._ids, self.reads, strict=True):
-            info = SubQueueIdInfo(sub_id=sub_id, app_id=app) if app else None
-            uri = f"{uri}?id={app}" if app else uri
-            self.ask(OpenQueue(handle_parameters=handle(queue_id, uri, READ, sub_id_info=info)))
+        for place in range(len(self.reads)):
+            self.ask(OpenQueue(handle_parameters=self._parameters(place)))
 
-    def succeeded(self, request: OpenQueue | ConfigureStream) -> None:
-        if isinstance(request, OpenQueue):
+    def _parameters(self, place: int) -> QueueHandleParameters:
+        (queue_id, sub_id), (uri, app) = self._ids[place], self.reads[place]
+        info = SubQueueIdInfo(sub_id=sub_id, app_id=app) if app else None
+        return handle(queue_id, f"{uri}?id={app}" if app else uri, READ, sub_id_info=info)
+
+    def close_and_open(self) -> None:
+        if not self.is_ready or any(len(tunings) > 1 for tunings in self._tunings):
+            return
+        self.confirm_kept()
+        for place in range(len(self.reads)):
+            self._closing.add(place)
+            self.ask(CloseQueue(handle_parameters=self._parameters(place)))
+
+    def succeeded(self, request: Request) -> None:
+        if not isinstance(request, ConfigureStream):
             parameters = request.handle_parameters
             info = parameters.sub_id_info
-            self._configure(self._ids.index((parameters.q_id, info.sub_id if info else 0)))
+            place = self._ids.index((parameters.q_id, info.sub_id if info else 0))
+            if isinstance(request, OpenQueue):
+                self._closing.discard(place)
+                self._configure(place)
+            else:
+                self._tunings[place].clear()
+                self._held[place].clear()
+                self.subscribed -= 1
+                self.ask(OpenQueue(handle_parameters=parameters))
             return
         place = request.stream_parameters.subscriptions[0].s_id - 1
         tunings = self._tunings[place]
@@ -363,7 +398,7 @@ class Consumer(Client):
         self._tunings[place].append(tuning)
         consumer = ConsumerInfo(
             max_unconfirmed_messages=tuning.messages_max,
-            max_unconfirmed_bytes=1 << 20,
+            max_unconfirmed_bytes=tuning.bytes_max,
             consumer_priority=tuning.priority,
             consumer_priority_count=1,
         )
@@ -378,11 +413,12 @@ class Consumer(Client):
         """Want other parameters from now on."""
         self.tuning = tuning
         for place, tunings in enumerate(self._tunings):
-            if self.is_ready and len(tunings) == 1 and tunings[0] != tuning:
+            if self.is_ready and not self._closing and len(tunings) == 1 and tunings[0] != tuning:
                 self._configure(place)
 
     def forget(self) -> None:
         self._kept.clear()
+        self._closing.clear()
         for place, tunings in enumerate(self._tunings):
             tunings.clear()
             self._held[place].clear()
@@ -410,7 +446,7 @@ class Consumer(Client):
         self.got += 1
         place = item.subscription_id - 1
         uri, _ = self.reads[place]
-        if self.world.records.promises[uri] is Promise.PASSED:
+        if self.world.records.promises[uri] is Promise.PASSED or place in self._closing:
             return
         self._count(place, item.guid)
         if self.world.attempts.kills(uri, item.guid):
@@ -436,16 +472,21 @@ class Consumer(Client):
         held, tuning = self._held[place], self._tunings[place][0]
         if guid in held:
             return
+        records = self.world.records
+        # The last one may exceed the limit of bytes.
+        is_beyond = sum(len(payload_of(records.posts[each])) for each in held) >= tuning.bytes_max
         held.add(guid)
-        if len(held) <= tuning.messages_max:
+        if len(held) <= tuning.messages_max and not is_beyond:
             return
         uri, app = self.reads[place]
-        records = self.world.records
         view = records.views[uri][app or "__default"]
         held -= view.confirm_sent
         held -= {each for each in held if records.posts[each].purged or records.posts[each].refused}
-        if len(held) > tuning.messages_max and view.owes and records.promises[uri] is Promise.KEPT:
-            raise Violation(f"{self.name} holds {len(held)} messages of {uri}, and has asked for {tuning.messages_max}")
+        size = sum(len(payload_of(records.posts[each])) for each in held - {guid})
+        is_beyond = len(held) > tuning.messages_max or size >= tuning.bytes_max
+        if is_beyond and view.owes and records.promises[uri] is Promise.KEPT and uri not in records.lives_us:
+            what = f"{len(held)} messages of {uri}, {size} bytes before the last"
+            raise Violation(f"{self.name} holds {what}, and has asked for {tuning}")
 
     def confirm_kept(self) -> None:
         """Be done with all that is held."""
@@ -465,6 +506,7 @@ class Consumer(Client):
 
         At `odd_at` it has one for a sub-queue id that is not open: the others hold all the same.
         """
+        what = [each for each in what if each[0] not in self._closing]
         if not what or self.link is None:
             return
         records = self.world.records

@@ -38,6 +38,7 @@ class MachineClock:
         self._clock = clock
         self._wall_s = wall_s
         self._off_s = 0
+        self.was_set = False
         self._factor = (MILLION + drift_ppm) / MILLION
         self._uptime_ms = uptime_ms
 
@@ -53,3 +54,4 @@ class MachineClock:
     def set_wall(self, seconds_off: int) -> None:
         """Set the wall clock, off by so many seconds."""
         self._off_s = seconds_off
+        self.was_set = True

@@ -12,6 +12,7 @@ from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from formats.bmq.control.messages import QueueInfo
 from formats.bmq.disk.keys import DEFAULT_APP_KEY
+from tests.simulator.accounts import check_room
 from tests.simulator.agreement import Agreement
 from tests.simulator.clients import Client, Consumer
 from tests.simulator.features import Feature
@@ -89,7 +90,7 @@ class ClusterRecords(Records):
         return any(post.guid in each.safe for each in self._world.journals.values())
 
     def is_kept(self, post: Post) -> bool:
-        return self.promises[post.uri] is Promise.KEPT or self.is_safe(post)
+        return super().is_kept(post) and (self.promises[post.uri] is Promise.KEPT or self.is_safe(post))
 
 
 class ClusterWorld(World):
@@ -248,6 +249,8 @@ class ClusterWorld(World):
 
     def look(self) -> None:
         for host in self.hosts:
+            if host.node is not None:
+                check_room(host.node)
             for journals in self.journals.values():
                 self._check_primary(journals, host)
             for queue in self._hops(host):

@@ -45,6 +45,9 @@ class Feature(Enum):
     WHOLE_CLIENTS = "clients that read two apps under one id, confirm much at once, and change what they want"
     ATTEMPTS = "queues whose messages are delivered a few times at most, and consumers that die of some"
     NOT_READY = "primaries that are not ready for posts which are on their way"
+    WHOLE_QUEUES = (
+        "apps that get a part, messages that expire, purges of one app, and consumers that reach their limits"
+    )
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
@@ -63,6 +66,7 @@ _LATER = (
     Feature.WHOLE_CLIENTS,
     Feature.ATTEMPTS,
     Feature.NOT_READY,
+    Feature.WHOLE_QUEUES,
 )
 _LATER_PART = 0.25
 # Those that worlds have of which only the number of nodes is given, two in five of them.

@@ -12,7 +12,7 @@ from tests.simulator.hosts import Death, Host
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
-__all__ = ["HarshFaults"]
+__all__ = ["HarshFaults", "waits"]
 
 SECOND_US = 1_000_000
 # How long a trap waits for its moment.
@@ -99,20 +99,7 @@ class HarshFaults:
     # -- faults that wait for their moment
 
     def _trap(self, is_time: Callable[[Host], bool], action: Callable[[Host], None]) -> None:
-        """Let `action` happen to the first host of which it is time, when it has sent what it had to say."""
-        until_us = self._world.clock.us + TRAP_US
-
-        def trap(host: Host) -> bool:
-            world = self._world
-            if world.clock.us > until_us or not world.is_busy:
-                return True
-            if host.node is None or host.member is None or not is_time(host):
-                return False
-            world.say(f"it is time for a fault at {host.name}")
-            world.clock.after(0, lambda: action(host))
-            return True
-
-        self._world.traps.append(trap)
+        self._world.trap(TRAP_US, lambda host: None not in (host.node, host.member) and is_time(host), action)
 
     def _kill(self, host: Host) -> None:
         """A process is killed, and mostly back at once."""
@@ -148,18 +135,14 @@ class HarshFaults:
 
         self._trap(is_time, self._kill)
 
-    def _waits(self, host: Host) -> bool:
-        assert host.node is not None
-        return any(queue.awaiting for queue in host.node.queues.values())
-
     def kill_waiting_primary(self) -> None:
-        self._trap(self._waits, self._kill)
+        self._trap(waits, self._kill)
 
     def cut_off_waiting_primary(self) -> None:
-        self._trap(self._waits, self._cut_off)
+        self._trap(waits, self._cut_off)
 
     def pause_waiting_primary(self) -> None:
-        self._trap(self._waits, self._pause)
+        self._trap(waits, self._pause)
 
     def kill_healing(self) -> None:
         def is_time(host: Host) -> bool:
@@ -189,3 +172,8 @@ class HarshFaults:
     def roll_over_and_die(self) -> None:
         """The next rollover is cut short."""
         self._host().rollover_calls_left = self._random.randrange(24)
+
+
+def waits(host: Host) -> bool:
+    """Return whether posts wait for copies at a node."""
+    return host.node is not None and any(queue.awaiting for queue in host.node.queues.values())

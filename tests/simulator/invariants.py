@@ -7,7 +7,7 @@ on the queue: see `Promise`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -104,6 +104,7 @@ class AppView:
     pushed: set[bytes] = field(default_factory=set)
     owed: dict[bytes, None] = field(default_factory=dict)
     confirm_sent: set[bytes] = field(default_factory=set)
+    unasked: set[bytes] = field(default_factory=set)  # those that its domain keeps from it
     confirmed: dict[bytes, int] = field(default_factory=dict)  # and `Records.forgets` then
     last: dict[str, int] = field(default_factory=dict)
 
@@ -138,6 +139,9 @@ class Records:
         self.by_consumer = False
         self.clock = Clock()
         self.windows_us: dict[str, int] = {}  # how long a queue recognises repetitions, where it is a matter of seconds
+        self.lives_us: dict[str, int] = {}  # how long messages of a queue must be there, while clocks are right
+        self.are_clocks_right: Callable[[], bool] = lambda: True
+        self.wants: dict[tuple[str, str], Callable[[int | None], bool]] = {}  # by URI and app, of a part of them
         self._step: dict[tuple[str, str, str, str], int] = {}
         self.acked = self.delivered = self.redelivered = self.forgiven = self.judged = 0
 
@@ -145,6 +149,9 @@ class Records:
 
     def posted(self, post: Post) -> None:
         self.posts[post.guid] = post
+        for (uri, app), wants in self.wants.items():
+            if uri == post.uri and not wants(post.x):
+                self.views[uri][app].unasked.add(post.guid)
 
     def confirm_sent(self, uri: str, app: str, guid: bytes) -> None:
         view = self.views[uri][app]
@@ -179,15 +186,16 @@ class Records:
             # It may have been acknowledged and lost, and later ones not.
             self.again |= {(post.guid, app) for app in self.views[post.uri]}
 
-    def purged(self, uri: str, guids: Iterable[bytes]) -> None:
-        """An operator has messages removed."""
+    def purged(self, uri: str, guids: Iterable[bytes], app_id: str = "") -> None:
+        """An operator has messages removed, for all apps or for one."""
         for guid in guids:
             post = self.posts[guid]
-            post.purged = True
+            post.purged |= not app_id
             # Its producer may have sent it again already.
             post.again |= not post.acked
-            for app in self.views[uri]:
+            for app in (app_id,) if app_id else self.views[uri]:
                 self.confirm_sent(uri, app, guid)
+                self.again.add((guid, app))
 
     # -- what nodes say
 
@@ -205,7 +213,7 @@ class Records:
             post.acked = True
             self.acked += 1
             for view in self.views[post.uri].values():
-                if view.owes and not post.purged and guid not in view.confirm_sent:
+                if view.owes and not post.purged and guid not in view.confirm_sent and guid not in view.unasked:
                     view.owed[guid] = None
 
     def refused(self, guid: bytes) -> None:
@@ -222,6 +230,8 @@ class Records:
         if payload != payload_of(post):
             raise Violation(f"{name_of(post)} is delivered with another payload: {payload[:80]!r}")
         view = self.views[uri][app]
+        if guid in view.unasked:
+            raise Violation(f"{name_of(post)} is delivered to '{app}', which its domain keeps it from")
         if guid in view.confirmed:
             if not self._may_be_new(post, view):
                 raise Violation(f"{name_of(post)} is delivered to '{app}', which had confirmed it")
@@ -266,7 +276,8 @@ class Records:
 
     def is_kept(self, post: Post) -> bool:
         """Return whether a message that is acked must be there."""
-        return True
+        life_us = self.lives_us.get(post.uri)
+        return life_us is None or (self.clock.us - post.made_us < life_us and self.are_clocks_right())
 
     def missing(self, view: AppView) -> Iterator[Post]:
         """Yield the posts that an app must still receive."""
@@ -284,7 +295,8 @@ class Records:
         """
         window_us = self.windows_us.get(post.uri)
         if window_us is not None and self.clock.us - post.done_us > window_us * WINDOW_PART:
-            post.renewed |= all(post.guid in view.confirm_sent for view in self.views[post.uri].values() if view.owes)
+            views = [view for view in self.views[post.uri].values() if view.owes and post.guid not in view.unasked]
+            post.renewed |= all(post.guid in view.confirm_sent for view in views)
         return post.renewed
 
     def step_ends(self) -> None:

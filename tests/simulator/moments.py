@@ -13,12 +13,13 @@ from broker.bmq.core.messages import Full
 from broker.bmq.node.node import Node
 from broker.bmq.replication.partition_table import State
 from tests.simulator.features import Feature, own_random
+from tests.simulator.harsh import waits
 from tests.simulator.hosts import Death, Host
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
-__all__ = ["Moments", "roll_over_all"]
+__all__ = ["Moments", "cut_from_brokers", "roll_over_all"]
 
 INTERVAL_US = 700_000
 SPLIT_US = 300_000  # for so long most of what is sent arrives in pieces
@@ -60,33 +61,15 @@ class Moments:
                 kind()
 
     def _trap(self, brokers: list[Host], is_time: Callable[[Host], bool], action: Callable[[Host], None]) -> None:
-        """Let `action` happen to the first broker of which it is time, when it has sent what it had to say."""
         world = self._world
-        until_us = world.clock.us + TRAP_US
-
-        def trap(host: Host) -> bool:
-            if world.clock.us > until_us or not world.is_busy or world.faults.must_wait:
-                return True
-            if host not in brokers or not is_time(host):
-                return False
-            world.say(f"it is the moment at {host.name}")
-            world.clock.after(0, lambda: action(host))
-            return True
-
-        world.traps.append(trap)
+        world.trap(
+            TRAP_US, lambda host: host in brokers and is_time(host), action, is_over=lambda: world.faults.must_wait
+        )
 
     def _kill(self, host: Host, how: Death = Death.KILL) -> None:
         if host.node is not None:
             host.die(how)
             self._world.clock.after(self._random.randrange(*REVIVE_US), lambda: self._world.revive(host))
-
-    def _cut(self, host: Host) -> None:
-        """All links from a broker to others break, and what is on its way is lost."""
-        names = {broker.name for broker in self._brokers}
-        for link in list(self._world.network.links):
-            machines = {end.machine for end in link.ends}
-            if host.name in machines and machines <= names:
-                link.cut("the connection was reset")
 
     # -- rollovers
 
@@ -118,18 +101,18 @@ class Moments:
         for partition in host.member.partitions.values() if host.member is not None else ():
             if partition.copy.is_rolling and partition.primary_id is not None:
                 primary = self._world.hosts[partition.primary_id]
-                self._cut(primary)
+                cut_from_brokers(self._world, primary)
                 self._kill(primary)
 
     # -- a primary that is about to serve
 
     def fill_new_primary(self) -> None:
         """A primary is gone with posts that wait for copies, and comes back when the next one has no room to begin."""
-        self._trap(self._world.hosts, _waits, self._fill_next)
+        self._trap(self._world.hosts, waits, self._fill_next)
 
     def _fill_next(self, host: Host) -> None:
         self._trap([other for other in self._world.hosts if other is not host], _is_next, self._fill)
-        self._cut(host)
+        cut_from_brokers(self._world, host)
         self._kill(host)
 
     def _fill(self, host: Host) -> None:
@@ -141,11 +124,15 @@ class Moments:
     def lose_confirms(self) -> None:
         """Lose the confirms that a broker has just sent for its clients."""
         passage, clock = self._world.passage, self._world.clock
-        self._trap(self._brokers, lambda host: passage.last_confirm_us(host) == clock.us, self._cut)
+        self._trap(
+            self._brokers,
+            lambda host: passage.last_confirm_us(host) == clock.us,
+            partial(cut_from_brokers, self._world),
+        )
 
     def purge_what_waits(self) -> None:
         """A queue is emptied while posts wait for their copies; the clients do not hear what became of these."""
-        self._trap(self._world.hosts, _waits, self._purge)
+        self._trap(self._world.hosts, waits, self._purge)
 
     def _purge(self, host: Host) -> None:
         waiting = [uri for uri, queue in host.node.queues.items() if queue.awaiting] if host.node is not None else []
@@ -166,8 +153,13 @@ def _is_next(host: Host) -> bool:
     return any(partition.state is State.PRIMARY_HEALING_STG1 for partition in partitions)
 
 
-def _waits(host: Host) -> bool:
-    return host.node is not None and any(queue.awaiting for queue in host.node.queues.values())
+def cut_from_brokers(world: World, host: Host) -> None:
+    """All links from a broker to others break, and what is on its way is lost."""
+    names = {broker.name for broker in world.brokers}
+    for link in list(world.network.links):
+        machines = {end.machine for end in link.ends}
+        if host.name in machines and machines <= names:
+            link.cut("the connection was reset")
 
 
 def roll_over_all(world: World) -> None:

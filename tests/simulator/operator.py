@@ -11,7 +11,7 @@ from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import reconfigure
 from broker.bmq.node.node import Node
-from broker.bmq.queue.purges import purge
+from broker.bmq.queue.purges import purge, purge_app
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Host
 
@@ -106,30 +106,40 @@ class Operator:
 
     # -- queues that are emptied
 
-    def purge(self, uri: str) -> None:
-        """Empty a queue, at every node; those that are not the primary have nothing to do."""
+    def purge(self, uri: str, app_id: str = "") -> None:
+        """Empty a queue, or one app of it, at every node; those that are not the primary have nothing to do."""
         for host in self._world.hosts:
             gone: list[bytes] = []
-            host.step(partial(self._purge_at, host, uri, gone), partial(self._purged_at, uri, gone))
+            host.step(partial(self._purge_at, host, uri, app_id, gone), partial(self._purged_at, uri, app_id, gone))
 
-    def _purge_at(self, host: Host, uri: str, gone: list[bytes]) -> None:
+    def _purge_at(self, host: Host, uri: str, app_id: str, gone: list[bytes]) -> None:
         queue = host.node.queues.get(uri) if host.node is not None else None
         if queue is None or not queue.is_root or not queue.messages:
             return
-        self._world.say(f"{host.name} is told to remove {len(queue.messages)} messages of {uri}")
-        # What waits for copies is refused, and may be posted again.
-        guids = [guid for guid in queue.messages if guid not in queue.awaiting]
-        self._world.records.purged(uri, guids)
+        app = queue.apps.get(app_id)
+        if app is not None:
+            guids = [message.guid for message in queue.messages.peek(app.bit)]
+            self._world.say(f"{host.name} is told to remove {len(guids)} messages of {uri} for '{app_id}'")
+        elif app_id:
+            return
+        else:
+            # What waits for copies is refused, and may be posted again.
+            guids = [guid for guid in queue.messages if guid not in queue.awaiting]
+            self._world.say(f"{host.name} is told to remove {len(queue.messages)} messages of {uri}")
+        self._world.records.purged(uri, guids, app_id)
         try:
-            purge(queue)
+            if app is not None:
+                purge_app(queue, app)
+            else:
+                purge(queue)
         except Full as full:
             self._world.say(f"{host.name} cannot: {full}")
             return
         gone += guids
 
-    def _purged_at(self, uri: str, gone: list[bytes]) -> None:
+    def _purged_at(self, uri: str, app_id: str, gone: list[bytes]) -> None:
         """The node has survived it."""
-        for app in self._world.records.views[uri]:
+        for app in (app_id,) if app_id else self._world.records.views[uri]:
             self._world.records.confirmed(uri, app, gone)
 
     # -- how much queues may hold

@@ -11,6 +11,7 @@ from broker.bmq.consensus.election_table import ElectionRole
 from tests.simulator.clients import Producer
 from tests.simulator.features import Feature, own_random
 from tests.simulator.hosts import Host
+from tests.simulator.moments import roll_over_all
 from tests.simulator.not_ready import NotReady
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class OwnFaults:
         kinds: dict[Feature, tuple[Callable[[Random], None], int]] = {
             Feature.FILES: (self.run_out_of_files, 2 * SECOND_US),
             Feature.TTL: (self.set_clock, SECOND_US),
+            Feature.WHOLE_QUEUES: (self.trouble_queues, SECOND_US),
         }
         if world.is_cluster:
             kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
@@ -72,6 +74,20 @@ class OwnFaults:
             self._world.records.is_short = any(each.directory.free < 1 << 39 for each in self._world.hosts)
 
         self._world.clock.after(random.randrange(3 * SECOND_US), close_some)
+
+    def trouble_queues(self, random: Random) -> None:
+        """An operator empties one app of a queue, or a primary rolls over while it is cut off from all others."""
+        world = self._world
+        if not world.is_cluster or random.random() < 0.7:
+            uri = random.choice(sorted(world.records.wants))[0]
+            world.operator.purge(uri, random.choice(world.apps[uri]))
+            return
+        apart = [host for host in world.hosts if any(world.leads(host, uri) for uri in world.promises if host.node)]
+        names = {host.name for host in world.hosts}
+        pairs = {pair for host in apart[:1] for pair in permutations(names, 2) if host.name in pair}
+        world.network.blocked |= pairs
+        world.clock.after(random.randrange(1, SECOND_US), lambda: roll_over_all(world))
+        world.clock.after(random.randrange(SECOND_US, 4 * SECOND_US), lambda: world.network.heal(pairs))
 
     def set_clock(self, random: Random) -> None:
         """Set a wall clock, by more than any message's time to live."""

@@ -7,6 +7,7 @@ besides hands out nothing that a majority knows to be confirmed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ __all__ = ["Passage"]
 
 # For so long a hop sends confirms to its next upstream, too; `broker.bmq.relay.confirms`.
 CONFIRMS_KEPT_US = 40_000_000
+# In so many rounds a consumer with room gets a message.
+ROUNDS_MAX = 4
 
 Owed = tuple[bytes, str]  # a message, and the app that is to get it
 Entries = dict[bytes, tuple[Message, Subscription]]
@@ -43,6 +46,8 @@ class Handing:
         self.groups: dict[str, Group] = {}  # of its consumers at the last look
         # What consumers hold from before this broker had the queue, and get back later.
         self.inherited: dict[Stream, set[bytes]] = {}
+        # How often others of their group have had a turn since each of those that had room at the last look.
+        self.passed: dict[Subscription, int] = {}
 
 
 class Broker:
@@ -158,6 +163,7 @@ class Passage:
     def _look_at(self, host: Host, broker: Broker, queue: Queue, app: App, handing: Handing, now_us: int) -> None:
         # In one step several consumers are served by turns: each in order.
         after = handing.last
+        served: Counter[Subscription] = Counter()
         for stream in app.streams:
             entries = stream.unconfirmed
             seen = handing.seen.get(stream)
@@ -172,6 +178,7 @@ class Passage:
                     # Merged subscriptions leave other entries for messages that were handed out before.
                     if handing.groups is app.groups and entry[0].sent_ms == broker.node.now.ms:
                         self._judge_priority(host, app, *entry)
+                        served[entry[1]] += 1
             handing.seen[stream] = dict(entries)
             last = dict(handing.last)
             for message in reversed(new):
@@ -181,7 +188,31 @@ class Passage:
             else:
                 after = {line: max(last.get(line, 0), after.get(line, 0)) for line in last | after}
         handing.last = after
+        if queue.attempts_max is None:
+            # Messages of which consumers have died are handed out by other rules.
+            self._judge_turns(host, app, handing, served)
         handing.groups = app.groups
+
+    def _judge_turns(self, host: Host, app: App, handing: Handing, served: Counter[Subscription]) -> None:
+        """Check that no consumer with room is passed over by others of its priority for much longer than their turns.
+
+        A message that it got may have been removed in the same step, and then its turn is not seen.
+        """
+        before, handing.passed = handing.passed, {}
+        if handing.groups is not app.groups:
+            return
+        for group in app.groups.values():
+            turns = sum(each.count for each in group.subscriptions)
+            total = sum(served[each] for each in group.subscriptions)
+            for each in group.subscriptions:
+                if each.messages_left <= 0 or each.bytes_left <= 0 or not each.stream.sink.ready:
+                    continue
+                # One without room before may have none in this step.
+                is_passed = each in before and not served[each]
+                handing.passed[each] = passed = before[each] + total if is_passed else 0
+                if passed > ROUNDS_MAX * (turns - each.count):
+                    what = f"{passed} messages in a row, and others of its priority have {turns - each.count} turns"
+                    raise Violation(f"{host.name} passes a consumer of '{app.app_id}' over for {what}")
 
     def _judge_priority(self, host: Host, app: App, message: Message, subscription: Subscription) -> None:
         """Check that no consumer of a higher priority wants a message, unless consumers have changed in the step."""

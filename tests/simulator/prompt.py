@@ -1,11 +1,16 @@
-"""A bound on time: an ack comes within a second of its quorum, though other nodes may be slow or gone."""
+"""Bounds on time: an ack comes within a second of its quorum, a message within a second of a consumer's room for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from broker.bmq.queue.backlog import Part
+from broker.bmq.queue.queue import App, Queue
+from broker.bmq.queue.routing import NEVER_MS, Subscription
 from tests.simulator.clients import Producer
+from tests.simulator.clock import Clock
 from tests.simulator.hosts import Host
 from tests.simulator.invariants import Post, Violation, name_of
 from tests.simulator.network import Link
@@ -13,11 +18,57 @@ from tests.simulator.network import Link
 if TYPE_CHECKING:
     from tests.simulator.cluster import ClusterWorld
 
-__all__ = ["PromptAcks"]
+__all__ = ["PromptAcks", "PromptPushes"]
 
 BOUND_US = 1_000_000
 LOOK_US = 50_000
 DELAY_US_MAX = 50_000
+LATE_US = 300_000  # a process that takes no step for longer does not run
+
+
+class PromptPushes:
+    """Judges all brokers by what they know: nothing waits behind room for long, where nothing delays it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # By broker: the last look, and since when each queue and app has kept a message from a consumer with room.
+        self._since_us: dict[str, tuple[int, dict[tuple[Queue, App], int]]] = {}
+
+    def look(self, host: Host) -> None:
+        """Look at a broker after its step; it may have taken none for a while, which does not count."""
+        now_us = self._clock.us
+        last_us, was = self._since_us.get(host.name, (0, {}))
+        if host.node is None or now_us - last_us < LOOK_US:
+            return
+        lost_us = max(0, now_us - last_us - LATE_US)
+        since_us = {
+            (queue, app): was.get((queue, app), now_us - lost_us) + lost_us
+            for queue in host.node.queues.values()
+            for app in queue.apps.values()
+            if _keeps_back(queue, app)
+        }
+        self._since_us[host.name] = now_us, since_us
+        for (queue, app), begun_us in since_us.items():
+            if now_us - begun_us > BOUND_US:
+                raise Violation(f"{host.name} keeps messages of {queue.uri} from consumers of '{app.app_id}' with room")
+
+
+def _keeps_back(queue: Queue, app: App) -> bool:
+    """Return whether a message waits for an app, and a consumer that wants it has room."""
+    if app.is_behind or app.delayed_until_ms != NEVER_MS or queue.broadcast or queue.delivery.is_over:
+        return False
+    free = [group for group in app.groups.values() if any(map(_has_room, group.subscriptions))]
+    if not free:
+        return False
+    for item in chain(app.redelivery, app.pending):
+        for message in item.peek() if isinstance(item, Part) else (item,):
+            if message.outstanding & app.bit:
+                return not queue.log.awaits_payload(message)
+    return any(app.aside.get(message.guid) is message for group in free for message in group.waiting)
+
+
+def _has_room(subscription: Subscription) -> bool:
+    return subscription.messages_left > 0 and subscription.bytes_left > 0 and subscription.stream.sink.ready
 
 
 class PromptAcks:

@@ -24,6 +24,7 @@ from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
 from tests.broker.bmq.rig import ACK, WRITE, guid, start
+from tests.simulator.accounts import check_room
 from tests.simulator.attempts import Attempts
 from tests.simulator.clock import Clock
 from tests.simulator.disk import Disk
@@ -36,6 +37,7 @@ from tests.simulator.network import SILENCE_US_MAX, Network
 from tests.simulator.not_ready import NotReady
 from tests.simulator.passage import Broker, Passage
 from tests.simulator.rotting import just_written
+from tests.simulator.world import World
 
 URI = "bmq://priority/p"
 
@@ -66,6 +68,39 @@ def test_one_of_several_consumers_gets_messages_in_order_while_it_is_with_one_br
     hand_out(found, 2, sessions=2)
     with pytest.raises(Violation, match="after number 2"):
         hand_out(found, 1, sessions=2)
+
+
+def test_room_for_records_that_are_not_due_is_noticed() -> None:
+    host = World(1, features=frozenset()).hosts[0]
+    host.start()
+    assert host.node is not None
+    check_room(host.node)
+    next(iter(host.node.partitions.values())).adopt(1)
+    with pytest.raises(Violation, match="reserves room for 1 records, and 0 are due"):
+        check_room(host.node)
+
+
+def test_a_message_that_its_domain_keeps_from_an_app_is_noticed() -> None:
+    found = records()
+    found.wants[URI, "__default"] = lambda x: x == 1
+    found.posted(Post(guid(1), URI, "p0", 1, 10, x=1))
+    found.posted(Post(guid(2), URI, "p0", 2, 10, x=2))
+    for number in (1, 2):
+        found.ack(guid(number), AckStatus.SUCCESS)
+    assert [post.number for post in found.missing(found.views[URI]["__default"])] == [1]
+    hand_out(found, 1)
+    with pytest.raises(Violation, match="which its domain keeps it from"):
+        hand_out(found, 2)
+
+
+def test_a_message_is_missing_only_while_it_must_live() -> None:
+    found = records(1)
+    found.lives_us[URI] = 1000
+    found.ack(guid(1), AckStatus.SUCCESS)
+    view = found.views[URI]["__default"]
+    assert list(found.missing(view))
+    found.clock.us = 1000
+    assert not list(found.missing(view))
 
 
 def test_a_post_that_a_broker_has_refused_may_come_after_later_ones() -> None:

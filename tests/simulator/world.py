@@ -6,6 +6,7 @@ First come faults, and safety is watched; then they end, and what was begun must
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from zlib import crc32
 
@@ -14,9 +15,10 @@ from broker.bmq.core.work import SLICE
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
+from tests.simulator.accounts import check_room, miscounted_credit, miscounted_opens
 from tests.simulator.attempts import Attempts
 from tests.simulator.chances import Chances
-from tests.simulator.clients import PARTS, Client, Consumer, Producer
+from tests.simulator.clients import PARTS, Client, Consumer, Producer, wants
 from tests.simulator.clock import Clock
 from tests.simulator.disk import CAPACITY
 from tests.simulator.faults import Faults
@@ -30,6 +32,7 @@ from tests.simulator.network import Network
 from tests.simulator.operator import EXTRA_APP, Operator
 from tests.simulator.own_faults import OwnFaults
 from tests.simulator.passage import Passage
+from tests.simulator.prompt import PromptPushes
 from tests.simulator.strangers import Echo, Oddity, Stranger
 from tests.simulator.whole_clients import WholeClients
 
@@ -49,9 +52,14 @@ LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
 APPS = ("foo", "bar")
 PRIORITY, FANOUT = "bmq://priority/p", "bmq://fanout/f"
 EVENTUAL, BROADCAST, PARTED = "bmq://eventual/e", "bmq://broadcast/b", "bmq://priority/s"
-AGING = "bmq://aging/a"
+AGING, FLEETING = "bmq://aging/a", "bmq://fleeting/t"
 # Longer than any world lasts: what expires nevertheless, a clock has made old.
 TTL_S = 240
+# A time to live after which messages expire in a world, and by how much less they live at least: records have seconds.
+LIFE_S = 2
+LIFE_US_MIN = 500_000
+# What one app of two gets, as its domain says.
+PART = next(iter(PARTS))
 
 
 class World:
@@ -77,10 +85,18 @@ class World:
                 DomainConfig("broadcast", Mode.BROADCAST, persistent=False),
             )
         }
+        if Feature.WHOLE_QUEUES in self.features:
+            self.domains["fanout"] = replace(self.domains["fanout"], subscriptions=((APPS[1], PART),))
+            fleeting = DomainConfig("fleeting", Mode.PRIORITY, strong=self.is_cluster, message_ttl_s=LIFE_S)
+            self.domains["fleeting"] = fleeting
         self.promises = self._promises()
         self.records = self.make_records()
         self.records.clock = self.clock
-        several = {Feature.WHOLE_CLIENTS, Feature.ATTEMPTS}
+        if Feature.WHOLE_QUEUES in self.features:
+            self.records.lives_us[FLEETING] = LIFE_US_MIN
+            self.records.are_clocks_right = lambda: not any(host.clock.was_set for host in self.hosts)
+            self.records.wants[FANOUT, APPS[1]] = lambda x: wants(PART, x)
+        several = {Feature.WHOLE_CLIENTS, Feature.ATTEMPTS, Feature.WHOLE_QUEUES}
         self.records.by_consumer = self.is_cluster and not several.isdisjoint(self.features)
         if Feature.LATE_ACKS in self.features:
             shorten_windows(self)
@@ -88,6 +104,7 @@ class World:
         if Feature.LIMITS in self.features:
             self.records.refusals = (*self.records.refusals, AckStatus.LIMIT_MESSAGES)
         self.passage = Passage(self.records, self.leads)
+        self.prompt_pushes = PromptPushes(self.clock)
         self.is_busy = True
         self.is_ending = False  # consumers keep what they get
         self.traps: list[Callable[[Host], bool]] = []  # asked after each step of a host; true if they are over
@@ -108,7 +125,8 @@ class World:
         self.strangers: list[Stranger] = []
         self.clients = self.make_clients()
         self.clients += self._more_clients()
-        self.whole_clients = WholeClients(self)
+        whole = (Feature.WHOLE_CLIENTS, Feature.WHOLE_QUEUES)
+        self.whole_clients = [WholeClients(self, feature) for feature in whole if feature in self.features]
         if Feature.STRANGERS in self.features:
             self.strangers = [Stranger(self, f"z{number}") for number in range(2)]
         self.faults = Faults(self)
@@ -128,6 +146,8 @@ class World:
             promises[PARTED] = Promise.KEPT
         if Feature.TTL in self.features:
             promises[AGING] = Promise.KEPT
+        if Feature.WHOLE_QUEUES in self.features:
+            promises[FLEETING] = Promise.KEPT
         return promises
 
     @property
@@ -149,7 +169,7 @@ class World:
         """Make the producers, which post to all queues."""
         producers = [Producer(self, f"p{number}", list(self.promises)) for number in range(2)]
         for producer in producers:
-            producer.with_properties.add(PARTED)
+            producer.with_properties |= {PARTED, FANOUT} if Feature.WHOLE_QUEUES in self.features else {PARTED}
         return producers
 
     def make_clients(self) -> list[Client]:
@@ -176,6 +196,11 @@ class World:
             whole = Consumer(self, "w0", [(FANOUT, app) for app in APPS], one_id=True)
             whole.keeps_part = 1
             more.append(whole)
+        if Feature.WHOLE_QUEUES in self.features:
+            for name, uri, keeps_part in (("k0", PRIORITY, 0.9), ("k1", PRIORITY, 0.9), ("t0", FLEETING, 0.5)):
+                slow = Consumer(self, name, [(uri, "")])
+                slow.keeps_part, slow.hosts = keeps_part, self.hosts[:1]
+                more.append(slow)
         if Feature.APPS in self.features:
             # Nothing is owed to it before it is there to stay.
             self.records.views[FANOUT][EXTRA_APP].owes = False
@@ -209,8 +234,8 @@ class World:
             Moments(self, self.brokers).next()
         if Feature.LATE_ACKS in self.features:
             LateAcks(self).next()
-        if Feature.WHOLE_CLIENTS in self.features:
-            self.whole_clients.begin()
+        for whole in self.whole_clients:
+            whole.begin()
         if self.features:
             self.operator.next()
         self._write_back()
@@ -246,7 +271,8 @@ class World:
             self.revive(host)
         for stranger in self.strangers:
             stranger.leave(1)
-        self.whole_clients.rest()
+        for whole in self.whole_clients:
+            whole.rest()
         for client in self.clients:
             client.come_back()
             if isinstance(client, Consumer):
@@ -366,11 +392,52 @@ class World:
             for queue in host.node.queues.values():
                 if queue.messages:
                     return f"{host.name} holds messages of {queue.uri}"
+        return self._miscounted()
+
+    def _miscounted(self) -> str:
+        """Describe a broker whose counts are wrong when all is delivered; empty if there is none."""
+        for broker in self.brokers:
+            if broker.node is not None and (credit := miscounted_credit(broker.node)):
+                return f"{broker.name}: {credit}"
+        # Malformed events may open queues, which their senders know nothing of.
+        for host in self.hosts if Feature.MALFORMED not in self.features else ():
+            for uri in self.records.views if host.node is not None else ():
+                queue = host.node.queues.get(uri) if host.node is not None else None
+                if queue is None or not queue.is_root:
+                    continue
+                writers = sum(uri in producer.uris for producer in self._producers)
+                readers = {app: len(self._readers_of(uri, app)) for app in queue.apps}
+                if opens := miscounted_opens(queue, writers, readers):
+                    return f"{host.name}: {opens}"
         return ""
 
     def is_whole(self) -> bool:
         """Return whether every node runs, can reach all, and has everything."""
         return not self.network.blocked and all(host.is_sound for host in self.hosts)
+
+    def trap(
+        self,
+        us: int,
+        is_time: Callable[[Host], bool],
+        action: Callable[[Host], None],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Let `action` happen to the first host of which it is time, after it has sent its output.
+
+        The trap waits for `us` microseconds at most, and until it `is_over`.
+        """
+        until_us = self.clock.us + us
+
+        def trap(host: Host) -> bool:
+            if self.clock.us > until_us or not self.is_busy or is_over():
+                return True
+            if not is_time(host):
+                return False
+            self.say(f"it is time for a fault at {host.name}")
+            self.clock.after(0, lambda: action(host))
+            return True
+
+        self.traps.append(trap)
 
     # -- what hosts tell
 
@@ -381,6 +448,7 @@ class World:
 
     def before_flush(self, host: Host) -> None:
         """A node has taken a step, and nothing of it has left yet."""
+        self.prompt_pushes.look(host)
         self.passage.look(host, self.clock.us)
         self.attempts.look(host)
 
@@ -460,6 +528,7 @@ class World:
         """Check the state inside the nodes, which must hold at any time."""
         for host in self.hosts:
             if host.node is not None:
+                check_room(host.node)
                 for queue in host.node.queues.values():
                     check_queue(queue)
                 self.records.check_node(host.node)
