@@ -219,14 +219,17 @@ def _rows() -> dict[tuple[State, Event], Transition]:
     row(state, _E.CSL_CMT_FAIL, state, _A.TRIGGER_WATCHDOG)
 
     state = _S.LDR_HEALED
-    row(state, _E.SLCT_FOL, unknown, _A.CLEANUP_LSNS, _A.REAPPLY)
+    row(state, _E.SLCT_FOL, unknown, _A.STOP_WATCHDOG, _A.CLEANUP_LSNS, _A.REAPPLY)
     row(state, _E.FOL_LSN_RQST, state, _A.REFUSE_FOLLOWER_LSN)
     row(state, _E.FOL_LSN_RSPN, state, _A.APPLY_STATE)
     row(state, _E.REGISTRATION_RQST, state, _A.SEND_REGISTRATION_RESPONSE, _A.APPLY_STATE)
     row(state, _E.CSL_CMT_SUCCESS, state, _A.UPDATE_PRIMARIES)
-    row(state, _E.RST_UNKNOWN, unknown, _A.CLEANUP_LSNS)
+    # Not in the reference: a follower is waiting for the state that could not be recorded.
+    row(state, _E.CSL_CMT_FAIL, state, _A.TRIGGER_WATCHDOG)
+    row(state, _E.WATCHDOG, state, _A.APPLY_STATE)
+    row(state, _E.RST_UNKNOWN, unknown, _A.STOP_WATCHDOG, _A.CLEANUP_LSNS)
     row(state, _E.RST_PRIMARY, state, _A.UPDATE_PRIMARIES)
-    row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_PARTITIONS, _A.CLEANUP_LSNS)
+    row(state, _E.STOP_NODE, _S.STOPPED, _A.STOP_PARTITIONS, _A.STOP_WATCHDOG, _A.CLEANUP_LSNS)
 
     row(_S.STOPPED, _E.RST_PRIMARY, _S.STOPPED, _A.UPDATE_PRIMARIES)
     return rows

@@ -369,6 +369,8 @@ class Metadata(StateExchange):
     @property
     def _what_is_missing(self) -> str:
         """Describe the reason for waiting."""
+        if self.is_active_leader:
+            return "a follower waits for a state that could not be recorded"
         if self.fsm_state in FOLLOWING and self.ledger.damage.is_there:
             return f"{self.fsm_state.value}; the ledger of this node is damaged"
         if self._damaged:

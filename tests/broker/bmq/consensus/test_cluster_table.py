@@ -42,6 +42,13 @@ def test_whoever_heals_is_watched(state: State) -> None:
     assert (state, Event.CSL_CMT_FAIL) in TRANSITIONS
 
 
+def test_a_leader_stops_its_watchdog_when_its_office_ends() -> None:
+    """A healed leader may have armed it: see `CSL_CMT_FAIL`."""
+    for (old, event), row in TRANSITIONS.items():
+        if old is State.LDR_HEALED and row.state is not old:
+            assert Action.STOP_WATCHDOG in row.actions, event
+
+
 def test_a_leader_that_is_none_any_more_forgets_what_it_knew() -> None:
     for (old, event), row in TRANSITIONS.items():
         if old in LEADING and row.state not in LEADING:

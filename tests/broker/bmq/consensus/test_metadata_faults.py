@@ -263,6 +263,24 @@ def test_an_elected_node_with_a_full_disk_leads_when_it_has_room() -> None:
     assert bus.healed == [1, 2, 3]
 
 
+def test_a_leader_without_room_for_a_snapshot_sends_it_when_it_has_room() -> None:
+    """A follower that registers meanwhile gets the state within the leader's pause, before its own watchdog ends."""
+    bus = cluster()
+    leader, follower = bus.nodes[3], bus.nodes[2]
+    leader.directory.free = 0
+    bus.cut(2, 3)
+    follower.metadata.leader_changed(None, bus.term)
+    bus.connect()
+    follower.metadata.leader_changed(3, bus.term)
+    bus.run()
+    assert bus.healed == [1, 3]
+    leader.directory.free = 1 << 20
+    bus.run(200)
+    assert bus.healed == [1, 2, 3]
+    assert follower.metadata.state == leader.metadata.state
+    assert leader.metadata._watchdog is None
+
+
 def test_a_commit_always_has_room() -> None:
     """The space reserved with advisories suffices for their commits, with the largest numbers."""
     high = LeaderMessageSequence(elector_term=(1 << 64) - 1, sequence_number=(1 << 64) - 1)
