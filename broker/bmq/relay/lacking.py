@@ -28,6 +28,7 @@ class LackingPushes:
     def __init__(self, begin: Callable[[], None] | None) -> None:
         self.begin: Final = begin
         self.waiting: deque[tuple[Push, Sequence[SubQueueInfo]]] = deque()
+        self.removed: set[bytes] = set()  # messages of waiting pushes that the store has had a removal of
         self.is_going_on = False  # True while they are delivered, in slices
 
     def add(self, push: Push, infos: Sequence[SubQueueInfo]) -> bool:
@@ -38,11 +39,19 @@ class LackingPushes:
         self.waiting.append((kept, tuple(infos)))
         return True
 
-    def forget(self, guids: Sequence[Container[bytes]]) -> None:
-        """Drop the pushes of messages that are removed."""
-        if self.waiting:
-            self.waiting = deque([each for each in self.waiting if not any(each[0].guid in some for some in guids)])
+    def note_removed(self, guids: Sequence[Container[bytes]]) -> None:
+        """Note that messages are removed. A push of one waits nevertheless: the message may have been posted again."""
+        for push, _ in self.waiting:
+            if any(push.guid in some for some in guids):
+                self.removed.add(push.guid)
+
+    def pop(self) -> None:
+        """Drop the oldest push."""
+        self.waiting.popleft()
+        if not self.waiting:
+            self.removed.clear()
 
     def clear(self) -> None:
         """Drop all pushes."""
         self.waiting.clear()
+        self.removed.clear()

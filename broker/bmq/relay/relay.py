@@ -514,10 +514,11 @@ class RelayQueue(Queue):
                     break
                 push, infos = lacking.waiting[0]
                 work.left -= 1 + (len(push.data) >> UNIT_BYTES_BITS)
-                if not self._hand_out_push(push, infos):
+                is_gone = push.guid in lacking.removed and self._read(push.guid) is None
+                if not (is_gone or self._hand_out_push(push, infos)):
                     self._miss(push)
                     break
-                lacking.waiting.popleft()
+                lacking.pop()
         finally:
             lacking.is_going_on = False
 
@@ -658,7 +659,7 @@ class RelayQueue(Queue):
         `guids` are those of them that this node's store had. While it `heals`, it learns of a purge late: messages that
         were posted afterwards may be here already.
         """
-        self.lacking.forget(guids)
+        self.lacking.note_removed(guids)
         if not heals:
             self._unsettled.inherited.purge()
             take_all(self)
@@ -670,7 +671,7 @@ class RelayQueue(Queue):
 
     def removed(self, guid: bytes) -> None:
         """Drop a message that the root has removed, even from consumers."""
-        self.lacking.forget(({guid},))
+        self.lacking.note_removed(({guid},))
         if self._unsettled.inherited.held:
             self._unsettled.inherited.take(guid)
         message = self.messages.get(guid)

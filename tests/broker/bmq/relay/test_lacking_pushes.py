@@ -127,15 +127,37 @@ def test_a_purge_that_heals_the_copy_leaves_later_messages_with_their_consumer(
 def test_the_removal_of_one_of_them_leaves_the_others(
     world: World, producer: HopClient, consumer: HopClient, removed: int
 ) -> None:
+    opens = sent_to(world, 0).count(OpenQueue.__name__)
     world.uncopied.add(1)
     post(producer, 1, 2, 3)
+    consumer.confirm(1, guid(removed))
+    world.run()
+    assert guid(removed) not in world.nodes[0].rig.node.queues[QUEUE].messages
     world.nodes[1].queues.removed(0, relay_of(world).key, guid(removed))
-    assert [push.guid for push, _ in relay_of(world).lacking.waiting] == [
-        guid(number) for number in (1, 2, 3) if number != removed
-    ]
     world.uncopied.clear()
     world.wait(300)
     assert values(consumer) == [number for number in (1, 2, 3) if number != removed]
+    assert sent_to(world, 0).count(OpenQueue.__name__) == opens
+    lacking = relay_of(world).lacking
+    assert not lacking.waiting
+    assert not lacking.removed
+
+
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_one_that_was_posted_again_after_its_removal_is_delivered(
+    world: World, producer: HopClient, consumer: HopClient, is_purged: bool
+) -> None:
+    """A copy that heals learns late of the removal of the first message with this GUID."""
+    world.uncopied.add(1)
+    post(producer, 1, 2)
+    queues, key = world.nodes[1].queues, relay_of(world).key
+    if is_purged:
+        queues.purged(0, key, ({guid(1)},), heals=True)
+    else:
+        queues.removed(0, key, guid(1))
+    world.uncopied.clear()
+    world.wait(300)
+    assert values(consumer) == [1, 2]
 
 
 def test_if_there_are_too_many_the_queue_is_opened_again(
