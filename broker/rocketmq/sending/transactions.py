@@ -56,8 +56,6 @@ PASSED_MAX: Final = 50_000
 CHECK_UNITS: Final = 50_000
 _MEMBER_UNITS: Final = 100
 
-_Identity = tuple[str | None, str | None, int]
-
 # Maximum lead of a producer's clock over the broker's.
 CLOCKS_MS: Final = 600_000
 
@@ -103,8 +101,6 @@ class Transactions:
         # Copies that a check has stored, with the first of each, and the copies of each first: an end of one ends all.
         self._first: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}
-        # The firsts by what names their transactions.
-        self._firsts: dict[_Identity, int] = {}
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
         self._is_over = False
@@ -114,6 +110,7 @@ class Transactions:
         self._checked_ms = self._noted_ms = 0
         self.handlers: Handlers = {RequestCode.END_TRANSACTION: self._end}
         self._read_notes()
+        self._read_copies()
 
     def _read_notes(self) -> None:
         """Find out which prepared messages were ended before the start."""
@@ -129,6 +126,38 @@ class Transactions:
             ended = frozenset(offset for offset in offsets if offset is not None and offset >= first)
             self._ended |= ended
             self._notes.append((number, ended))
+
+    def _read_copies(self) -> None:
+        """Find out which prepared messages are copies that checks before the start have stored.
+
+        The check that stored a copy may not be noted: without this, each start would ask about all of them again, and
+        each of them would get another copy.
+        """
+        firsts: dict[tuple[object, ...], int] = {}
+        for offset in range(*self._span(names.HALF_TOPIC)):
+            if offset in self._ended:
+                continue
+            try:
+                record = self._half(offset)
+                properties = decode_properties(record.properties)
+            except (IndexError, FormatError):
+                continue
+            if properties.get("UNIQ_KEY"):
+                key = (properties["UNIQ_KEY"], properties.get("PGROUP"), record.born_ms, bytes(record.born_host))
+                first = firsts.setdefault(key, offset)
+                if first != offset:
+                    self._note_copy(first, offset)
+
+    def _half(self, offset: int) -> Record:
+        """Return a prepared message. Raises `IndexError` and `FormatError`."""
+        entry = self._services.store.queues[names.HALF_TOPIC, _QUEUE].get(offset)
+        return self._services.store.log.read(entry.physical_offset).record
+
+    def _note_copy(self, offset: int, copy: int) -> None:
+        """Note that a message is a copy of another one."""
+        first = self._first.get(offset, offset)
+        self._first[copy] = first
+        self._copies.setdefault(first, []).append(copy)
 
     def _span(self, topic: str) -> tuple[int, int]:
         """Return the offset from which to read one of the broker's own topics, and the topic's end."""
@@ -165,7 +194,7 @@ class Transactions:
             )
             self._put(message, request.now_ms)
         begin = self._half_begin()
-        for offset in self._forget_copies(record.queue_offset, _identity(record, properties)):
+        for offset in self._forget_copies(record.queue_offset):
             self._ended.add(offset)
             if offset >= begin:
                 self._unnoted.append(offset)
@@ -173,12 +202,10 @@ class Transactions:
             self.note(request.now_ms)
         return success()
 
-    def _forget_copies(self, offset: int, identity: _Identity) -> list[int]:
+    def _forget_copies(self, offset: int) -> list[int]:
         """Forget which messages are copies of one; return all of them, and itself."""
         first = self._first.get(offset, offset)
         copies = self._copies.pop(first, [])
-        if self._firsts.get(identity) == first:
-            del self._firsts[identity]
         for copy in copies:
             del self._first[copy]
         return [first, *copies]
@@ -278,11 +305,12 @@ class Transactions:
 
         Raises `DiskFull` and `OSError` if the message has to be processed again.
         """
-        if offset in self._ended:
+        copies = self._copies.get(self._first.get(offset, offset))
+        if offset in self._ended or (copies and offset < copies[-1]):
+            # A later copy stands for it.
             return True
-        entry = self._services.store.queues[names.HALF_TOPIC, _QUEUE].get(offset)
         try:
-            record = self._services.store.log.read(entry.physical_offset).record
+            record = self._half(offset)
             try:
                 return self._look_at(record, offset, now_ms)
             except Unstorable as error:
@@ -304,14 +332,9 @@ class Transactions:
         is_sound = record.born_ms <= record.stored_ms + CLOCKS_MS
         age_ms = now_ms - min(record.born_ms, record.stored_ms)
         checks = integer(properties.get("TRANSACTION_CHECK_TIMES"))
-        identity = _identity(record, properties)
-        if checks and offset not in self._first and identity in self._firsts:
-            # A check before the start stored it, and was not noted. Checked by itself it would double with each crash.
-            self._add_copy(self._firsts[identity], offset)
-            return True
         if checks >= self.times.checks_max or age_ms > self.times.reserved_ms:
             self._discard(record, properties, now_ms)
-            self._forget_copies(offset, identity)
+            self._forget_copies(offset)
             return True
         if now_ms <= record.stored_ms <= now_ms + self.times.timeout_ms:
             return False
@@ -326,16 +349,9 @@ class Transactions:
             return False
         properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
         stored = self._store_anew(record, properties, now_ms)
-        first = self._first.get(offset, offset)
-        if properties.get("UNIQ_KEY"):
-            self._firsts[identity] = first
-        self._add_copy(first, stored.queue_offset)
+        self._note_copy(offset, stored.queue_offset)
         self._ask(record, properties, stored)
         return True
-
-    def _add_copy(self, first: int, offset: int) -> None:
-        self._first[offset] = first
-        self._copies.setdefault(first, []).append(offset)
 
     def _immunity_ms(self, text: str) -> int:
         seconds = read_int(text)
@@ -396,8 +412,3 @@ class Transactions:
         fields = {**_CHECK.write(header), "bname": self._services.options.name}
         question = Frame(RequestCode.CHECK_TRANSACTION_STATE, 0, ext_fields=fields, body=encode_record(told))
         producer.ask(question, one_way=True)
-
-
-def _identity(record: Record, properties: Mapping[str, str]) -> _Identity:
-    """Return what names a transaction: the id of its message, its producers' group, and when it was born."""
-    return properties.get("UNIQ_KEY"), properties.get("PGROUP"), record.born_ms
