@@ -10,12 +10,13 @@ import logging
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from broker.common.limited_log import LimitedLog
 from broker.rocketmq.nameserver.bounds import BOUNDS
 from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
 from broker.rocketmq.nameserver.routes import Address, Registration, Routes
+from broker.rocketmq.remoting.requests import failure, success, with_body
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.routes import (
@@ -35,7 +36,7 @@ from formats.rocketmq.remoting.bodies.routes import (
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from formats.rocketmq.remoting.headers import routing
-from formats.rocketmq.remoting.headers.codec import read_header, write_header
+from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.versions import STANDARD_JSON_VERSION, VERSION
 
 __all__ = ["Nameserver", "RouteRequests"]
@@ -58,15 +59,15 @@ class RouteRequests:
         try:
             header = read_header(routing.GetRouteInfoRequest, request.ext_fields)
         except FormatError as error:
-            return _failure(ResponseCode.SYSTEM_ERROR, str(error))
+            return failure(ResponseCode.SYSTEM_ERROR, str(error))
         route = self._find(header.topic)
         if route is None:
             text = f"No topic route info in name server for the topic: {header.topic}{_FAQ}"
-            return _failure(ResponseCode.TOPIC_NOT_EXIST, text)
+            return failure(ResponseCode.TOPIC_NOT_EXIST, text)
         route = route._replace(order_topic_conf=self._values.get(ORDER_TOPICS, header.topic))
         if request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only:
-            return _with_body(standard_route(route))
-        return _with_body(TOPIC_ROUTE.write(route))
+            return with_body(standard_route(route))
+        return with_body(TOPIC_ROUTE.write(route))
 
 
 class Nameserver:
@@ -120,18 +121,16 @@ class Nameserver:
         handler = self._handlers.get(request.code)
         try:
             if handler is None:
-                answer = _failure(
-                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-                )
+                answer = failure(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
             else:
                 answer = handler(request, connection, now_ms)
         except FormatError as error:
-            answer = _failure(ResponseCode.SYSTEM_ERROR, str(error))
+            answer = failure(ResponseCode.SYSTEM_ERROR, str(error))
         except SettingRefused as refused:
             self._refusals.add(f"request {request.code} is refused: {refused.text}", now_ms)
-            answer = _failure(refused.code, refused.text)
+            answer = failure(refused.code, refused.text)
         except OSError as error:
-            answer = _failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error}")
+            answer = failure(ResponseCode.SYSTEM_ERROR, f"the change cannot be stored: {error}")
         if request.is_one_way:
             return None
         return answer._replace(
@@ -143,7 +142,7 @@ class Nameserver:
     def _register(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.RegisterBrokerRequest, request.ext_fields)
         if header.body_crc and header.body_crc != zlib.crc32(request.body) & 0x7FFFFFFF:
-            return _failure(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+            return failure(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = RegisterBrokerBody()
         if request.body:
             read = read_compressed_registration if header.is_compressed else read_registration
@@ -161,24 +160,24 @@ class Nameserver:
         )
         refusal = self.refuse(told, connection)
         if refusal is not None:
-            return _failure(ResponseCode.NO_PERMISSION, refusal)
+            return failure(ResponseCode.NO_PERMISSION, refusal)
         master = self.routes.register(told, connection, now_ms)
         if master is None:
-            return _failure(ResponseCode.SYSTEM_ERROR, "register broker failed")
+            return failure(ResponseCode.SYSTEM_ERROR, "register broker failed")
         address, ha_address = master
         answer = routing.RegisterBrokerResponse(ha_address or None, address or None)
         order_topics = self.values.table(ORDER_TOPICS) if self._returns_order_topics else None
-        return _success(answer, order_topics or b"")
+        return success(answer, order_topics or b"")
 
     def _unregister(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.UnregisterBrokerRequest, request.ext_fields)
         self.routes.unregister(header.broker_name, Address(header.cluster_name, header.broker_addr))
-        return _success()
+        return success()
 
     def _hear(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.BrokerHeartbeatRequest, request.ext_fields)
         self.routes.heard(Address(header.cluster_name, header.broker_addr), now_ms, connection)
-        return _success()
+        return success()
 
     def _query_version(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.QueryDataVersionRequest, request.ext_fields)
@@ -186,27 +185,27 @@ class Nameserver:
         known = self.routes.version_of(address)
         self.routes.heard(address, now_ms, connection)
         answer = routing.QueryDataVersionResponse(known != DATA_VERSION.read(request.body))
-        return _success(answer, b"" if known is None else DATA_VERSION.write(known))
+        return success(answer, b"" if known is None else DATA_VERSION.write(known))
 
     def _get_member_group(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.GetBrokerMemberGroupRequest, request.ext_fields)
         group = self.routes.member_group(header.cluster_name, header.broker_name)
-        return _with_body(BROKER_MEMBER_GROUP_BODY.write(BrokerMemberGroupBody(group)))
+        return with_body(BROKER_MEMBER_GROUP_BODY.write(BrokerMemberGroupBody(group)))
 
     def _get_cluster_info(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        return _with_body(CLUSTER_INFO.write(self.routes.cluster_info()))
+        return with_body(CLUSTER_INFO.write(self.routes.cluster_info()))
 
     def _wipe_write_permission(self, request: Frame, connection: object, now_ms: int) -> Frame:
         topics = self.routes.wipe_write_permission(
             read_header(routing.WipeWritePermissionRequest, request.ext_fields).broker_name
         )
-        return _success(routing.WipeWritePermissionResponse(topics))
+        return success(routing.WipeWritePermissionResponse(topics))
 
     def _add_write_permission(self, request: Frame, connection: object, now_ms: int) -> Frame:
         topics = self.routes.add_write_permission(
             read_header(routing.AddWritePermissionRequest, request.ext_fields).broker_name
         )
-        return _success(routing.AddWritePermissionResponse(topics))
+        return success(routing.AddWritePermissionResponse(topics))
 
     # -- topics
 
@@ -217,12 +216,12 @@ class Nameserver:
         header = read_header(routing.RegisterTopicRequest, request.ext_fields)
         if request.body:
             self.routes.register_topic(header.topic, TOPIC_ROUTE.read(request.body).queue_datas)
-        return _success()
+        return success()
 
     def _delete_topic(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.DeleteTopicFromNameserverRequest, request.ext_fields)
         self.routes.delete_topic(header.topic, header.cluster_name)
-        return _success()
+        return success()
 
     def _get_all_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
         return _topics(self.routes.topics())
@@ -234,7 +233,7 @@ class Nameserver:
 
     def _get_system_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
         names, address = self.routes.system_topics()
-        return _with_body(TOPIC_LIST.write(TopicList(names, address)))
+        return with_body(TOPIC_LIST.write(TopicList(names, address)))
 
     def _get_unit_topics(self, request: Frame, connection: object, now_ms: int) -> Frame:
         return _topics(self.routes.topics(lambda queues: bool(queues.topic_sys_flag & _UNIT)))
@@ -250,52 +249,39 @@ class Nameserver:
 
     def _put_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
         self.values.put(*read_header(routing.PutKeyValueRequest, request.ext_fields))
-        return _success()
+        return success()
 
     def _get_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
         namespace, key = read_header(routing.GetKeyValueRequest, request.ext_fields)
         value = self.values.get(namespace, key)
         if value is None:
             text = f"No config item, Namespace: {namespace} Key: {key}"
-            return _failure(ResponseCode.QUERY_NOT_FOUND, text)
-        return _success(routing.GetKeyValueResponse(value))
+            return failure(ResponseCode.QUERY_NOT_FOUND, text)
+        return success(routing.GetKeyValueResponse(value))
 
     def _delete_value(self, request: Frame, connection: object, now_ms: int) -> Frame:
         self.values.delete(*read_header(routing.DeleteKeyValueRequest, request.ext_fields))
-        return _success()
+        return success()
 
     def _get_values(self, request: Frame, connection: object, now_ms: int) -> Frame:
         namespace = read_header(routing.GetKeyValueListRequest, request.ext_fields).namespace
         body = self.values.table(namespace)
         if body is None:
-            return _failure(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return _with_body(body)
+            return failure(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return with_body(body)
 
     # -- the configuration
 
     def _get_config(self, request: Frame, connection: object, now_ms: int) -> Frame:
-        return _with_body(self._settings.text())
+        return with_body(self._settings.text())
 
     def _update_config(self, request: Frame, connection: object, now_ms: int) -> Frame:
         self._settings.change(bytes(request.body), str(getattr(connection, "host", connection)))
-        return _success()
+        return success()
 
     def _return_order_topics(self, value: bool) -> None:
         self._returns_order_topics = value
 
 
-def _failure(code: ResponseCode, remark: str) -> Frame:
-    return Frame(code, 0, remark=remark)
-
-
-def _success(header: tuple[Any, ...] | None = None, body: bytes = b"") -> Frame:
-    fields = None if header is None else write_header(header)
-    return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields, body=body)
-
-
-def _with_body(body: bytes) -> Frame:
-    return Frame(ResponseCode.SUCCESS, 0, body=body)
-
-
 def _topics(names: list[str]) -> Frame:
-    return _with_body(TOPIC_LIST.write(TopicList(names)))
+    return with_body(TOPIC_LIST.write(TopicList(names)))
