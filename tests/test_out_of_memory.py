@@ -21,7 +21,7 @@ from bmqctl.pipeline.source import sizes
 from bmqctl.pipeline.source.decode import Decoder
 from bmqctl.stores.blazingmq.read.payload import inflate as inflate_stored
 from broker.bmq.queue import message_values
-from broker.rocketmq.grpc.wire import MessageReader, frame_message
+from broker.rocketmq.grpc.http2.wire import MessageReader, frame_message
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.wire.compression import decompress
 from formats.errors import check_memory

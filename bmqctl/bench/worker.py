@@ -48,7 +48,7 @@ def work(plan: Plan, role: Role, indexes: range, first_row: int, board: Board, p
             pipe.send(Ready(client))
 
     seats = [Seat(role, index, first_row + index, board, ready) for index in indexes]
-    engine = import_module(f"bmqctl.bench.engine_{plan.client}")
+    engine = import_module(f"bmqctl.bench.engines.{plan.client}")
     # What exists now lives as long as the process, and what a run makes dies young: to look for more would only show
     # as latency.
     gc.freeze()

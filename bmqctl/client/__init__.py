@@ -19,7 +19,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from bmqctl.client.authentication import Credentials
     from bmqctl.client.connection import Change, Session, connect
     from bmqctl.client.errors import (
         Ack,
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
         RequestRefused,
         SessionEnded,
     )
-    from bmqctl.client.events import StreamSubscription as Subscription
+    from bmqctl.client.protocol.authentication import Credentials
+    from bmqctl.client.protocol.events import StreamSubscription as Subscription
     from bmqctl.client.queue import Queue
     from bmqctl.client.receiving import Message
     from bmqctl.client.sending import Batch, Posted
@@ -76,7 +76,7 @@ _PLACES: Final[dict[str, tuple[str, str]]] = {
     "Change": ("bmqctl.client.connection", "Change"),
     "ClientError": ("bmqctl.client.errors", "ClientError"),
     "ConnectFailed": ("bmqctl.client.errors", "ConnectFailed"),
-    "Credentials": ("bmqctl.client.authentication", "Credentials"),
+    "Credentials": ("bmqctl.client.protocol.authentication", "Credentials"),
     "Message": ("bmqctl.client.receiving", "Message"),
     "PostFailed": ("bmqctl.client.errors", "PostFailed"),
     "PostRefused": ("bmqctl.client.errors", "PostRefused"),
@@ -90,7 +90,7 @@ _PLACES: Final[dict[str, tuple[str, str]]] = {
     "RequestRefused": ("bmqctl.client.errors", "RequestRefused"),
     "Session": ("bmqctl.client.connection", "Session"),
     "SessionEnded": ("bmqctl.client.errors", "SessionEnded"),
-    "Subscription": ("bmqctl.client.events", "StreamSubscription"),
+    "Subscription": ("bmqctl.client.protocol.events", "StreamSubscription"),
     "connect": ("bmqctl.client.connection", "connect"),
 }
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from bmqctl.client.authentication import Authentication, Credentials, NotAuthenticated
-from bmqctl.client.identity import client_identity
+from bmqctl.client.protocol.authentication import Authentication, Credentials, NotAuthenticated
+from bmqctl.client.protocol.identity import client_identity
 from formats.bmq.control import ber, codec
 from formats.bmq.control.messages import (
     AdminCommand,

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import anyio
 import anyio.abc
 
-from bmqctl.client.events import Event
-from bmqctl.client.lifecycle import Session
-from bmqctl.client.machine import Machine
+from bmqctl.client.protocol.events import Event
+from bmqctl.client.protocol.lifecycle import Session
+from bmqctl.client.protocol.machine import Machine
 from bmqctl.common.dialing import open_stream
 
 __all__ = ["SECOND_NS", "Carrier", "Endpoint", "now_ns"]

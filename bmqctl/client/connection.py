@@ -27,10 +27,10 @@ import anyio
 
 from bmqctl.client.address import parse_address
 from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_seconds, check_text, check_whole
-from bmqctl.client.authentication import Credentials
 from bmqctl.client.carrier import SECOND_NS, Carrier, Endpoint, now_ns
 from bmqctl.client.errors import Ack, ConnectFailed, QueueClosed, RequestRefused, SessionEnded
-from bmqctl.client.events import (
+from bmqctl.client.protocol.authentication import Credentials
+from bmqctl.client.protocol.events import (
     Acks,
     Closed,
     Configured,
@@ -47,9 +47,9 @@ from bmqctl.client.events import (
     StreamOptions,
     StreamSubscription,
 )
-from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
-from bmqctl.client.lifecycle import Session as SessionState
-from bmqctl.client.machine import Machine, MachineOptions, Unusable
+from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, GuidGenerator
+from bmqctl.client.protocol.lifecycle import Session as SessionState
+from bmqctl.client.protocol.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
 from bmqctl.client.spans import Spans, check_spans

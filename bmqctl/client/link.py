@@ -14,9 +14,9 @@ from pathlib import Path
 
 import trio
 
-from bmqctl.client.events import Event
-from bmqctl.client.lifecycle import Session
-from bmqctl.client.machine import Machine
+from bmqctl.client.protocol.events import Event
+from bmqctl.client.protocol.lifecycle import Session
+from bmqctl.client.protocol.machine import Machine
 
 __all__ = ["Link", "dial", "now_ns", "tls_context"]
 

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-from bmqctl.client.events import Ack
+from bmqctl.client.protocol.events import Ack
 from formats.bmq.wire.ack import AckStatus
 
 __all__ = ["NO_ROOM", "Posting", "PostingOptions"]

@@ -14,12 +14,12 @@ from anyio.lowlevel import checkpoint
 
 from bmqctl.client.arguments import INT_MAX, check_whole
 from bmqctl.client.carrier import now_ns
-from bmqctl.client.control import Unusable
 from bmqctl.client.errors import Ack, QueueClosed, QueueSuspended
-from bmqctl.client.events import QueueHandle, StreamOptions, StreamSubscription
-from bmqctl.client.lifecycle import Queue as QueueState
-from bmqctl.client.message import Message as Content
-from bmqctl.client.message import Properties
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import QueueHandle, StreamOptions, StreamSubscription
+from bmqctl.client.protocol.lifecycle import Queue as QueueState
+from bmqctl.client.protocol.message import Message as Content
+from bmqctl.client.protocol.message import Properties
 from bmqctl.client.receiving import Message
 from bmqctl.client.room import Room
 from bmqctl.client.sending import Batch, Posted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from bmqctl.client.events import StreamSubscription
-from bmqctl.client.message import Message as Content
+from bmqctl.client.protocol.events import StreamSubscription
+from bmqctl.client.protocol.message import Message as Content
 from bmqctl.client.spans import Span
 from formats.bmq.wire.application_data import ApplicationData
 from formats.bmq.wire.properties import Property, PropertyValue

@@ -11,7 +11,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from bmqctl.client.errors import Ack, BatchFailed, PostFailed, PostRefused, PostUncertain
-from bmqctl.client.message import Properties
+from bmqctl.client.protocol.message import Properties
 from formats.bmq.codes import AckStatus
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from typing import Any, Self
 
 import trio
 
-from bmqctl.client.authentication import Credentials
-from bmqctl.client.events import (
+from bmqctl.client.link import SECOND_NS, Link, dial, now_ns, tls_context
+from bmqctl.client.protocol.authentication import Credentials
+from bmqctl.client.protocol.events import (
     Ack,
     Acks,
     Closed,
@@ -43,10 +44,9 @@ from bmqctl.client.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
-from bmqctl.client.link import SECOND_NS, Link, dial, now_ns, tls_context
-from bmqctl.client.machine import Machine, MachineOptions
-from bmqctl.client.message import Message, Properties
+from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, GuidGenerator
+from bmqctl.client.protocol.machine import Machine, MachineOptions
+from bmqctl.client.protocol.message import Message, Properties
 from bmqctl.common.nurseries import open_nursery
 from formats.bmq.control.messages import BrokerResponse, Status
 from formats.schema import Buffer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bmqctl.client.errors import Ack
-from bmqctl.client.message import Properties
+from bmqctl.client.protocol.message import Properties
 from bmqctl.client.spans import Place, Receiver, Span, Spans, TracedPost
 from formats.bmq.codes import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType

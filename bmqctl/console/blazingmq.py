@@ -12,7 +12,7 @@ from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.listing import list_command, read_listing
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.admin import NotAdmitted as BrokerRefuses
-from bmqctl.client.authentication import Credentials
+from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
 from bmqctl.console.connections import KeptConnections
 from bmqctl.console.contents import contents_value, read_contents

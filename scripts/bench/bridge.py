@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from bmqctl.client.events import Ack
+from bmqctl.client.protocol.events import Ack
 from bmqctl.client.session import Session
 from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.sending import Sender

@@ -25,7 +25,7 @@ import trio
 from bmqctl.bench.histogram import Histogram
 from bmqctl.bench.plan import Plan, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally
-from bmqctl.client.events import StreamOptions
+from bmqctl.client.protocol.events import StreamOptions
 from bmqctl.client.session import Queue, Session, SessionOptions
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, NodeProcess

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import trio
 
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import Ack, StreamOptions
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import Ack, StreamOptions
 from bmqctl.client.session import RequestFailed, Session, SessionLost, SessionOptions
 from bmqctl.clients.rocketmq.client import Client, RequestRefused
 from bmqctl.clients.rocketmq.consuming import QueuePuller

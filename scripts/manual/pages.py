@@ -98,7 +98,8 @@ def _structures_page(title: str, modules: dict[str, Any]) -> str:
     blocks: list[str] = []
     for name, module in modules.items():
         # Where the functions are compiled, the declarations are in a module of their own.
-        declaring = {module.__name__, f"{module.__name__}_layout"}
+        package, _, name = module.__name__.rpartition(".")
+        declaring = {module.__name__, f"{module.__name__}_layout", f"{package}.layouts.{name}_layout"}
         own: Iterable[Layout[Any]] = [each for each in layouts() if each.cls.__module__ in declaring]
         blocks += [f"## {name}", described(module), *(structure_section(each) for each in own)]
     return page(f"# {title}", _BIG_ENDIAN, *blocks)

@@ -19,7 +19,7 @@ from blazingmq import PropertyValueDict
 from bmqctl.bench.plan import monotonic_ns
 from bmqctl.bench.stamp import STAMP, STAMP_SIZE, filler
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
-from bmqctl.client.events import StreamOptions, StreamSubscription
+from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import Session, SessionOptions
 from bmqctl.systems.node_process import HOST
 from scripts.judges.client_watch import ClientWatch

@@ -12,7 +12,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from bmqctl.systems.node_process import HOST
-from broker.rocketmq.grpc.wire import frame_message
+from broker.rocketmq.grpc.http2.wire import frame_message
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, make
 from tests.waiting import WAIT_S

@@ -42,7 +42,7 @@ GROUPS = (
         "replication.in_sync",
         ("for each in others), default=self.confirmed)\n", "for each in others), default=_EVERYTHING)\n"),
         hidden="A master must be killed that took messages alone, while the slave that came in during their flush lacks them: world 885 shows it, and none of the first 25.",
-        unit="tests/broker/rocketmq/replication/test_controlled.py::test_message_that_a_lone_master_has_yet_to_flush_waits_for_who_comes_in_meanwhile",
+        unit="tests/broker/rocketmq/replication/control/test_controlled.py::test_message_that_a_lone_master_has_yet_to_flush_waits_for_who_comes_in_meanwhile",
     ),
     _mutant(
         "too-few-left",
@@ -136,7 +136,7 @@ GROUPS = (
             "        if epoch != self.epoch:\n            self.members",
         ),
         hidden="An answer must be late by more than a whole change of the set: none of the first 25 worlds shows it.",
-        unit="tests/broker/rocketmq/replication/test_epoch_stream.py::test_set_of_an_older_epoch_is_ignored",
+        unit="tests/broker/rocketmq/replication/streams/test_epoch_stream.py::test_set_of_an_older_epoch_is_ignored",
     ),
     _mutant(
         "in-sync-too-early",
@@ -225,7 +225,7 @@ GROUPS = (
             "        if entry.epoch in starts:\n",
         ),
         hidden="Two logs must have an epoch of one number from different offsets on, which no controller that keeps its entries leads to: none of the first 60 worlds shows it.",
-        unit="tests/broker/rocketmq/replication/test_epochs.py",
+        unit="tests/broker/rocketmq/replication/streams/test_epochs.py",
     ),
     _mutant(
         "begins-early",
@@ -270,7 +270,7 @@ GROUPS = (
         "replication.membership",
         ("        elif appointment.epoch > self.epoch:\n", "        elif appointment.epoch != self.epoch:\n"),
         hidden="Words come in order over one connection, and late ones are of a controller that leads no longer: none of the first 12 worlds shows it.",
-        unit="tests/broker/rocketmq/replication/test_membership.py::test_roles_change_with_higher_epochs_only",
+        unit="tests/broker/rocketmq/replication/control/test_membership.py::test_roles_change_with_higher_epochs_only",
     ),
     _mutant(
         "leads-again",

@@ -231,7 +231,7 @@ MESSAGES = (
         "held-handed-out-again",
         "relays",
         "What a consumer holds is handed out by a new primary to others as well.",
-        "broker.bmq.relay.inherited",
+        "broker.bmq.relay.takeover",
         (
             (
                 "                holder.unconfirmed.add(message.guid, (message, subscription))\n",

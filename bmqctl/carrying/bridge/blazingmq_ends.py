@@ -16,9 +16,9 @@ from bmqctl.carrying.bridge.encoding import Encoded
 from bmqctl.carrying.bridge.ends import BlazingEnd
 from bmqctl.carrying.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Item, Send
 from bmqctl.carrying.bridge.mapping import Unfit, to_rocketmq
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import Ack, StreamOptions
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import Ack, StreamOptions
+from bmqctl.client.protocol.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
 from bmqctl.clients.rocketmq.faults import words_of
 from bmqctl.clients.rocketmq.sending import UniqueIds

@@ -9,9 +9,9 @@ from typing import Final
 import trio
 
 from bmqctl.carrying.bridge.carrying import Tell
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import StreamOptions
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import StreamOptions
+from bmqctl.client.protocol.message import Message
 from bmqctl.client.session import Queue, RequestFailed, SessionLost
 
 __all__ = ["Holding"]

@@ -10,9 +10,9 @@ import trio
 from bmqctl.carrying.replay.outgoing import Unfit, for_blazingmq
 from bmqctl.carrying.replay.progress import Step, replay_guid
 from bmqctl.carrying.replay.run import Run, sync, watch_signals
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import Ack
 from bmqctl.client.posting import Posting, PostingOptions
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import Ack
 from bmqctl.client.session import Queue, Session, SessionLost, SessionOptions
 from formats.bmq.wire.ack import AckStatus
 

@@ -12,7 +12,7 @@ import typer
 
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.client.authentication import Credentials
+from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.common.render import EXIT_FAULTS, refuse, until_reader_leaves
 
 __all__ = ["AuthnData", "AuthnMechanism", "TlsAuthority", "admin", "credentials_of", "endpoint_of"]

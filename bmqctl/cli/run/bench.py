@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from bmqctl.bench.brokers import CLUSTER_NAME, Address, write_domains
-from bmqctl.bench.engine_official import installed_version
+from bmqctl.bench.engines.official import installed_version
 from bmqctl.bench.plan import Engine, Plan
 from bmqctl.bench.scenarios import SCENARIOS, Scenario, UnknownScenario, matching
 from bmqctl.bench.stamp import STAMP_SIZE

@@ -19,7 +19,7 @@ from bmqctl.cli.tool.poster import AUTO_PUB_SUB_PROPERTY, HIGH_WATERMARK, Plan, 
 from bmqctl.cli.tool.receiver import Receiver
 from bmqctl.cli.tool.session import Outcome, PackError, ToolQueue, ToolSession
 from bmqctl.cli.tool.stats import header
-from bmqctl.client.events import StreamOptions, StreamSubscription
+from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
 
 __all__ = ["Automatic", "ended"]
 

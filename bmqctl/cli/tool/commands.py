@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bmqctl.cli.tool.grammar import CommandError
-from bmqctl.client.events import StreamOptions, StreamSubscription
+from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
 from formats.bmq.wire.properties import Property, PropertyType
 
 __all__ = [

@@ -38,7 +38,7 @@ from bmqctl.cli.tool.poster import HIGH_WATERMARK, Plan, Poster
 from bmqctl.cli.tool.printing import ascii_dump, print_properties
 from bmqctl.cli.tool.results import GenericResult
 from bmqctl.cli.tool.session import Outcome, PackError, ToolQueue, ToolSession, next_number
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.message import Message
 from formats.bmq.guid import format_guid, parse_guid
 from formats.bmq.uri import parse_uri
 from formats.bmq.wire.properties import decode_properties

@@ -18,8 +18,8 @@ from bmqctl.cli.tool.printing import Plain, attributes, correlation, hex_dump_st
 from bmqctl.cli.tool.results import ACK_RESULTS, GenericResult
 from bmqctl.cli.tool.session import SessionNote, ToolQueue, ToolSession
 from bmqctl.cli.tool.stats import Stats
-from bmqctl.client.events import Ack
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.events import Ack
+from bmqctl.client.protocol.message import Message
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.guid import format_guid
 from formats.bmq.wire.ack import AckStatus

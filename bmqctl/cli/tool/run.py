@@ -24,9 +24,9 @@ from bmqctl.cli.tool.parameters import VERBOSITIES, Parameters
 from bmqctl.cli.tool.poster import clock_of
 from bmqctl.cli.tool.receiver import Receiver
 from bmqctl.cli.tool.session import Endpoint, ToolSession, parse_endpoint
-from bmqctl.client.authentication import Credentials
-from bmqctl.client.events import StreamOptions
 from bmqctl.client.link import tls_context
+from bmqctl.client.protocol.authentication import Credentials
+from bmqctl.client.protocol.events import StreamOptions
 from bmqctl.common.ending import EXIT_READER_LEFT, silence
 
 __all__ = ["run_tool"]

@@ -25,9 +25,10 @@ import trio
 from bmqctl.cli.tool.printing import Plain, attributes, correlation, queue_id
 from bmqctl.cli.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, PackResult, result_of
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.client.authentication import Credentials
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import (
+from bmqctl.client.link import SECOND_NS, Link, now_ns
+from bmqctl.client.protocol.authentication import Credentials
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import (
     Ack,
     Acks,
     Closed,
@@ -45,11 +46,10 @@ from bmqctl.client.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.guid import CLIENT_ID_SIZE, GuidGenerator
-from bmqctl.client.lifecycle import Queue as QueueState
-from bmqctl.client.link import SECOND_NS, Link, now_ns
-from bmqctl.client.machine import Machine, MachineOptions
-from bmqctl.client.message import Message, Properties
+from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, GuidGenerator
+from bmqctl.client.protocol.lifecycle import Queue as QueueState
+from bmqctl.client.protocol.machine import Machine, MachineOptions
+from bmqctl.client.protocol.message import Message, Properties
 from formats.bmq.codes import PUT_SIZE_MAX
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError

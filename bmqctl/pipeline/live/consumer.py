@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 import trio
 
-from bmqctl.client.events import StreamOptions, StreamSubscription
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
+from bmqctl.client.protocol.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost
 from bmqctl.pipeline.live.queue_options import ConsumeOptions
 

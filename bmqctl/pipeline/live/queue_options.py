@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.arguments import INT_MAX
-from bmqctl.client.authentication import Credentials
-from bmqctl.client.events import PRIORITY_MAX
 from bmqctl.client.posting import PostingOptions
+from bmqctl.client.protocol.authentication import Credentials
+from bmqctl.client.protocol.events import PRIORITY_MAX
 from bmqctl.client.session import SessionOptions
 from bmqctl.pipeline.source.options import BadOption
 from formats.bmq.uri import parse_uri

@@ -26,9 +26,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import Ack
 from bmqctl.client.posting import NO_ROOM, Posting
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import Ack
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost
 from bmqctl.pipeline.live.property_columns import ReadProperties, property_reader
 from bmqctl.pipeline.live.queue_options import PostOptions, check_uri

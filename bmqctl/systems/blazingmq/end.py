@@ -44,7 +44,7 @@ from bmqctl.client import (
 )
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminLost
-from bmqctl.client.events import StreamOptions, StreamSubscription
+from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
 from bmqctl.client.queue import check_subscriptions
 from bmqctl.client.session import SessionOptions
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused

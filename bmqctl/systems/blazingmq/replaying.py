@@ -11,8 +11,8 @@ from bmqctl.carrying.replay.names import check_queue
 from bmqctl.carrying.replay.outgoing import for_blazingmq
 from bmqctl.carrying.replay.post import PostOptions, post
 from bmqctl.carrying.replay.run import Run
-from bmqctl.client.authentication import Credentials
 from bmqctl.client.posting import PostingOptions
+from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.client.session import RequestFailed, SessionLost, SessionOptions
 from formats.bmq.uri import parse_uri
 

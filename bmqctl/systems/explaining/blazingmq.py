@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bmqctl.carrying.bridge.ends import BlazingEnd
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.client.admin import AdminLost
-from bmqctl.client.authentication import Credentials
+from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused
 from bmqctl.systems.blazingmq.status.queues import ask_about_queue
 from bmqctl.systems.explaining.cause import Cause, counted

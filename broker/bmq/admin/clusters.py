@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from broker.bmq.admin.environment import Context, Failed
-from broker.bmq.admin.results import (
+from broker.bmq.admin.answers.results import (
     ClusterDomain,
     ClusterList,
     ClusterNodeInfo,
@@ -23,6 +22,7 @@ from broker.bmq.admin.results import (
     SubId,
     Success,
 )
+from broker.bmq.admin.environment import Context, Failed
 from broker.bmq.admin.storage import storage_summary
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.cluster_view import ClusterView, NodeView, PartitionView

@@ -6,11 +6,8 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from itertools import islice
 
-from broker.bmq.admin.commands import QueueList, QueueMessage
-from broker.bmq.admin.environment import Context, Failed
-from broker.bmq.admin.json_form import dumped
-from broker.bmq.admin.queues import domain_meter, queue_internals, queue_uri
-from broker.bmq.admin.results import (
+from broker.bmq.admin.answers.json_form import dumped
+from broker.bmq.admin.answers.results import (
     DomainInfo,
     ListedMessage,
     MessageContents,
@@ -21,9 +18,12 @@ from broker.bmq.admin.results import (
     Result,
     Success,
 )
-from broker.bmq.admin.results_queue import (
+from broker.bmq.admin.answers.results_queue import (
     QueueInternalsResult,
 )
+from broker.bmq.admin.commands import QueueList, QueueMessage
+from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.queues import domain_meter, queue_internals, queue_uri
 from broker.bmq.admin.storage import domain_storages, primary_elsewhere
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import collect_idle_queues

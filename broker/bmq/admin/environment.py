@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.bmq.admin.results import ClusterInfo
+from broker.bmq.admin.answers.results import ClusterInfo
 from broker.bmq.node.node import Node
 
 __all__ = ["Context", "Environment", "Failed", "Throttle"]

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from broker.bmq.admin.answers.json_form import dumped
+from broker.bmq.admin.answers.results import (
+    BrokerConfig,
+    ClusterHealthResult,
+    CommandSpec,
+    HelpResult,
+    Problem,
+    Result,
+    Tunable,
+    TunableConfirmation,
+    Tunables,
+)
 from broker.bmq.admin.clusters import (
     check_cluster,
     cluster_health,
@@ -59,19 +71,7 @@ from broker.bmq.admin.domains import (
     show_message,
 )
 from broker.bmq.admin.environment import Context, Failed
-from broker.bmq.admin.json_form import dumped
 from broker.bmq.admin.proxies import execute_at_proxy
-from broker.bmq.admin.results import (
-    BrokerConfig,
-    ClusterHealthResult,
-    CommandSpec,
-    HelpResult,
-    Problem,
-    Result,
-    Tunable,
-    TunableConfirmation,
-    Tunables,
-)
 from broker.bmq.admin.statistics import get_interval, list_intervals, set_interval, show
 from broker.bmq.admin.storage import domain_storages, roll_over, set_available, storage_summary
 from broker.bmq.admin.table import TABLE

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from broker.bmq.admin.answers.results import (
+    ClusterDomain,
+    ClusterNodeInfo,
+    ClusterProxyStatusResult,
+    ClusterQueue,
+    NodeStatuses,
+    QueueHelperResult,
+    Result,
+    StorageContent,
+    Success,
+)
 from broker.bmq.admin.clusters import sub_ids
 from broker.bmq.admin.commands import (
     ClusterHealth,
@@ -19,17 +30,6 @@ from broker.bmq.admin.commands import (
 )
 from broker.bmq.admin.domains import find_domain
 from broker.bmq.admin.environment import Context, Failed
-from broker.bmq.admin.results import (
-    ClusterDomain,
-    ClusterNodeInfo,
-    ClusterProxyStatusResult,
-    ClusterQueue,
-    NodeStatuses,
-    QueueHelperResult,
-    Result,
-    StorageContent,
-    Success,
-)
 from broker.bmq.admin.storage import NO_PARTITION, queue_storage
 from broker.bmq.core.cluster_view import ProxyView
 from formats.bmq.uri import parse_uri

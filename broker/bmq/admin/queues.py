@@ -7,8 +7,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
-from broker.bmq.admin.environment import Context, Failed
-from broker.bmq.admin.results_queue import (
+from broker.bmq.admin.answers.results_queue import (
     AppState,
     CapacityMeter,
     ConsumerLimits,
@@ -30,6 +29,7 @@ from broker.bmq.admin.results_queue import (
     UsageMonitor,
     VirtualStorage,
 )
+from broker.bmq.admin.environment import Context, Failed
 from broker.bmq.admin.storage import partition_of
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.config import DomainConfig

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from broker.bmq.admin.answers.json_form import to_json
+from broker.bmq.admin.answers.results import Problem
+from broker.bmq.admin.answers.text import to_text
 from broker.bmq.admin.commands import Command, Encoding, QueueMessage
 from broker.bmq.admin.environment import Context
 from broker.bmq.admin.execute import execute
-from broker.bmq.admin.json_form import to_json
 from broker.bmq.admin.parse import CommandError, parse
-from broker.bmq.admin.results import Problem
-from broker.bmq.admin.text import to_text
 
 __all__ = ["Admin"]
 

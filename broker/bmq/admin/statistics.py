@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from broker.bmq.admin.answers.json_form import dumped
+from broker.bmq.admin.answers.results import Result, Stats, Tunables
 from broker.bmq.admin.commands import Encoding
 from broker.bmq.admin.environment import Context, Failed
-from broker.bmq.admin.json_form import dumped
 from broker.bmq.admin.queue_metrics import shows_apps
-from broker.bmq.admin.results import Result, Stats, Tunables
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.pretty import pretty_bytes, pretty_number
 from broker.bmq.core.statistics import QueueStatistics, Recently

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.bmq.admin.environment import Context, Failed
-from broker.bmq.admin.results import (
+from broker.bmq.admin.answers.results import (
     ActiveFileSet,
     ClusterStorageSummary,
     FileInfo,
@@ -16,6 +15,7 @@ from broker.bmq.admin.results import (
     StorageQueueInfo,
     Success,
 )
+from broker.bmq.admin.environment import Context, Failed
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.queue import Full, Queue
 from formats.bmq.disk.data import data_record_size

@@ -13,8 +13,8 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.environment import Context, Environment
-from broker.bmq.admin.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.service import Admin
 from broker.bmq.assembly.authenticators import make_authentications
 from broker.bmq.assembly.authorizers import make_authorizations

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
+from broker.bmq.admin.answers.results import ClusterInfo
 from broker.bmq.admin.environment import Environment
 from broker.bmq.admin.readiness import ClusterHealth, lacks_as_proxy
-from broker.bmq.admin.results import ClusterInfo
 from broker.bmq.assembly.domains import ProxyDomains
 from broker.bmq.assembly.nodes import make_proxy
 from broker.bmq.assembly.pages import Watched, open_pages, serve_pages

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Final
 
 from broker.bmq.queue.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
-from broker.bmq.relay.opens import Opens
+from broker.bmq.relay.handles.client_handles import Opens
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers

@@ -16,9 +16,9 @@ from broker.bmq.core.messages import PENDING, Buffer, Content, Full, Message, Po
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.purges import abandon
 from broker.bmq.queue.queue import Queue, Stream
-from broker.bmq.relay.inherited import find_held, let_go, set_aside
 from broker.bmq.relay.posts import Unacknowledged
 from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.relay.takeover import find_held, let_go, set_aside
 from broker.bmq.store.chunked import Chunked
 from formats.bmq.codes import AckStatus
 

@@ -14,7 +14,7 @@ from broker.bmq.core.messages import KEPT, PENDING, Content, Posted, Poster
 from broker.bmq.core.thrown import THROWN_PER_UNIT
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.queue import Queue
-from broker.bmq.relay.opens import Opens
+from broker.bmq.relay.handles.client_handles import Opens
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.faults import Inconsistent

@@ -30,14 +30,14 @@ from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Surrounding
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.queue.rejects import REJECT_LINES_MAX, note_attempts
 from broker.bmq.relay.confirms import Confirms
-from broker.bmq.relay.counts import COUNT_MAX
-from broker.bmq.relay.inherited import Unconfirmed
-from broker.bmq.relay.lacking import LackingPushes
-from broker.bmq.relay.openings import Openings
-from broker.bmq.relay.opens import Opens
+from broker.bmq.relay.handles.client_handles import Opens
+from broker.bmq.relay.handles.handle_counts import COUNT_MAX
+from broker.bmq.relay.handles.handle_requests import Openings
+from broker.bmq.relay.pending_pushes import LackingPushes
 from broker.bmq.relay.posts import Posts, Unacknowledged
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay_log import RelayLog, relay_config
+from broker.bmq.relay.takeover import Unconfirmed
 from broker.bmq.relay.unsettled import Unsettled
 from broker.bmq.relay.upstream import Upstream, UpstreamState
 from broker.common.faults import Change, Inconsistent

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from broker.bmq.core.messages import Message
 from broker.bmq.queue.queue import App, Queue
-from broker.bmq.relay.forgetting import Actions, Forgetting
-from broker.bmq.relay.inherited import Inherited
+from broker.bmq.relay.pending_work import Actions, Forgetting
+from broker.bmq.relay.takeover import Inherited
 from broker.bmq.relay.upstream import Upstream
 
 __all__ = ["Unsettled"]

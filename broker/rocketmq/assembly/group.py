@@ -15,22 +15,22 @@ from broker.rocketmq.broker.broker import Broker, Given
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.peers import Peers
-from broker.rocketmq.replication.connection import ReplicationEnd, ReplicationSession
-from broker.rocketmq.replication.controlled import Controlled, RoleChange
-from broker.rocketmq.replication.controllers import Controllers
-from broker.rocketmq.replication.entrance import AnsweredEntrance, Entrance, EntranceOfMembers, ProvenEntrance
+from broker.rocketmq.replication.control.controlled import Controlled, RoleChange
+from broker.rocketmq.replication.control.controllers import Controllers
+from broker.rocketmq.replication.control.membership import Membership
+from broker.rocketmq.replication.control.terms import Log, World
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.master import Master
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
-from broker.rocketmq.replication.membership import Membership
 from broker.rocketmq.replication.metadata import Kept, Metadata, stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.replication.returning import Returning
 from broker.rocketmq.replication.role import BrokerRole
-from broker.rocketmq.replication.roster import Found, Roster, told_members, told_replicas
-from broker.rocketmq.replication.slave import Slave, SlaveStream
-from broker.rocketmq.replication.terms import Log, World
+from broker.rocketmq.replication.streams.connection import ReplicationEnd, ReplicationSession
+from broker.rocketmq.replication.streams.entrance import AnsweredEntrance, Entrance, EntranceOfMembers, ProvenEntrance
+from broker.rocketmq.replication.streams.roster import Found, Roster, told_members, told_replicas
+from broker.rocketmq.replication.streams.slave import Slave, SlaveStream
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.options import BrokerOptions

@@ -24,7 +24,7 @@ from broker.shell.connections.tls import tls_error
 from broker.shell.loop.server import ListenError, listen
 
 if TYPE_CHECKING:
-    from broker.rocketmq.grpc.backend import Backend
+    from broker.rocketmq.grpc.brokers.backend import Backend
     from broker.rocketmq.grpc.service import GrpcService
 
 __all__ = [
@@ -43,8 +43,8 @@ log = logging.getLogger("broker.rocketmq")
 # The modules that the first gRPC connection needs.
 GRPC_MODULES: Final = (
     "broker.rocketmq.grpc.service",
-    "broker.rocketmq.grpc.access",
-    "broker.rocketmq.grpc.local",
+    "broker.rocketmq.grpc.access.check",
+    "broker.rocketmq.grpc.brokers.local",
     "broker.rocketmq.proxy.cluster",
     *SELF_SIGNED_MODULES,
 )
@@ -167,8 +167,8 @@ def grpc_connect(
     made: list[GrpcService] = []
 
     def make() -> GrpcService:
-        from broker.rocketmq.grpc.access import LocalAccess
-        from broker.rocketmq.grpc.local import Local
+        from broker.rocketmq.grpc.access.check import LocalAccess
+        from broker.rocketmq.grpc.brokers.local import Local
         from broker.rocketmq.grpc.service import GrpcService
 
         tables = (state.options, state.topics, state.groups)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig
-from broker.rocketmq.replication.epochs import EpochBook
+from broker.rocketmq.replication.streams.epochs import EpochBook
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
 from formats.rocketmq.files.identity import BrokerIdentity, decode_identity, encode_identity
@@ -52,7 +52,7 @@ OpenFile = Callable[[str], SmallFile]
 
 
 class StoredIdentity:
-    """See `broker.rocketmq.replication.membership.IdentityFiles`."""
+    """See `broker.rocketmq.replication.control.membership.IdentityFiles`."""
 
     def __init__(self, own: SmallFile, applicant: SmallFile) -> None:
         self._own = own

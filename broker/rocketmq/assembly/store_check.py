@@ -14,9 +14,9 @@ from broker.rocketmq.assembly.other_stores import stored_kinds
 from broker.rocketmq.assembly.property_readers import PropertyError, raise_first
 from broker.rocketmq.store.consume_queue import last_entry
 from broker.rocketmq.store.cutting import CUT_NAME
-from broker.rocketmq.store.extent import Extent, check_extent, is_current
-from broker.rocketmq.store.files import check_row
-from broker.rocketmq.store.index_files import is_index_name
+from broker.rocketmq.store.files.extent import Extent, check_extent, is_current
+from broker.rocketmq.store.files.file_rows import check_row
+from broker.rocketmq.store.files.index_files import is_index_name
 from broker.rocketmq.store.message_store import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX
 from broker.rocketmq.store.terms import StoreOptions
 from broker.shell.files.folders import FileFolder, FolderView, RootFolder, SpreadFolder

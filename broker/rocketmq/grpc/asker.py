@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
-from broker.rocketmq.grpc.backend import Backend, Done, Link, Topic
+from broker.rocketmq.grpc.brokers.backend import Backend, Done, Link, Topic
 from broker.rocketmq.grpc.clients import Client
 from broker.rocketmq.grpc.statuses import Rejected
 from formats.rocketmq.grpc.codes import Code

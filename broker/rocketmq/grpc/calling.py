@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from broker.rocketmq.grpc.backend import Done, Topic
+from broker.rocketmq.grpc.brokers.backend import Done, Topic
 from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.clients import GroupConfig

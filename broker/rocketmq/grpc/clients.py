@@ -11,11 +11,11 @@ from typing import Final
 
 from broker.rocketmq.consuming.filters import SQL92, make_subscription
 from broker.rocketmq.consuming.lite.attributes import lite_group
-from broker.rocketmq.grpc.backend import Link
-from broker.rocketmq.grpc.call import Call
+from broker.rocketmq.grpc.brokers.backend import Link
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
+from broker.rocketmq.grpc.consuming.lite import LITE_TYPES, check_kind
 from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
-from broker.rocketmq.grpc.lite import LITE_TYPES, check_kind
+from broker.rocketmq.grpc.http2.call import Call
 from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_size, check_topic
 from formats.rocketmq.grpc.codes import ClientType, Code, FilterType

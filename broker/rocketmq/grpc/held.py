@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.rocketmq.grpc.call import Call
-from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus
+from broker.rocketmq.grpc.http2.call import Call
+from broker.rocketmq.grpc.http2.wire import GrpcError, GrpcStatus
 
 __all__ = ["Held", "HeldCalls"]
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from broker.rocketmq.consuming.lite.attributes import lite_group
-from broker.rocketmq.grpc.backend import Topic
+from broker.rocketmq.grpc.brokers.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.statuses import OK, Rejected
 from broker.rocketmq.grpc.validation import check_group, check_size, check_topic

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.rocketmq.consuming.lite.sharding import consistent_hash
 from broker.rocketmq.delays.timers import broker_of_handle
-from broker.rocketmq.grpc.backend import Topic
+from broker.rocketmq.grpc.brokers.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import born_ms_of, message_type, properties_of, system_flags_of
 from broker.rocketmq.grpc.statuses import NO_BROKER, OK, Rejected, joint, rejection, status

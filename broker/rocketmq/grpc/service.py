@@ -12,23 +12,23 @@ from typing import Final, NamedTuple
 
 from broker.common.faults import Faults
 from broker.common.standing import Standing
-from broker.rocketmq.grpc.access import Access
+from broker.rocketmq.grpc.access.check import Access
+from broker.rocketmq.grpc.access.credentials import read_credential
 from broker.rocketmq.grpc.asker import ClientAsker
-from broker.rocketmq.grpc.backend import Backend
-from broker.rocketmq.grpc.call import Call
+from broker.rocketmq.grpc.brokers.backend import Backend
 from broker.rocketmq.grpc.calling import Asked, Handlers
 from broker.rocketmq.grpc.clients import Client, ClientCalls
-from broker.rocketmq.grpc.credentials import read_credential
+from broker.rocketmq.grpc.consuming.lite import LiteCalls, farewell, unsubscription
+from broker.rocketmq.grpc.consuming.receiving import Receiving
 from broker.rocketmq.grpc.held import HeldCalls
-from broker.rocketmq.grpc.lite import LiteCalls, farewell, unsubscription
-from broker.rocketmq.grpc.receiving import Receiving
+from broker.rocketmq.grpc.http2.call import Call
+from broker.rocketmq.grpc.http2.session import GrpcSession
+from broker.rocketmq.grpc.http2.wire import GrpcError, GrpcStatus
 from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.routing import Routing
 from broker.rocketmq.grpc.sending import Sending
-from broker.rocketmq.grpc.session import GrpcSession
 from broker.rocketmq.grpc.statuses import Rejected, status
 from broker.rocketmq.grpc.transactions import Transactions
-from broker.rocketmq.grpc.wire import GrpcError, GrpcStatus
 from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code

@@ -16,9 +16,9 @@ from typing import Final
 from broker.rocketmq.access.model import DISABLED, SUPER, User
 from broker.rocketmq.access.needs import PLACES, Need, needs, needs_of_record
 from broker.rocketmq.access.tables import subject_of
-from broker.rocketmq.grpc.access import Checked
-from broker.rocketmq.grpc.credentials import is_signed_with, read_credential
-from broker.rocketmq.grpc.needs import needs_of_call
+from broker.rocketmq.grpc.access.check import Checked
+from broker.rocketmq.grpc.access.credentials import is_signed_with, read_credential
+from broker.rocketmq.grpc.access.needs import needs_of_call
 from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.proxy.users import Policies, Told, Users
 from formats.errors import FormatError

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.rocketmq.grpc.backend import Done
+from broker.rocketmq.grpc.brokers.backend import Done
 from broker.rocketmq.grpc.statuses import NO_BROKER, not_asked
 from broker.rocketmq.proxy.nameservers import Nameservers
 from broker.rocketmq.proxy.wire import Events, Wire

@@ -1,4 +1,4 @@
-"""The brokers of a cluster behind the service for gRPC: see `broker.rocketmq.grpc.backend`.
+"""The brokers of a cluster behind the service for gRPC: see `broker.rocketmq.grpc.brokers.backend`.
 
 Source: the cluster mode of the original's proxy (ClusterServiceManager, ClusterMessageService). Consumers are not made
 known to brokers: what they pop needs no subscription there. Producers are, so that they are asked about transactions.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from broker.rocketmq.administration.registration import Dial
-from broker.rocketmq.grpc.backend import Done, TakesQuestion, Topic
+from broker.rocketmq.grpc.brokers.backend import Done, TakesQuestion, Topic
 from broker.rocketmq.grpc.statuses import Rejected, not_asked
 from broker.rocketmq.proxy.access import Checks, ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers

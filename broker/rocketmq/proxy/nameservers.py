@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.rocketmq.grpc.backend import Done
+from broker.rocketmq.grpc.brokers.backend import Done
 from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
 from broker.rocketmq.proxy.held_bytes import size_in_memory
 from broker.rocketmq.proxy.wire import Wire

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from broker.rocketmq.grpc.backend import TakesQuestion, Topic
+from broker.rocketmq.grpc.brokers.backend import TakesQuestion, Topic
 from broker.rocketmq.grpc.statuses import Rejected
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.topics import Topics

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.rocketmq.access.needs import PLACES
-from broker.rocketmq.grpc.access import Checked
+from broker.rocketmq.grpc.access.check import Checked
 from broker.rocketmq.grpc.statuses import Rejected, not_asked
 from broker.rocketmq.proxy.access import ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers

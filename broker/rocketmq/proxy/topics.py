@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.rocketmq.grpc.backend import Topic, accepted_types
+from broker.rocketmq.grpc.brokers.backend import Topic, accepted_types
 from broker.rocketmq.grpc.statuses import Rejected, rejection, topic_not_found
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.cache import Cache, Found

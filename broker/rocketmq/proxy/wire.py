@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.administration.registration import Dial
-from broker.rocketmq.grpc.backend import Done
+from broker.rocketmq.grpc.brokers.backend import Done
 from broker.rocketmq.grpc.statuses import NO_ANSWER, UNREACHABLE, not_asked
 from broker.rocketmq.proxy.held_bytes import size_in_memory
 from broker.rocketmq.remoting.session import Session

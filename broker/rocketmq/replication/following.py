@@ -9,7 +9,7 @@ from typing import Final
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.metadata import Metadata
 from broker.rocketmq.replication.options import ReplicationOptions
-from broker.rocketmq.replication.slave import Slave, SlaveStream
+from broker.rocketmq.replication.streams.slave import Slave, SlaveStream
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from broker.rocketmq.node import Connection
-from broker.rocketmq.replication.connection import ReplicationSession
-from broker.rocketmq.replication.copies import Copies
-from broker.rocketmq.replication.entrance import Entrance
 from broker.rocketmq.replication.options import ReplicationOptions
+from broker.rocketmq.replication.streams.connection import ReplicationSession
+from broker.rocketmq.replication.streams.copies import Copies
+from broker.rocketmq.replication.streams.entrance import Entrance
 from broker.rocketmq.replication.waiting import Waiting
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.hosts import Host

@@ -14,7 +14,7 @@ from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.proof import UNPROVEN
 from broker.rocketmq.remoting.requests import Handlers, Request, success
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from broker.rocketmq.replication.roster import told_members
+from broker.rocketmq.replication.streams.roster import told_members
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.routes import MASTER_ID

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from broker.rocketmq.store.errors import StoreDamaged, TooLarge
-from broker.rocketmq.store.files import FileRow
-from broker.rocketmq.store.leftovers import LastEpoch
+from broker.rocketmq.store.files.file_rows import FileRow
+from broker.rocketmq.store.files.leftovers import LastEpoch
 from formats.errors import FormatError
 from formats.rocketmq.files.record import (
     BLANK_BYTES_MIN,

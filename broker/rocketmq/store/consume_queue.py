@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import Final
 
 from broker.common.files import Directory, StoreFile
-from broker.rocketmq.store.files import FileRow
+from broker.rocketmq.store.files.file_rows import FileRow
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
 __all__ = ["ConsumeQueue", "last_entry", "pack_entry"]

@@ -13,8 +13,8 @@ from typing import Final
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.commit_log import CommitLog
 from broker.rocketmq.store.consume_queue import ConsumeQueue
-from broker.rocketmq.store.flush_mark import FLUSH_MARK, need_small, read_mark, write_mark
-from broker.rocketmq.store.index_files import IndexFiles
+from broker.rocketmq.store.files.flush_mark import FLUSH_MARK, need_small, read_mark, write_mark
+from broker.rocketmq.store.files.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
 
 __all__ = ["CUT_NAME", "cut_files", "drop_cut_note", "note_cut", "noted_cut"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.rocketmq.store.flush_mark import FLUSH_MARK, need_small, read_mark, write_mark
+from broker.rocketmq.store.files.flush_mark import FLUSH_MARK, need_small, read_mark, write_mark
 from broker.rocketmq.store.ports import Folder
 
 __all__ = ["DELETED_NAME", "Deletions"]

@@ -17,11 +17,11 @@ from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.deletions import Deletions
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.extent import is_current
-from broker.rocketmq.store.files import FileRow
-from broker.rocketmq.store.flush_mark import FlushMark, find_mark, make_mark, need_small, read_mark, write_mark
+from broker.rocketmq.store.files.extent import is_current
+from broker.rocketmq.store.files.file_rows import FileRow
+from broker.rocketmq.store.files.flush_mark import FlushMark, find_mark, make_mark, need_small, read_mark, write_mark
+from broker.rocketmq.store.files.index_files import IndexFiles
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
-from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.ports import Folder
 from broker.rocketmq.store.queue_table import NOT_CONSUMED, QueueTable
 from broker.rocketmq.store.runs import Run

@@ -9,8 +9,8 @@ from typing import Final
 from broker.rocketmq.store.branches import branch_of_record
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.cutting import drop_cut_note, noted_cut
-from broker.rocketmq.store.extent import Extent, check_extent
-from broker.rocketmq.store.leftovers import LastEpoch, find_last_epoch, read_sound
+from broker.rocketmq.store.files.extent import Extent, check_extent
+from broker.rocketmq.store.files.leftovers import LastEpoch, find_last_epoch, read_sound
 from broker.rocketmq.store.message_store import (
     ABORT,
     DueTime,

@@ -9,7 +9,7 @@ from broker.common.files import Directory
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.files import FileRow, OpenFiles
+from broker.rocketmq.store.files.file_rows import FileRow, OpenFiles
 from broker.rocketmq.store.places import QUEUE_OFFSET_MAX, check_place, is_place, is_topic
 from broker.rocketmq.store.ports import Folder
 from broker.rocketmq.store.skips import Skips

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.errors import DiskFull, NoPlace
+from broker.rocketmq.store.files.index_files import IndexFiles
 from broker.rocketmq.store.holding import HeldMessage
-from broker.rocketmq.store.index_files import IndexFiles
 from broker.rocketmq.store.places import QUEUE_OFFSET_MAX
 from formats.rocketmq.fast.plain_columns import PlainColumns, QueueColumns, read_columns
 from formats.rocketmq.fast.plain_records import PlainRecord, plain_records, read_property

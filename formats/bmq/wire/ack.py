@@ -11,9 +11,9 @@ from struct import Struct
 from typing import Final
 
 from formats.bmq.codes import AckStatus, EventType
-from formats.bmq.wire.ack_layout import ACK_HEADER, ACK_MESSAGE, Ack, AckHeader
 from formats.bmq.wire.batch import message_offsets
 from formats.bmq.wire.event import build_event
+from formats.bmq.wire.layouts.ack_layout import ACK_HEADER, ACK_MESSAGE, Ack, AckHeader
 from formats.schema import Buffer
 
 __all__ = [

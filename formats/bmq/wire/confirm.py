@@ -11,8 +11,8 @@ from typing import Final
 
 from formats.bmq.codes import EventType
 from formats.bmq.wire.batch import message_offsets
-from formats.bmq.wire.confirm_layout import CONFIRM_HEADER, CONFIRM_MESSAGE, Confirm, ConfirmHeader
 from formats.bmq.wire.event import build_event
+from formats.bmq.wire.layouts.confirm_layout import CONFIRM_HEADER, CONFIRM_MESSAGE, Confirm, ConfirmHeader
 
 __all__ = [
     "CONFIRM_HEADER",

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from formats.bmq.codes import PROTOCOL_VERSION, EncodingType, EventType
 from formats.bmq.padding import WORD, padding, unpadded_end
-from formats.bmq.wire.event_layout import EVENT_HEADER, EVENT_HEADER_SIZE, EventHeader
+from formats.bmq.wire.layouts.event_layout import EVENT_HEADER, EVENT_HEADER_SIZE, EventHeader
 from formats.errors import FormatError
 from formats.schema import Buffer
 

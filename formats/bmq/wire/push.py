@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from formats.bmq.codes import CompressionAlgorithm, OptionType, PushFlag
 from formats.bmq.padding import PADDING, WORD
-from formats.bmq.wire.push_layout import PUSH_HEADER, PUSH_TO_ONE, Push, PushHeader, PushToOne
+from formats.bmq.wire.layouts.push_layout import PUSH_HEADER, PUSH_TO_ONE, Push, PushHeader, PushToOne
 from formats.errors import FormatError
 from formats.schema import Buffer
 

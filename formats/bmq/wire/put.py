@@ -14,7 +14,7 @@ from typing import Final
 
 from formats.bmq.codes import CompressionAlgorithm, PutFlag
 from formats.bmq.padding import PADDING, WORD
-from formats.bmq.wire.put_layout import PUT_HEADER, Put, PutHeader
+from formats.bmq.wire.layouts.put_layout import PUT_HEADER, Put, PutHeader
 from formats.errors import FormatError
 from formats.schema import Buffer
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from formats.bmq.codes import EventType
 from formats.bmq.wire.event import EVENT_HEADER_SIZE, build_event
-from formats.bmq.wire.receipt_layout import RECEIPT, Receipt
+from formats.bmq.wire.layouts.receipt_layout import RECEIPT, Receipt
 from formats.errors import FormatError
 from formats.schema import Buffer
 

@@ -13,7 +13,7 @@ from typing import Final
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.padding import WORD
-from formats.bmq.wire.storage_layout import STORAGE_HEADER, StorageHeader, StorageMessage
+from formats.bmq.wire.layouts.storage_layout import STORAGE_HEADER, StorageHeader, StorageMessage
 from formats.errors import FormatError
 from formats.schema import Buffer
 

@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import (
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import (
     Acks,
     Closed,
     Configured,
@@ -35,9 +35,9 @@ from bmqctl.client.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.guid import GuidGenerator
-from bmqctl.client.lifecycle import Queue, Session
-from bmqctl.client.machine import Machine, MachineOptions
+from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.lifecycle import Queue, Session
+from bmqctl.client.protocol.machine import Machine, MachineOptions
 from formats.bmq.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
 from tests.bmqctl.client.fakes import FakeBroker
 

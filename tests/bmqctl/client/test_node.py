@@ -9,8 +9,8 @@ import blazingmq
 import pytest
 import trio
 
-from bmqctl.client.events import StreamOptions
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.events import StreamOptions
+from bmqctl.client.protocol.message import Message
 from bmqctl.client.session import Queue, RequestFailed, Session
 from bmqctl.systems.node_process import NodeProcess
 from formats.bmq.control.messages import StatusCategory

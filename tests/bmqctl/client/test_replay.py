@@ -12,10 +12,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bmqctl.client.events import Acks, Closed, Event, Opened, Pushes, QueueHandle, Started, Stopped, StreamOptions
-from bmqctl.client.guid import GuidGenerator
-from bmqctl.client.machine import Machine, MachineOptions
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.events import (
+    Acks,
+    Closed,
+    Event,
+    Opened,
+    Pushes,
+    QueueHandle,
+    Started,
+    Stopped,
+    StreamOptions,
+)
+from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.machine import Machine, MachineOptions
+from bmqctl.client.protocol.message import Message
 from formats.bmq.control import ber
 from formats.bmq.control.messages import ClientIdentity, ControlMessage, NegotiationMessage, OpenQueue
 from formats.bmq.wire.ack import AckStatus

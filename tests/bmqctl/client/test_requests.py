@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bmqctl.client.control import ProtocolFault, Requests, Unusable
-from bmqctl.client.events import Closed, Configured, Event, Opened, QueueHandle, Refused, StreamOptions
-from bmqctl.client.lifecycle import Queue
+from bmqctl.client.protocol.control import ProtocolFault, Requests, Unusable
+from bmqctl.client.protocol.events import Closed, Configured, Event, Opened, QueueHandle, Refused, StreamOptions
+from bmqctl.client.protocol.lifecycle import Queue
 from formats.bmq.control.messages import (
     CloseQueue,
     CloseQueueResponse,

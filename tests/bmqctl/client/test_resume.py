@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.client.control import Unusable
-from bmqctl.client.events import (
+from bmqctl.client.protocol.control import Unusable
+from bmqctl.client.protocol.events import (
     Ack,
     Acks,
     Closed,
@@ -23,9 +23,9 @@ from bmqctl.client.events import (
     StreamOptions,
     StreamSubscription,
 )
-from bmqctl.client.guid import GuidGenerator
-from bmqctl.client.lifecycle import Queue, Session
-from bmqctl.client.machine import Machine, MachineOptions
+from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.lifecycle import Queue, Session
+from bmqctl.client.protocol.machine import Machine, MachineOptions
 from formats.bmq.control.messages import (
     CloseQueue,
     ConfigureStream,

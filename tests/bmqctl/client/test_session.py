@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from bmqctl.client.events import Ack, StreamOptions
+from bmqctl.client.protocol.events import Ack, StreamOptions
 from bmqctl.client.session import RequestFailed, Session, SessionLost, SessionOptions
 from formats.bmq.control.messages import CloseQueue, ConfigureStream, Disconnect, OpenQueue, Status, StatusCategory
 from formats.bmq.wire.ack import AckStatus

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from bmqctl.client import PostRefused, PostUncertain, Property, PropertyType, connect
 from bmqctl.client.errors import Ack
-from bmqctl.client.message import Properties
+from bmqctl.client.protocol.message import Properties
 from bmqctl.client.spans import Place
 from bmqctl.client.traced_queue import trace_post
 from bmqctl.client.tracing import Tracing

@@ -7,7 +7,7 @@ import tracemalloc
 import zlib
 from typing import Any
 
-from bmqctl.client.message import encode_data
+from bmqctl.client.protocol.message import encode_data
 from bmqctl.console.contents import (
     HEX_BYTES_MAX,
     INFLATED_BYTES_MAX,

@@ -13,7 +13,7 @@ import pytest
 
 from bmqctl.client import admin
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.client.authentication import Credentials
+from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.testing import NodeProcess, free_port
 from formats.bmq.codes import EventType
 from formats.bmq.control import ber

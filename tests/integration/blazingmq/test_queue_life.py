@@ -16,7 +16,7 @@ import trio
 from blazingmq import AckStatus
 
 from bmqctl.client.admin import AdminClient
-from bmqctl.client.events import StreamOptions, StreamSubscription
+from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import Queue, Session
 from bmqctl.testing import NodeProcess
 from tests.rigs.config_files import domain, write_config

@@ -18,8 +18,8 @@ from typing import Any
 
 import trio
 
-from bmqctl.client.events import Ack, StreamOptions
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.events import Ack, StreamOptions
+from bmqctl.client.protocol.message import Message
 from bmqctl.client.session import Session, SessionOptions
 from bmqctl.clients.rocketmq.client import Client, RequestRefused
 from bmqctl.clients.rocketmq.consuming import QueuePuller

@@ -13,7 +13,7 @@ from bmqctl.carrying.bridge.carrying import Bridge, Source, TryAgain
 from bmqctl.carrying.bridge.ends import BlazingEnd, RocketEnd
 from bmqctl.carrying.bridge.flow import TAKEN, FlowOptions, Send
 from bmqctl.carrying.bridge.rocketmq_source import RocketSource
-from bmqctl.client.events import StreamOptions
+from bmqctl.client.protocol.events import StreamOptions
 from bmqctl.client.session import Session, SessionOptions
 from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.sending import Sender

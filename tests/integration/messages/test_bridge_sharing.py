@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from bmqctl.client.events import StreamOptions
+from bmqctl.client.protocol.events import StreamOptions
 from bmqctl.client.session import Session
 from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.sending import Sender

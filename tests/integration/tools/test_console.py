@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bmqctl.client.admin import AdminClient
-from bmqctl.client.authentication import Credentials
+from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.testing import NodeProcess, free_port
 from tests.rigs.cluster_processes import ClusterProcesses
 from tests.rigs.config_files import spoil, write_config

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from broker.rocketmq.replication.epochs import cut_epochs, drop_epochs, epoch_of, last_epoch
 from broker.rocketmq.replication.lifecycles import MemberState
+from broker.rocketmq.replication.streams.epochs import cut_epochs, drop_epochs, epoch_of, last_epoch
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs

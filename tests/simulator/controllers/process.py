@@ -22,7 +22,7 @@ from broker.rocketmq.broker.broker import Broker
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import Flushed, FlushGate
 from broker.rocketmq.node import Connection, Node
-from broker.rocketmq.replication.membership import Membership
+from broker.rocketmq.replication.control.membership import Membership
 from broker.rocketmq.replication.metadata import Kept
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.opening import open_store

@@ -11,10 +11,10 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.exceptions import StreamClosedError
 
-from broker.rocketmq.grpc.session import GrpcSession
+from broker.rocketmq.grpc.http2.session import GrpcSession
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, make
-from tests.broker.rocketmq.grpc.http2 import Client
+from tests.broker.rocketmq.grpc.http2.peer import Client
 from tests.simulator.invariants import Violation
 
 __all__ = ["Calls", "Replied", "credential"]

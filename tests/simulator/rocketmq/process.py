@@ -19,7 +19,7 @@ from broker.rocketmq.broker.broker import Broker, Given, State, World
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import Flushed, FlushGate
-from broker.rocketmq.grpc.session import GrpcSession
+from broker.rocketmq.grpc.http2.session import GrpcSession
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.sending.transactions import TransactionTimes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.client.authentication import Credentials
+from bmqctl.client.protocol.authentication import Credentials
 
 __all__ = [
     "Asking",

@@ -8,7 +8,7 @@ import pytest
 
 from bmqctl.carrying.bridge.mapping import Unfit
 from bmqctl.carrying.moving.forms import for_other_queue, for_other_topic, for_queue_of_run
-from bmqctl.client.message import Message
+from bmqctl.client.protocol.message import Message
 from formats.bmq.wire.properties import Property, PropertyType, decode_properties
 from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.properties import decode_properties as decode_texts

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from bmqctl.carrying.moving.holding import Holding
-from bmqctl.client.events import StreamOptions, StreamSubscription
+from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
 from bmqctl.client.session import SessionLost
 
 

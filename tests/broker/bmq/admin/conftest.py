@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.environment import Context, Environment
-from broker.bmq.admin.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.service import Admin
 from broker.bmq.core.config import DomainConfig
 from tests.broker.bmq.rig import ACK, DOMAINS, LIMITS, WRITE, Client, Rig, guid, start

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.environment import Context, Environment
-from broker.bmq.admin.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.service import Admin
 from tests.broker.bmq.member.member_bus import Members, members
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.environment import Context, Environment
-from broker.bmq.admin.results import ClusterInfo, ClusterNode
 from broker.bmq.admin.service import Admin
 from tests.broker.bmq.proxy.test_cluster import NODES, Place
 from tests.broker.bmq.proxy.test_proxy import FANOUT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.bmq.relay.counts import COUNT_MAX
+from broker.bmq.relay.handles.handle_counts import COUNT_MAX
 from formats.bmq.codes import AckStatus
 from formats.bmq.control.messages import ClientType, OpenQueueResponse
 from tests.broker.bmq.proxy.test_proxy import DOMAINS, QUEUE, chain

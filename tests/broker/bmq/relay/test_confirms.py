@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, UNKNOWN_CONFIRMS_MAX, Confirms
-from broker.bmq.relay.opens import Opens
+from broker.bmq.relay.handles.client_handles import Opens
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from tests.broker.bmq.rig import guid

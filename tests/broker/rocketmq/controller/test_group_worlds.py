@@ -14,13 +14,13 @@ import pytest
 from broker.rocketmq.controller.decisions import Decisions
 from broker.rocketmq.controller.groups import ApplyId, Groups, Replica
 from broker.rocketmq.controller.liveness import Live
-from broker.rocketmq.replication.connection import ReplicationSession
-from broker.rocketmq.replication.epochs import EpochBook, last_epoch
+from broker.rocketmq.replication.streams.connection import ReplicationSession
+from broker.rocketmq.replication.streams.epochs import EpochBook, last_epoch
 from formats.rocketmq.remoting.bodies.controllers import SyncStateSet
 from formats.rocketmq.remoting.headers import replicating as headers
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.replication.streams import Clock
-from tests.broker.rocketmq.replication.test_epoch_stream import Broker
+from tests.broker.rocketmq.replication.streams.ends import Clock
+from tests.broker.rocketmq.replication.streams.test_epoch_stream import Broker
 from tests.broker.rocketmq.store.test_copying import log_bytes, open_at
 from tests.families import mostly_slow
 

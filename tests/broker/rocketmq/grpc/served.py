@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from broker.rocketmq.grpc.access import Access, LocalAccess
-from broker.rocketmq.grpc.backend import Backend
-from broker.rocketmq.grpc.local import Local
-from broker.rocketmq.grpc.loopback import FrameGate
+from broker.rocketmq.grpc.access.check import Access, LocalAccess
+from broker.rocketmq.grpc.brokers.backend import Backend
+from broker.rocketmq.grpc.brokers.local import Local
+from broker.rocketmq.grpc.brokers.loopback import FrameGate
 from broker.rocketmq.grpc.service import GrpcService
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, duration_of_ms, make
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
-from tests.broker.rocketmq.grpc.http2 import Client
+from tests.broker.rocketmq.grpc.http2.peer import Client
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 
 __all__ = ["Served", "message"]

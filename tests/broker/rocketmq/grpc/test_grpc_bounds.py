@@ -6,12 +6,12 @@ import pytest
 from h2.settings import SettingCodes
 from hyperframe.frame import WindowUpdateFrame
 
-from broker.rocketmq.grpc import session as sessions
-from broker.rocketmq.grpc.call import Call, Limits
-from broker.rocketmq.grpc.session import GrpcSession
-from broker.rocketmq.grpc.wire import frame_message
-from tests.broker.rocketmq.grpc.http2 import Client
-from tests.broker.rocketmq.grpc.test_grpc_session import Echo
+from broker.rocketmq.grpc.http2 import session as sessions
+from broker.rocketmq.grpc.http2.call import Call, Limits
+from broker.rocketmq.grpc.http2.session import GrpcSession
+from broker.rocketmq.grpc.http2.wire import frame_message
+from tests.broker.rocketmq.grpc.http2.peer import Client
+from tests.broker.rocketmq.grpc.http2.test_session import Echo
 
 WINDOW_MAX = (1 << 31) - 1
 
@@ -165,7 +165,7 @@ class Counted(GrpcSession):
 
 def blocked(echo: Echo, monkeypatch: pytest.MonkeyPatch, window: int) -> tuple[Client, Counted]:
     """A client with twenty answers for which its windows have no room."""
-    monkeypatch.setattr("tests.broker.rocketmq.grpc.http2.GrpcSession", Counted)
+    monkeypatch.setattr("tests.broker.rocketmq.grpc.http2.peer.GrpcSession", Counted)
     client = Client(echo)
     client.acknowledges = False
     client.http.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})

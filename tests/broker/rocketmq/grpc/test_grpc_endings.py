@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.common.faults import Inconsistent
-from broker.rocketmq.grpc.loopback import Loopback
-from broker.rocketmq.grpc.renewals import Changed, Held
+from broker.rocketmq.grpc.brokers.loopback import Loopback
+from broker.rocketmq.grpc.consuming.renewals import Changed, Held
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make

@@ -6,12 +6,12 @@ import gzip
 
 import pytest
 
-from broker.rocketmq.grpc.call import Limits
-from broker.rocketmq.grpc.wire import frame_message
+from broker.rocketmq.grpc.http2.call import Limits
+from broker.rocketmq.grpc.http2.wire import frame_message
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, decode, make, time_of_ms
 from formats.rocketmq.remoting.codes import RequestCode
-from tests.broker.rocketmq.grpc.http2 import Client
+from tests.broker.rocketmq.grpc.http2.peer import Client
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.grpc.test_grpc_service import consumer, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered

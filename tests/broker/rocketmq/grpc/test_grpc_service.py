@@ -11,8 +11,8 @@ import pytest
 
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.flush_gate import late
+from broker.rocketmq.grpc.brokers.loopback import Loopback
 from broker.rocketmq.grpc.clients import Client
-from broker.rocketmq.grpc.loopback import Loopback
 from broker.rocketmq.grpc.registry import Clients
 from broker.rocketmq.grpc.sending import consistent_hash
 from broker.rocketmq.grpc.statuses import Rejected

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.grpc.needs import NEEDS
+from broker.rocketmq.grpc.access.needs import NEEDS
 from broker.rocketmq.proxy.access import Checks
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.grpc.codes import ClientType, Code

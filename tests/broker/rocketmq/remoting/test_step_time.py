@@ -14,9 +14,9 @@ from h2.events import StreamEnded
 from broker.common.clock import Now
 from broker.common.faults import Faults
 from broker.common.timers import Timers
-from broker.rocketmq.grpc.call import Call, Limits
-from broker.rocketmq.grpc.session import GrpcSession
-from broker.rocketmq.grpc.wire import frame_message
+from broker.rocketmq.grpc.http2.call import Call, Limits
+from broker.rocketmq.grpc.http2.session import GrpcSession
+from broker.rocketmq.grpc.http2.wire import frame_message
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.remoting.step_time import StepTime
@@ -24,7 +24,7 @@ from broker.shell.loop.server import Listener, Server, listen
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
-from tests.broker.rocketmq.grpc.http2 import Client
+from tests.broker.rocketmq.grpc.http2.peer import Client
 from tests.waiting import WAIT_S
 
 HEAVY, LIGHT = RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO

@@ -26,7 +26,7 @@ from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS, DataVersion, 
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.remoting.replication import TRANSFER, Transfer
-from tests.broker.rocketmq.replication.streams import Clock, Replica
+from tests.broker.rocketmq.replication.streams.ends import Clock, Replica
 from tests.broker.rocketmq.store.test_message_store import make_message
 
 MASTER = "10.0.0.1:10911"

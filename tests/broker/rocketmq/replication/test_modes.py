@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.master import C, Master
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
+from broker.rocketmq.replication.streams.connection import ReplicationSession
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.hosts import Host
@@ -22,7 +22,7 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.replication import REPORT, Report
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.replication.streams import Clock
+from tests.broker.rocketmq.replication.streams.ends import Clock
 from tests.broker.rocketmq.replication.test_role import STORED, Sender, sent
 from tests.broker.rocketmq.store.test_message_store import SMALL, make_message
 

@@ -15,7 +15,7 @@ from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
-from tests.broker.rocketmq.replication.streams import Clock, Master
+from tests.broker.rocketmq.replication.streams.ends import Clock, Master
 
 
 class Sender:

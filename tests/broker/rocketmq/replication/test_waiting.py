@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.rocketmq.replication import waiting as module
-from broker.rocketmq.replication.connection import ReplicationSession
 from broker.rocketmq.replication.options import ReplicationOptions, Role
+from broker.rocketmq.replication.streams.connection import ReplicationSession
 from formats.rocketmq.remoting.replication import REPORT, Report
-from tests.broker.rocketmq.replication.streams import Clock, Master
+from tests.broker.rocketmq.replication.streams.ends import Clock, Master
 
 
 class Group:

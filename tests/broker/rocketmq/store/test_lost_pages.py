@@ -8,7 +8,7 @@ import pytest
 
 from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.errors import StoreDamaged
-from broker.rocketmq.store.flush_mark import MARK_NAME
+from broker.rocketmq.store.files.flush_mark import MARK_NAME
 from broker.rocketmq.store.message_store import MessageStore
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.store.test_message_store import bodies, make_message, open_small, put_zero_ended

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
-from broker.rocketmq.store.flush_mark import FLUSH_MARK, MARK_NAME
+from broker.rocketmq.store.files.flush_mark import FLUSH_MARK, MARK_NAME
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.files.folders import FileFolder

@@ -1,0 +1,1 @@
+"""Results of commands, and their forms as text and JSON."""

@@ -1,0 +1,1 @@
+"""The check of calls: signatures, and the rights that each call needs."""

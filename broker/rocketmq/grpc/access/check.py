@@ -1,0 +1,118 @@
+"""The check of calls: who makes one, and what he may do; at the broker of this process, or at a proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.grpc.access.credentials import is_signed_with, read_credential
+from broker.rocketmq.grpc.statuses import Rejected
+from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.messages import Message
+from formats.rocketmq.remoting.bodies.popping import ASSIGNMENT_REQUEST, AssignmentRequest
+from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import write_header
+from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
+from formats.rocketmq.remoting.signature import signed
+
+__all__ = ["Access", "Checked", "LocalAccess"]
+
+
+# Takes the reason why a call is not carried out, or None.
+Checked = Callable[[Rejected | None], None]
+
+
+class Access(Protocol):
+    """The checks. `headers` are the metadata of a call. What is found out is given at once or later."""
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether anything is checked."""
+        ...
+
+    def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
+        """Check who calls."""
+        ...
+
+    def authorize(
+        self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
+    ) -> None:
+        """Check that who was found to call from an address may have the call of a name carried out."""
+        ...
+
+    @property
+    def is_by_brokers(self) -> bool:
+        """Return whether brokers check the requests that a call leads to, which `seal` signs as its caller."""
+        ...
+
+    def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
+        """Sign a request that a call leads to."""
+        ...
+
+
+def _route(request: Message) -> Frame:
+    fields = write_header(GetRouteInfoRequest(request.topic.name))
+    return Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields)
+
+
+def _assignment(request: Message) -> Frame:
+    body = ASSIGNMENT_REQUEST.write(AssignmentRequest(request.topic.name, request.group.name, ""))
+    return Frame(RequestCode.QUERY_ASSIGNMENT, 0, body=body)
+
+
+# By the names of calls that are answered without the broker: the equivalent request of the remoting protocol.
+_ANSWERED_HERE: Final = {"QueryRoute": _route, "QueryAssignment": _assignment}
+
+
+class LocalAccess:
+    """The checks by the users of the broker in this process, which checks itself what calls lead to."""
+
+    def __init__(self, tables: AccessTables, guard: Guard) -> None:
+        self._tables = tables
+        self._guard = guard
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether the broker checks anything, as administrators have it."""
+        return self._guard.is_on
+
+    is_by_brokers = is_on
+
+    def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
+        """Check who calls by the broker's table; that the user is enabled, the broker checks."""
+        checked(self._fault(headers))
+
+    def _fault(self, headers: Mapping[str, str]) -> Rejected | None:
+        credential = read_credential(headers)
+        if credential is None:
+            return Rejected(Code.UNAUTHORIZED, "username cannot be null.")
+        user = self._tables.users.get(credential.name)
+        if user is None:
+            return Rejected(Code.UNAUTHORIZED, f"User:{credential.name[:80]} is not found.")
+        if not is_signed_with(credential, user.password):
+            return Rejected(Code.UNAUTHORIZED, "check signature failed.")
+        return None
+
+    def authorize(
+        self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
+    ) -> None:
+        """Check a call that is answered without asking the broker, as the broker would; it checks all others."""
+        reason = None
+        make_frame = _ANSWERED_HERE.get(name)
+        if make_frame is not None:
+            try:
+                self._guard.check(self.seal(headers, make_frame(request)), address)
+            except Denied as denied:
+                reason = Rejected(Code.UNAUTHORIZED, str(denied))
+        checked(reason)
+
+    def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
+        """Sign a request to the broker as the user who calls, who was found to be that."""
+        if not self._guard.is_on:
+            return frame
+        credential = read_credential(headers)
+        user = None if credential is None else self._tables.users.get(credential.name)
+        return frame if user is None else signed(frame, user.name, user.password)

@@ -1,0 +1,1 @@
+"""Calls of consumers: messages, receipt handles, acknowledgements and lite topics."""

@@ -1,0 +1,68 @@
+"""Messages as brokers give them out, and the receipt handles of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.rocketmq.grpc.consuming.handles import Handle
+from formats.rocketmq.files.record import Record
+from formats.rocketmq.lite import LITE_TOPIC, QUEUE_ID, branch_of
+from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers import consuming
+from formats.rocketmq.remoting.headers.codec import read_header
+from formats.rocketmq.remoting.popped import popped_records, read_popped
+from formats.rocketmq.remoting.receipts import Receipt, kind_of_topic
+
+__all__ = ["Given", "ReadGiven", "given_messages", "lite_messages"]
+
+
+class Given(NamedTuple):
+    """A message that was given out, its handle, and how often it was given out before."""
+
+    record: Record
+    handle: Handle
+    attempts: int
+
+
+# Reads the messages of a broker's answer.
+ReadGiven = Callable[[str, Frame], list[Given]]
+
+
+def given_messages(broker: str, frame: Frame) -> list[Given]:
+    """The messages of an answer to a POP."""
+    return [
+        Given(record, Handle(receipt, record.physical_offset), attempts)
+        for record, receipt, attempts in read_popped(broker, frame.ext_fields, frame.body)
+    ]
+
+
+def lite_messages(broker: str, frame: Frame) -> list[Given]:
+    """The messages of an answer to a POP of lite topics; each has the offset in its lite topic."""
+    terms = read_header(consuming.PopLiteMessageResponse, frame.ext_fields or {})
+    records = list(popped_records(frame.body))
+    texts = (terms.order_count_info or "").split(";")
+    counts = [count for count in map(read_digits, texts) if count is not None]
+    if len(counts) != len(records):
+        counts = [0] * len(records)
+    found = []
+    for record, attempts in zip(records, counts, strict=True):
+        properties = decode_properties(record.properties)
+        branch = branch_of(record.topic, properties)
+        if branch is None:
+            continue
+        receipt = Receipt(
+            0,
+            terms.popped_ms,
+            terms.invisible_ms,
+            terms.revive_queue_id,
+            kind_of_topic(record.topic),
+            broker,
+            QUEUE_ID,
+            branch.offset,
+        )
+        handle = Handle(receipt, record.physical_offset, properties[LITE_TOPIC])
+        found.append(Given(record._replace(queue_offset=branch.offset), handle, attempts))
+    return found

@@ -1,0 +1,132 @@
+"""Messages that push consumers work on: they stay hidden while the client is there (source: ReceiptHandleManager).
+
+Such a message is hidden for a minute, and before that is over for another one, up to three hours in all. The client
+goes on using the handle that it was given. When it leaves, what it worked on comes again soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from broker.rocketmq.grpc.calling import Asked
+from broker.rocketmq.grpc.consuming.handles import Handle
+
+__all__ = ["HIDDEN_MS", "Changed", "Held", "Renewals"]
+
+HIDDEN_MS: Final = 60_000
+# A handle is renewed so long before it is over, and looked at so often.
+_AHEAD_MS: Final = 10_000
+_LOOK_MS: Final = 5_000
+_WHOLE_MS: Final = 3 * 3_600_000
+# A message is given up when so many renewals in a row have failed.
+_FAILURES_MAX: Final = 3
+# What a client leaves behind that says farewell is seen again so soon.
+_LEFT_MS: Final = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A message that a client works on: its handle by now, and since when.
+
+    While it is being renewed, its handle is good for nothing: what is `waiting` is called when the next one is known.
+    """
+
+    asked: Asked
+    group: str
+    topic: str
+    handle: Handle
+    since_ms: int
+    failures: int = 0
+    is_changing: bool = False
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+
+
+# Takes the new handle; without one, whether another attempt may have one.
+Changed = Callable[[Handle | None, bool], None]
+# Hides a message for another time.
+Change = Callable[[Held, int, Changed], None]
+
+
+class Renewals:
+    """All such messages, by client and by the handle that the client has."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        self._held: dict[object, dict[str, Held]] = {}
+        self._looked_ms = 0
+
+    def hold(self, held: Held) -> None:
+        """Take care of a message."""
+        self._held.setdefault(held.asked.client.key, {})[str(held.handle)] = held
+
+    def count(self, client: object) -> int:
+        """The number of messages that a client works on."""
+        return len(self._held.get(client, ()))
+
+    def take(self, client: object, text: str) -> Held | None:
+        """Give up a message that its client deals with; None for one that is not renewed."""
+        messages = self._held.get(client)
+        held = None if messages is None else messages.pop(text, None)
+        if messages is not None and not messages:
+            del self._held[client]
+        return held
+
+    def left(self, client: object, done: Callable[[], None]) -> None:
+        """Give back what a client works on that leaves; `done` is called when the broker has been asked for all.
+
+        What is being renewed has no handle by which it could be given back, so that waits.
+        """
+        messages = self._held.pop(client, {}).values()
+        changing = {held for held in messages if held.is_changing}
+        for held in messages:
+            if not held.is_changing:
+                self._give_back(held)
+        if not changing:
+            done()
+            return
+
+        def changed(held: Held) -> None:
+            self._give_back(held)
+            changing.discard(held)
+            if not changing:
+                # Until now, the client may have been given more.
+                self.left(client, done)
+
+        for held in changing:
+            held.waiting.append(partial(changed, held))
+
+    def _give_back(self, held: Held) -> None:
+        self._change(held, _LEFT_MS, lambda *_: None)
+
+    def tick(self, now_ms: int) -> None:
+        """Hide messages for another time, where their clients are there."""
+        if 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        for client, messages in list(self._held.items()):
+            for text, held in list(messages.items()):
+                left_ms = held.handle.receipt.visible_ms - now_ms
+                if held.is_changing or left_ms > _AHEAD_MS:
+                    continue
+                # What is visible again may be somebody else's.
+                is_over = left_ms <= 0 or now_ms - held.since_ms >= _WHOLE_MS
+                if held.asked.client.is_present and not is_over:
+                    held.is_changing = True
+                    self._change(held, HIDDEN_MS, partial(self._changed, client, text, held))
+                else:
+                    self.take(client, text)
+
+    def _changed(self, client: object, text: str, held: Held, handle: Handle | None, may_succeed: bool) -> None:
+        held.is_changing = False
+        if handle is not None:
+            held.handle, held.failures = handle, 0
+        else:
+            held.failures += 1
+            if not may_succeed or held.failures >= _FAILURES_MAX:
+                self.take(client, text)
+        waiting, held.waiting = held.waiting, []
+        for go_on in waiting:
+            go_on()

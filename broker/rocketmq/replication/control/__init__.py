@@ -1,0 +1,1 @@
+"""A broker under a controller: its membership, and its terms as master or slave."""

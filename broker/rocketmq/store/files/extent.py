@@ -1,0 +1,64 @@
+"""The check that no file of a commit log is missing, by what the other files of a store say about it.
+
+Recovery follows the log, and drops the entries of queues for messages that the log does not have. If files of the log
+are missing, that would destroy what refers to them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.rocketmq.store.errors import StoreDamaged
+from broker.rocketmq.store.files.flush_mark import FlushMark
+
+__all__ = ["Extent", "check_extent", "is_current"]
+
+
+class Extent(NamedTuple):
+    """The end of a log's files, and what other files say about it.
+
+    `path` is that of the log; `has_files` is false for a log without any. `queue_end` is where the last message ends
+    that a queue has, in the log, 0 for none, and `queue` that queue's name. `checkpoint_ms` is the storing time of the
+    last message that was on the disk by the checkpoint, 0 for none. `has_crashed` is true unless the broker has stopped
+    as it should, and `was_cut` if the log may have been cut.
+    """
+
+    path: str
+    end: int
+    has_files: bool
+    queue_end: int
+    queue: str
+    checkpoint_ms: int
+    mark: FlushMark | None
+    has_crashed: bool
+    was_cut: bool
+
+
+def is_current(mark: FlushMark | None, checkpoint_ms: int) -> bool:
+    """Return whether there is a mark, and no other broker has run since it was written."""
+    return mark is not None and mark.stored_ms >= checkpoint_ms
+
+
+def check_extent(extent: Extent) -> None:
+    """Raise `StoreDamaged` if files at the end of the log are missing, or all of them.
+
+    After a loss of power, queues may have entries for messages that the disk never had. Only a mark that is not older
+    than the checkpoint shows that. Where the original has cut the log, it leaves old entries after the end of a queue.
+    """
+    mark = extent.mark if is_current(extent.mark, extent.checkpoint_ms) else None
+    if mark is not None and mark.log_end > extent.end:
+        raise _damaged(extent, f"all before offset {mark.log_end} had been on the disk")
+    may_be_old = (mark is not None and extent.has_crashed) or (extent.was_cut and extent.has_files)
+    if extent.queue_end > extent.end and not may_be_old:
+        raise _damaged(extent, f"{extent.queue} has a message that ends at offset {extent.queue_end}")
+    if not extent.has_files and mark is None and extent.checkpoint_ms:
+        raise _damaged(extent, "messages had been on the disk by the checkpoint")
+
+
+def _damaged(extent: Extent, reason: str) -> StoreDamaged:
+    found = f"its files end here, but {reason}" if extent.has_files else f"there is no commit log, but {reason}"
+    remedy = (
+        "set storePathCommitLog to where the log is, or bring its files back from a replica or a backup; without them, "
+        "start with an empty store"
+    )
+    return StoreDamaged(extent.path, extent.end, found, remedy)

@@ -1,0 +1,234 @@
+"""The index of a store: a row of index files, each started when the previous one is full (source: IndexService)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.common.files import Directory, StoreFile
+from broker.rocketmq.store.errors import DiskFull
+from broker.rocketmq.store.files.file_rows import open_file
+from formats.rocketmq.files.index import INDEX_ENTRY, IndexFile, IndexKeys, index_key
+from formats.rocketmq.java import index_hash
+from formats.rocketmq.numbers import read_digits
+
+__all__ = ["IndexFiles", "is_index_name"]
+
+NAME_DIGITS: Final = 17
+# From so many keys on it pays to add them together.
+MANY: Final = 24
+# Maximum number of messages with one hash that a search with `is_wanted` examines.
+LOOK_AT_MAX: Final = 1_000
+
+IsWanted = Callable[[int], bool]
+
+
+def is_index_name(name: str) -> bool:
+    """Return whether a file of the folder is one of the index: they are named by times."""
+    return len(name) == NAME_DIGITS and read_digits(name) is not None
+
+
+class IndexFiles:
+    """The files of the index. `name_of` makes a file's name from the time of its creation, in milliseconds."""
+
+    def __init__(self, directory: Directory, slots: int, entries: int, name_of: Callable[[int], str]) -> None:
+        self._directory = directory
+        self._slots = slots
+        self._entries = entries
+        self._name_of = name_of
+        self._files: list[tuple[StoreFile, IndexFile]] = []
+        # The file that is written to, allocated on the disk for entries before `_room_end`.
+        self._last: IndexFile | None = None
+        self._room_end = 0
+        # Files that may have entries which are not on the disk yet.
+        self._unflushed: list[StoreFile] = []
+        for name in sorted(directory.names()):
+            if is_index_name(name):
+                self._open(name)
+
+    def _open(self, name: str) -> None:
+        file = open_file(self._directory, name, IndexFile.size_of(self._slots, self._entries))
+        index = IndexFile(file.buffer, self._slots, self._entries)
+        self._files.append((file, index))
+        self._unflushed.append(file)
+        self._make_room(file, index.header.index_count)
+
+    def _make_room(self, file: StoreFile, entry: int) -> None:
+        """Allocate the file on the disk up to an entry."""
+        end = IndexFile.size_of(self._slots, min(entry + 1, self._entries))
+        if not file.reserve(end):
+            raise DiskFull(f"{self._directory.path}/{file.name}: no disk space for {end} bytes")
+        granted = file.granted - IndexFile.size_of(self._slots, 0)
+        self._room_end = min(self._entries, granted // INDEX_ENTRY.size)
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset of the last message in the index; -1 if there is none."""
+        return self._files[-1][1].header.end_offset if self._files else -1
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Return the storing time and offset of the last message in the index; 0 and 0 if there is none."""
+        if not self._files:
+            return 0, 0
+        header = self._files[-1][1].header
+        return header.end_ms, header.end_offset
+
+    @property
+    def full_ms(self) -> int:
+        """Return the storing time of the last message in the full files; 0 if there is none.
+
+        The checkpoint keeps it: after a crash nothing in the last file is relied upon.
+        """
+        full = [index for _, index in self._files if index.is_full]
+        return full[-1].header.end_ms if full else 0
+
+    def put(self, keys: list[str], offset: int, stored_ms: int) -> None:
+        """Add the message at `offset` under all its keys. Raises `DiskFull`."""
+        for key in keys:
+            self.put_hash(index_hash(key), offset, stored_ms)
+
+    def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
+        """Add the message at `offset` under the key with this `index_hash`. Raises `DiskFull`."""
+        index = self._last
+        if index is None or index.next_entry >= self._room_end:
+            index = self._extend(stored_ms)
+        index.put_hash(key_hash, offset, stored_ms)
+
+    def put_all(self, keys: Sequence[tuple[int, int]], stored_ms: int) -> None:
+        """Add messages like `put_hash`: for each key its hash and the message's offset. Raises `DiskFull`."""
+        at = 0
+        while at < len(keys):
+            index = self._last
+            if index is None or index.next_entry >= self._room_end:
+                index = self._extend(stored_ms)
+            end = at + self._room_end - index.next_entry
+            index.add_all(keys[at:end], stored_ms)
+            at = end
+
+    def put_keys(self, keys: Sequence[bytes], offsets: Sequence[int], times: Sequence[int]) -> None:
+        """Add messages by their keys like `put`: for each key the text that is hashed, in UTF-8, the offset, the time.
+
+        Raises `DiskFull`; some are added then.
+        """
+        if len(keys) < MANY:
+            for key, offset, stored_ms in zip(keys, offsets, times, strict=True):
+                self.put_hash(index_hash(key.decode(errors="replace")), offset, stored_ms)
+            return
+        self.put_columns(IndexKeys.of(keys, offsets, times))
+
+    def put_columns(self, keys: IndexKeys) -> None:
+        """Add messages by their keys like `put`. Raises `DiskFull`; some are added then."""
+        at, end = 0, len(keys.hashes)
+        while at < end:
+            index = self._last
+            room = 0 if index is None else self._room_end - index.next_entry
+            if index is None or room <= 0 or index.next_entry == 1:
+                self.put_hash(int(keys.hashes[at]), int(keys.offsets[at]), int(keys.times[at]))
+                at += 1
+            else:
+                index.put_hashes(keys.part(at, at + room))
+                at += room
+
+    def _extend(self, ms: int) -> IndexFile:
+        """Return the file for the next entry, allocated on the disk."""
+        if not self._files or self._files[-1][1].is_full:
+            self._begin(ms)
+        file, index = self._files[-1]
+        self._make_room(file, index.next_entry)
+        self._last = index
+        return index
+
+    def _begin(self, ms: int) -> None:
+        ended = self._files[-1][1].header if self._files else None
+        name = self._name_of(ms)
+        taken = set(self._directory.names())
+        while name in taken:
+            ms += 1
+            name = self._name_of(ms)
+        self._open(name)
+        if ended is not None:
+            self._files[-1][1].begin(ended.end_offset, ended.end_ms)
+
+    def find(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, most: int, is_wanted: IsWanted | None = None
+    ) -> list[int]:
+        """Return the offsets of up to `most` messages whose key has this hash, newest first.
+
+        With `is_wanted`, return only messages for which it is true, among the newest `LOOK_AT_MAX`: messages of other
+        topics may have the same hash.
+        """
+        return self.find_text(index_key(topic, key), begin_ms, end_ms, most, is_wanted)
+
+    def find_text(
+        self, text: str, begin_ms: int, end_ms: int, most: int, is_wanted: IsWanted | None = None
+    ) -> list[int]:
+        """Find messages like `find`, by the whole text that is hashed."""
+        offsets: list[int] = []
+        seen: set[int] = set()
+        for _, index in reversed(self._files):
+            for offset in index.find(text, begin_ms, end_ms):
+                if len(offsets) == most or (is_wanted is not None and len(seen) == LOOK_AT_MAX):
+                    return offsets
+                # After a crash the index may have a message twice.
+                if offset not in seen:
+                    seen.add(offset)
+                    if is_wanted is None or is_wanted(offset):
+                        offsets.append(offset)
+            if index.header.begin_ms < begin_ms:
+                break
+        return offsets
+
+    def drop_after(self, ms: int) -> None:
+        """Remove the files that may be incomplete after a crash, `ms` being `full_ms` as it was noted before that.
+
+        Kept are the first ones whose ends increase up to `ms`. A file whose header did not reach the disk seems to end
+        earlier than those before it, and one that was begun afterwards may end at `ms` too.
+        """
+        ends = [index.header.end_ms for _, index in self._files]
+        kept = 0
+        while kept < len(ends) and 0 < ends[kept] <= ms and (kept == 0 or ends[kept - 1] < ends[kept]):
+            kept += 1
+        while len(self._files) > kept:
+            self._remove(-1)
+
+    def cut_log(self, offset: int, stored_ms: Callable[[int], int]) -> None:
+        """Remove the entries of messages from `offset` of the log on, whatever a crash has left of them.
+
+        `stored_ms` returns the storing time of the message at an offset. Raises `DiskFull`.
+        """
+        while self._files:
+            file, index = self._files[-1]
+            there = index.entries_before(file.data_end)
+            # Anything beyond is overwritten.
+            self._make_room(file, there)
+            if index.cut_log(offset, there, stored_ms):
+                break
+            self._remove(-1)
+        self._last = None
+
+    def drop_log(self, begin: int) -> None:
+        """Remove the files whose messages are all before `begin` of the commit log."""
+        while self._files and self._files[0][1].header.end_offset < begin:
+            self._remove(0)
+
+    def _remove(self, number: int) -> None:
+        self._last = None
+        file, _ = self._files.pop(number)
+        if file in self._unflushed:
+            self._unflushed.remove(file)
+        file.close()
+        self._directory.remove(file.name)
+
+    def unflushed(self) -> list[StoreFile | Directory]:
+        """Return the files to flush for the index; they count as flushed from here on, except the last one.
+
+        The directory also if no file is left: what was removed must not come back.
+        """
+        found, self._unflushed = self._unflushed, [file for file, _ in self._files[-1:]]
+        return [*found, self._directory]
+
+    def close(self) -> None:
+        """Close the files."""
+        for file, _ in self._files:
+            file.close()
