@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,6 @@ from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.admin import NotAdmitted as BrokerRefuses
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
-from bmqctl.console.connections import KeptConnections
 from bmqctl.console.contents import contents_value, read_contents
 from bmqctl.console.entries import Entries, Place
 from bmqctl.console.map import blazingmq_map
@@ -33,6 +34,61 @@ __all__ = ["BlazingmqCluster", "connector"]
 SYSTEM: Final = "BlazingMQ"
 _GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
 _COMPRESSIONS: Final = {int(CompressionAlgorithm.NONE): "none", int(CompressionAlgorithm.ZLIB): "zlib"}
+
+
+# A broker's heartbeats are answered during a question only: an older connection may be lost.
+_IDLE_S: Final = 5.0
+
+
+class KeptConnections:
+    """Connections of one person that are kept between questions, each used by one thread at a time."""
+
+    def __init__(
+        self, connect: Callable[[str, int], AdminClient], clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._connect = connect
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[str, int], list[tuple[float, AdminClient]]] = {}
+        self._is_closed = False
+
+    @contextmanager
+    def client(self, host: str, port: int) -> Iterator[AdminClient]:
+        """Use a connection; it is kept unless the use raises. Raises `AdminLost`."""
+        client = self._take(host, port) or self._connect(host, port)
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        self._keep(host, port, client)
+
+    def close(self) -> None:
+        """Close the idle connections now, and the others as their use ends."""
+        with self._lock:
+            self._is_closed = True
+            idle = [client for clients in self._idle.values() for _, client in clients]
+            self._idle.clear()
+        for client in idle:
+            client.close()
+
+    def _take(self, host: str, port: int) -> AdminClient | None:
+        while True:
+            with self._lock:
+                known = self._idle.get((host, port))
+                if not known:
+                    return None
+                since_s, client = known.pop()
+            if self._clock_s() - since_s < _IDLE_S and client.is_quiet():
+                return client
+            client.close()
+
+    def _keep(self, host: str, port: int, client: AdminClient) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.setdefault((host, port), []).append((self._clock_s(), client))
+                return
+        client.close()
 
 
 def connector(

@@ -1,4 +1,4 @@
-"""Sizes of the product's functions, classes and modules, as `scripts/check` prints and limits them.
+"""Sizes of the product's functions, classes and modules, and of all folders, as `scripts/check` prints and limits them.
 
     .venv/bin/python -m scripts.checks.sizes
 
@@ -14,12 +14,15 @@ import json
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 PACKAGES = ("formats", "broker", "bmqctl")
+# The floors whose folders are measured.
+FLOORS = (*PACKAGES, "scripts", "tests")
 SHOWN = 10
 
 
@@ -31,6 +34,7 @@ class Measure(Enum):
     PARAMETERS = ("parameters of a function", 8)
     ATTRIBUTES = ("attributes of a class", 20)
     MODULE_LINES = ("lines of a module", 500)
+    MODULES = ("modules of a folder", 20)
 
     @property
     def limit(self) -> int:
@@ -42,7 +46,7 @@ class Measure(Enum):
 
 
 class Size(NamedTuple):
-    """One thing, named `PATH::NAME` or, for a module, `PATH`, and its size by one measure."""
+    """One thing, named `PATH::NAME` or, for a module or a folder, `PATH`, and its size by one measure."""
 
     measure: Measure
     amount: int
@@ -90,6 +94,12 @@ def _attributes(of: ast.ClassDef) -> Iterator[str]:
                     and inner.value.id == "self"
                 ):
                     yield inner.attr
+
+
+def folders(paths: Iterable[str]) -> Iterator[Size]:
+    """Count the modules of each folder, `__init__.py` among them, without those of the folders in it."""
+    for folder, number in Counter(path.rpartition("/")[0] for path in paths).items():
+        yield Size(Measure.MODULES, number, folder)
 
 
 def complexities(root: Path, packages: Iterable[str], names: dict[tuple[str, int], str]) -> Iterator[Size]:
@@ -169,6 +179,8 @@ def main() -> int:
         sizes += sizes_of(path, text)
         names.update(functions(path, text))
     sizes += complexities(root, PACKAGES, names)
+    files = (file for floor in FLOORS for file in (root / floor).rglob("*.py"))
+    sizes += folders(file.relative_to(root).as_posix() for file in files)
     known = read_known((Path(__file__).parent / "sizes.toml").read_text())
     for measure in Measure:
         own = sorted((size for size in sizes if size.measure is measure), key=lambda size: (-size.amount, size.name))

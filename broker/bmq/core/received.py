@@ -3,7 +3,7 @@
 The schema's types are wider than the values allowed: `CHECKS` lists for each message the elements with a
 narrower range, and every session decodes with `received`. A value out of range is a FormatError whose path names the
 element, like malformed bytes, and the session ends. Checks that depend on state are made elsewhere: requests that
-the reference answers with a status (`broker.bmq.queue.handles`, `broker.bmq.queue.subscriptions`), and terms, leases
+the reference answers with a status (`broker.bmq.queue.handles`, `broker.bmq.queue.queue_requests`), and terms, leases
 and numbers of the ledger that may not be far ahead (`consensus.election`, `consensus.primaries`,
 `consensus.replicated`).
 """

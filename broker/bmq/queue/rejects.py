@@ -7,22 +7,83 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
+from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.messages import Message
+from broker.bmq.core.messages import Log, Message
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.statistics import QueueStatistics
 from broker.bmq.queue.delivery import release
-from broker.bmq.queue.poison import PoisonAlarm, Removing
-from broker.bmq.queue.routing import App, Stream
+from broker.bmq.queue.reports import hex_dump, rejected_text
+from broker.bmq.queue.routing import NEVER_MS, App, Stream
+from broker.common.clock import Now
 from broker.common.faults import Change, Faults
 from formats.bmq.disk.journal import ConfirmReason
+from formats.errors import FormatError
 
-__all__ = ["REJECT_LINES_MAX", "Rejects", "note_attempts"]
+__all__ = ["REJECT_LINES_MAX", "PoisonAlarm", "Rejects", "Removing", "note_attempts"]
 
 log: Final = logging.getLogger("broker.queue")
 
 # Maximum number of log lines about the messages of a lost client.
 REJECT_LINES_MAX: Final = 10
+
+
+# Minimum time between two alarms of a queue; further poison messages are removed without an alarm or a file.
+PAUSE_MS: Final = 15_000
+
+
+class Removing(Protocol):
+    """The queue that the message is removed from."""
+
+    uri: str
+    log: Log
+
+    @property
+    def now(self) -> Now: ...
+
+    @property
+    def keep_rejected(self) -> Callable[[str], str]: ...
+
+
+class PoisonAlarm:
+    """Raises an alarm for removed poison messages, and dumps them to files: at most one per queue and `PAUSE_MS`.
+
+    Poison messages are those whose consumers crashed as often as the domain allows (source: mqbblp::QueueEngineUtil).
+    """
+
+    def __init__(self, source: Removing) -> None:
+        self._source = source
+        self._last_ms = NEVER_MS
+
+    def removed(self, app: App, sub_queue_id: int, message: Message, attempts: int) -> None:
+        """Raise the alarm for a message, which must still be in the log, before it is removed for an app."""
+        now_ms = self._source.now.ms
+        if now_ms - self._last_ms < PAUSE_MS:
+            return
+        self._last_ms = now_ms
+        head = (
+            f"A poison pill message was detected and purged from the queue {self._source.uri} "
+            f"[GUID: {message.guid.hex().upper()}, appId: {app.app_id}, subQueueId: {sub_queue_id}]. "
+            f"Message was transmitted a total of {attempts} times to consumer(s). "
+        )
+        data = memoryview(self._source.log.read(message))
+        try:
+            text = rejected_text(data, message)
+        except FormatError as error:
+            alarm(
+                log, "POISON_PILL", f"{head}BlazingMQ failed to load message properties: {error}. Dumping raw message."
+            )
+            text = f"Application Data:\n\n{hex_dump(data)}"
+        try:
+            path = self._source.keep_rejected(text)
+        except OSError:
+            tail = "Attempt to dump message in a file failed because file could not be created."
+        else:
+            tail = (
+                f"Message was dumped in file at location [{path}] on this machine. "
+                "Please copy file before it gets deleted."
+            )
+        alarm(log, "POISON_PILL", head + tail)
 
 
 def note_attempts(uri: str, stream: Stream, guid: bytes, left: int, give_up: Callable[[Message], None]) -> None:

@@ -34,11 +34,11 @@ from broker.bmq.relay.handles.client_handles import Opens
 from broker.bmq.relay.handles.handle_counts import COUNT_MAX
 from broker.bmq.relay.handles.handle_requests import Openings
 from broker.bmq.relay.pending_pushes import LackingPushes
+from broker.bmq.relay.pending_work import Unsettled
 from broker.bmq.relay.posts import Posts, Unacknowledged
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay_log import RelayLog, relay_config
 from broker.bmq.relay.takeover import Unconfirmed
-from broker.bmq.relay.unsettled import Unsettled
 from broker.bmq.relay.upstream import Upstream, UpstreamState
 from broker.common.faults import Change, Inconsistent
 from formats.bmq.codes import DEFAULT_APP_ID, DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, QueueFlag

@@ -18,7 +18,6 @@ from broker.rocketmq.controller.groups import Groups
 from broker.rocketmq.controller.links import PeerLink
 from broker.rocketmq.controller.liveness import LAST_PRIORITY, TIMEOUT_MS, BrokerKey, Live, Liveness
 from broker.rocketmq.controller.options import ControllerOptions
-from broker.rocketmq.controller.requests import answer_frame, decider
 from broker.rocketmq.controller.turns import Turns
 from broker.rocketmq.raft.journal import AppendedFile, Journal
 from broker.rocketmq.raft.raft import Raft, Times
@@ -28,12 +27,14 @@ from broker.rocketmq.remoting.peers import Peers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
+from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import replicating as headers
 from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
+from formats.rocketmq.remoting.headers.table import HEADERS
 from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, Message, RaftHeader, encode_message, read_message
 
 __all__ = ["ControllerService", "World"]
@@ -340,3 +341,60 @@ class ControllerService:
 
     def leave(self) -> None:
         """Others see that the connections are closed."""
+
+
+# The texts of failures are the original's (ControllerRequestProcessor): brokers log them, administrators see them.
+NAMES_MAX: Final = 10_000
+
+
+def _alter(decisions: Decisions, header: Any, request: Frame) -> Callable[[], Decision]:
+    wanted = SYNC_STATE_SET.read(request.body)
+    return lambda: decisions.alter_members(header, wanted)
+
+
+def _sync_state(decisions: Decisions, header: Any, request: Frame) -> Callable[[], Decision]:
+    try:
+        text = str(request.body, "utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError("names", error.start, "is not UTF-8") from None
+    names = fastjson.loads(text) if text else []
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise FormatError("names", 0, "is no list of names")
+    if len(names) > NAMES_MAX:
+        raise FormatError("names", 0, f"has {len(names)}, more than {NAMES_MAX}")
+    return lambda: decisions.sync_state(dict.fromkeys(names))
+
+
+_WAYS: Final[dict[int, Callable[[Decisions, Any, Frame], Callable[[], Decision]]]] = {
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: _alter,
+    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: _sync_state,
+    RequestCode.CONTROLLER_ELECT_MASTER: lambda decisions, header, _: lambda: decisions.elect(header),
+    RequestCode.CONTROLLER_REGISTER_BROKER: lambda decisions, header, _: lambda: decisions.register(header),
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: lambda decisions, header, _: lambda: decisions.replica_info(header),
+    RequestCode.CLEAN_BROKER_DATA: lambda decisions, header, _: lambda: decisions.clean(header),
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: lambda decisions, header, _: lambda: decisions.next_id(header),
+    RequestCode.CONTROLLER_APPLY_BROKER_ID: lambda decisions, header, _: lambda: decisions.apply_id(header),
+}
+
+
+def decider(decisions: Decisions, request: Frame) -> Callable[[], Decision] | None:
+    """Read a request; return what decides about it, or None if it is of another kind. Raises `FormatError`.
+
+    The request's body is no longer needed.
+    """
+    way = _WAYS.get(request.code)
+    if way is None:
+        return None
+    codecs = HEADERS.get(request.code)
+    header = codecs.request.read(request.ext_fields) if codecs is not None and codecs.request is not None else None
+    return way(decisions, header, request)
+
+
+def answer_frame(request_code: int, decision: Decision) -> Frame:
+    """Make the answer to a request that was decided about."""
+    codecs = HEADERS.get(request_code)
+    fields = None
+    if decision.header is not None and codecs is not None and codecs.response is not None:
+        fields = codecs.response.write(decision.header)
+    code = ResponseCode(decision.code)
+    return Frame(code, 0, remark=decision.remark, ext_fields=fields, body=decision.body)

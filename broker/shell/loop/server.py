@@ -30,7 +30,6 @@ from broker.shell.connections.system import MadeSession, System
 from broker.shell.connections.tls import EitherStream, TlsLink, TlsStream, accept_tls
 from broker.shell.host.calls import HOST, READABLE
 from broker.shell.loop.rounds import Rounds, set_clock
-from broker.shell.loop.waker import Waker
 
 __all__ = ["ListenError", "Listener", "Server", "listen"]
 
@@ -67,6 +66,27 @@ MOMENT_S = 0.001
 LINGER_S = 0.002
 
 T = TypeVar("T")
+
+
+class Waker:
+    """A source that becomes readable when woken, so that another step is taken."""
+
+    work = "waking the loop"
+
+    def __init__(self) -> None:
+        self._wakener = HOST.wakener()
+
+    def fileno(self) -> int:
+        return self._wakener.fileno()
+
+    def wake(self) -> None:
+        self._wakener.set()
+
+    def on_readable(self) -> None:
+        self._wakener.clear()
+
+    def close(self) -> None:
+        self._wakener.close()
 
 
 class Listener(NamedTuple):

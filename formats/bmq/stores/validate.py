@@ -24,8 +24,11 @@ from formats.bmq.disk.files import (
 from formats.bmq.disk.journal import (
     JOURNAL_OP_RECORD,
     RECORD_MAGIC,
+    JournalOpRecord,
     JournalOpType,
+    QueueOpRecord,
     RecordType,
+    decode_record,
     select,
 )
 from formats.bmq.disk.padding import DWORD, WORD
@@ -34,8 +37,8 @@ from formats.bmq.stores.check_data import DataChecker, walk_data
 from formats.bmq.stores.check_ledger import check_ledger
 from formats.bmq.stores.check_queues import KnownQueue, QlistChecker, QueueChecker
 from formats.bmq.stores.check_records import Chunk, Order, check_fields, check_order, check_shape
-from formats.bmq.stores.check_references import References
 from formats.bmq.stores.faults import Fault, fault
+from formats.bmq.stores.lives import Lives
 from formats.bmq.stores.recover import JournalExtent, find_journal_extent, iter_qlist
 from formats.bmq.stores.source import FileView, Source, scan_source
 from formats.errors import FormatError
@@ -340,3 +343,36 @@ def _check_headers(view: Source, opened: OpenedFile, file_type: FileType) -> Ite
 
 def _header_fault(view: Source, error: FormatError) -> Fault:
     return fault("header", view.name, error.offset, f"{error.path}: {error.reason}")
+
+
+class References:
+    """Follows messages from their record to their end, a chunk at a time; memory grows with the messages alive."""
+
+    def __init__(self) -> None:
+        self._lives = Lives()
+
+    def check(self, chunk: Chunk, kinds: NDArray[Any]) -> Iterator[Fault]:
+        """Faults among a chunk's records; `kinds` are their types, 0 for those that cannot be read."""
+        import numpy as np
+
+        step = self._lives.feed(np.arange(len(chunk.records)) + chunk.index, chunk.records, kinds)
+        for index in step.unknown.tolist():
+            code = "confirm-without-message"
+            if kinds[index - chunk.index] == RecordType.DELETION:
+                code = "deletion-without-message"
+            yield _fault(chunk, code, index, "no message is there that has")
+        for index in step.duplicates.tolist():
+            yield _fault(chunk, "duplicate-message", index, "a message is there already that has")
+        for index in step.repeated.tolist():
+            yield _fault(chunk, "confirm-repeated", index, "the app has already confirmed")
+        for index in step.excess.tolist():
+            yield _fault(chunk, "ref-count", index, "more apps than its reference count says have confirmed")
+        for index in step.early.tolist():
+            yield _fault(chunk, "ref-count", index, "more than one app has not confirmed")
+
+
+def _fault(chunk: Chunk, code: str, index: int, reason: str) -> Fault:
+    position = index - chunk.index
+    record = decode_record(chunk.records[position].tobytes())
+    assert not isinstance(record, (QueueOpRecord, JournalOpRecord))
+    return chunk.fault(code, position, f"{reason} GUID {record.guid.hex().upper()}")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from scripts.checks.sizes import Known, Measure, Size, complaints, functions, sizes_of
+from scripts.checks.sizes import Known, Measure, Size, complaints, folders, functions, sizes_of
 
 MODULE = """
 class Shelf:
@@ -29,6 +29,11 @@ def test_a_module_its_classes_and_functions_are_measured() -> None:
         (Measure.LINES, 2, "a.py::Shelf.take.one_of"),
         (Measure.PARAMETERS, 1, "a.py::Shelf.take.one_of"),
     ]
+
+
+def test_a_folder_has_its_own_modules_and_not_those_of_its_folders() -> None:
+    paths = ["a/__init__.py", "a/one.py", "a/b/__init__.py", "a/b/two.py", "a/b/three.py"]
+    assert list(folders(paths)) == [Size(Measure.MODULES, 2, "a"), Size(Measure.MODULES, 3, "a/b")]
 
 
 def test_functions_are_found_by_the_line_that_names_them() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import count
 from typing import Final, Protocol
 
 from broker.bmq.core.config import ReopenPace
 from broker.bmq.queue.handles import Refusal, app_id_of
 from broker.bmq.relay.handles.client_handles import Opens, UpstreamConsumer
 from broker.bmq.relay.handles.reopen_requests import RETRY_MS, Reopening, may_pass
-from broker.bmq.relay.unanswered import Unanswered
 from broker.bmq.relay.upstream import TRANSITIONS, Upstream, UpstreamState, UpstreamTrigger
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -40,6 +40,58 @@ CONFIGURE_ROUNDS: Final = 2
 
 # Callback with the result of an open request: None if it is open.
 Answered = Callable[[Refusal | None], None]
+
+
+Action = Callable[[], None]
+
+
+class Unanswered:
+    """Clients that wait for an upstream's answers to the configurations and close requests of one queue."""
+
+    def __init__(self) -> None:
+        self._configuring: list[Action] = []
+        self._closing: dict[int, list[Action]] = {}  # by the number of the close request
+        self._numbers = count()
+
+    def configuring(self, configured: Action) -> Action:
+        """Note a configuration that is sent; return what is to be called when it is answered."""
+        self._configuring.append(configured)
+
+        def answered() -> None:
+            if configured in self._configuring:
+                self._configuring.remove(configured)
+                configured()
+
+        return answered
+
+    def closing(self) -> Action:
+        """Note a close request that is sent; return what is to be called when it is answered."""
+        number = next(self._numbers)
+        self._closing[number] = []
+
+        def answered() -> None:
+            for closed in self._closing.pop(number, ()):
+                closed()
+
+        return answered
+
+    def after_closing(self, closed: Action) -> None:
+        """Call `closed` when every close request so far is answered."""
+        if self._closing:
+            # Requests for one queue are carried out in order.
+            next(reversed(self._closing.values())).append(closed)
+        else:
+            closed()
+
+    def give_up(self) -> None:
+        """Call everything that waits, as no answers will come."""
+        configuring, self._configuring = self._configuring, []
+        closing, self._closing = self._closing, {}
+        for action in configuring:
+            action()
+        for waiting in closing.values():
+            for action in waiting:
+                action()
 
 
 class Opening:
