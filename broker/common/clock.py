@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The time as last set by the shell: machines never read a clock themselves."""
 
 from __future__ import annotations

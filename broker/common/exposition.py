@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Metrics as text that Prometheus reads: its exposition format 0.0.4.
 
 The text is made in pieces of at most `LINES_MAX` lines, since the pages of nodes with very many queues are long: the

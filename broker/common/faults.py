@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Faults of this program itself, and their consequences.
 
 An exception that no step expects ends the session whose step it was: `Faults` notes it, and the node ends the session

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Files as the store sees them: writable buffers that may run out of disk."""
 
 from __future__ import annotations

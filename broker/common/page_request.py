@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One HTTP/1.1 connection on which one page is asked for: the request is checked, and the response framed.
 
 Strangers may connect, so a request's line and headers may take 8 KiB in all; a body is not read, and every connection

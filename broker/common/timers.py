@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Timers: actions to be taken later, by the clock that the shell sets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """All connections of one process, to its nameserver and to its broker, as one system behind the loop.
 
 See `broker.shell.connections.system.System`.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Padding that encodes its own length (source: bmqp::ProtocolUtil).
 
 Padded data gets 1 to `unit` bytes, each holding their number, so that the last byte gives the number to drop.

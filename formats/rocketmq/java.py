@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Numbers that Java derives from text, which the files keep."""
 
 from __future__ import annotations

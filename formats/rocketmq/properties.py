@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message properties: names and values in one string (source: MessageDecoder.messageProperties2String).
 
 Each property is its name, 0x01, its value and 0x02; older clients leave out the last 0x02. The Java parser drops

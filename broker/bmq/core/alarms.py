@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Alarms: lines of the log that operators' tools wait for, in the reference's words (source: bmqtsk::AlarmLog)."""
 
 from __future__ import annotations

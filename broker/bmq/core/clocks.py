@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Comparison of this node's wall clock with its monotonic clock and with other nodes' clocks.
 
 Records have times of the wall clock, by which the age of messages of earlier processes and primaries is known. The

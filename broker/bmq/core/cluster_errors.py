@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The codes of statuses that a cluster's nodes give each other and their clients (source: mqbi::ClusterErrorCode)."""
 
 from __future__ import annotations

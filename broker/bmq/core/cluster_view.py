@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A member's view of its cluster, for administration: nodes, leader, partitions and problems."""
 
 from __future__ import annotations

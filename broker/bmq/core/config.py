@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The parts of the configuration that the core uses, independent of files and schemas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """GUIDs of removed messages, to recognise a producer's repetition (source: bmqc::OrderedHashMapWithHistory).
 
 A GUID ends with its producer, after an increasing tick: nearly every post is later than all earlier ones of its

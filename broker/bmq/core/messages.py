@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages of queues, and the interfaces of their storage and their recipients."""
 
 from __future__ import annotations

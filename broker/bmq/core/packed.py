@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages in a row, packed into columns: a fifth of the memory of the objects that they are while they are in use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Corrupted payloads, found by their checksums on delivery.
 
 They are neither sent nor removed. If other nodes have replicas, these are asked for the payload

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Figures as the reference writes them in alarms (source: bmqu::PrintUtil)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Decoding of peers' schema messages, with each number and name checked for the range that the broker supports.
 
 The schema's types are wider than the values allowed: `CHECKS` lists for each message the elements with a

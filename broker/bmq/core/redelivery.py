@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages returned to an app: from lost consumers, and from those put aside.
 
 There may be a million of them, and an app redelivers them in the order of arrival. They are processed in slices: first

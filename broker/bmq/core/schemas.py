@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message-property schemas on their way through a queue (source: bmqp::SchemaLearner).
 
 A producer numbers the shapes of its property lists so that a reader need not parse the same shape twice: the

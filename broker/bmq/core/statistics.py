@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Statistics of a queue, in total and for a recent window (source: mqbstat::QueueStatsDomain).
 
 Counters only grow; every `SNAPSHOT_MS` their values are kept for a while, so that recent activity is a

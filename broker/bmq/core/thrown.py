@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Freeing of containers with very many unneeded objects, in slices."""
 
 from __future__ import annotations

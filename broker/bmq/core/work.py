@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Long tasks, done in slices with other work in between.
 
 A task is a generator: each `next` does a slice of it. Work is counted in units, each about the cost of sending a

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Admission of members: a node comes from the address that the configuration has for it, or proves to be that node.
 
 A proof is a principal that the session has authenticated as, or a name in the certificate that it has presented. If

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Check that the nodes of a cluster agree on their configuration, by their identities.
 
 The settings are in the features of a node's identity, in a field of their own; the reference skips unknown fields.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Authentication of a session that this broker has begun: before it sends its identity, and again before it expires.
 
 Source: mqba::AuthenticationClient.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Outgoing links: to members of the cluster, or from a proxy to the brokers above it.
 
 The dialing broker authenticates itself, if it has credentials, and sends its identity; the other answers with its own

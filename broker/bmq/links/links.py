@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Interfaces of the links to other members, for the machines of a cluster's member."""
 
 from __future__ import annotations

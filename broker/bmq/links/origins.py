@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The addresses from which the nodes of a cluster connect: those of their configured hosts."""
 
 from __future__ import annotations

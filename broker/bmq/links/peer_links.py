@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The links of one member to the others that are up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests among brokers: numbered, answered once, with a time limit (source: mqbnet::MultiRequestManager)."""
 
 from __future__ import annotations

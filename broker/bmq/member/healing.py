@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Healing of other nodes from this member's partitions, which take turns."""
 
 from __future__ import annotations

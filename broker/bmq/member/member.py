@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One node as a member of its cluster: dispatch of its links' events to its machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The nodes that a primary pushes messages to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The queues of a cluster's member: those that it serves as the primary, and those that it relays.
 
 A client can open a queue at any node. It gets the root if this node is the active primary of the queue's partition, and

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Changes while a node runs: domains are reconfigured, unused queues are deleted.
 
 As everywhere, the order is: first the ledger, then the journal, then the change itself.

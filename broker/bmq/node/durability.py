@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Durability: flushing to the disk, beyond what the kernel does by itself.
 
 Written pages are the kernel's: they outlive the process, not the machine's power. `NEVER` leaves it at that, as the

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A node: its domains, queues, partitions and sessions. Its part in a cluster is its role's; see `Role`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Retention of partitions' removals: the longest time that the domains of the cluster's queues need.
 
 A replica has not read the domains of the queues that it replicates. Their files are read here, a few each second.

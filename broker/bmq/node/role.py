@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The services that a node needs of its part in the cluster: alone, as a member of several, or as a proxy to clusters.
 
 There is one role to a node for all its life: `Node` has it made at the end of its own construction. Nothing is

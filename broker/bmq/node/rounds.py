@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Periodic upkeep of all queues of a node, in slices since there may be very many.
 
 It expires messages and remembered GUIDs, packs what waits, takes snapshots of statistics, and removes unused queues.

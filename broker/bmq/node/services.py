@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The services that a node needs of its process, and the parameters of its queues: both are given at construction."""
 
 from __future__ import annotations

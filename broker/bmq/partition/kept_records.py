@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The records of a lease that enough nodes have, and the messages that wait for that."""
 
 from __future__ import annotations

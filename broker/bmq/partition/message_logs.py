@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Storage of a queue's messages: in its partition's files, or in memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The partition as its rollovers need it; see `broker.bmq.partition.stored_partition`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The rollover of a partition with very many messages, in slices: other work continues in the old files.
 
 It begins before a file is full, and keeps pace with writes. If a file is full before it ends, the rest is

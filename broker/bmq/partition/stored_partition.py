@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A partition as its primary writes it: one ordered stream of records under (lease id, sequence number).
 
 Room is reserved ahead: `due` counts the confirm and deletion records that the messages stored here will still need,

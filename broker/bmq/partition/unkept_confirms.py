@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Confirms that a primary has written, but whose records may be on too few nodes to survive the end of its lease.
 
 A primary that is replaced while it runs sends them to its successor, as a relay does to its next upstream broker.

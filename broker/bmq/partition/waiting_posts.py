@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Posts that wait while a partition rolls over, in their order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The choice of the node that a proxy uses: an available one, at first only in its own data centre.
 
 A node is eligible when its link is up and it reports that it is available. For a while only those of the proxy's own

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A cluster that a proxy serves: its nodes, the one in use, and the proxy's queues there.
 
 Source: mqbblp::ClusterProxy, mqbblp::ClusterQueueHelper.

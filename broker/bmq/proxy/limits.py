@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Limits of what a proxy keeps for its clients."""
 
 from __future__ import annotations

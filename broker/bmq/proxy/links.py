@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The links of a proxy to the nodes of a cluster: to the one in use, and to one that can replace it at once.
 
 Nodes near the proxy come first. While fewer than two are available, the others are dialed repeatedly. (The

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A node without partitions, ledger and files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A proxy put together: the clusters that it is a proxy to, and the brokers below it (source: mqba::ClusterCatalog)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A queue at a proxy: a relay whose knowledge of the domain comes from its upstream."""
 
 from __future__ import annotations

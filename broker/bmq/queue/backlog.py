@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The messages of a queue, by GUID and in the order of their arrival; those that only wait are packed.
 
 A backlog is a row of parts. In most of them messages are objects; in those that nobody has in hand they may be packed

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Usage of queues and domains, with alarms (source: mqbu::CapacityMeter, ResourceUsageMonitor).
 
 Messages and bytes each have a state; the fuller one is the meter's:

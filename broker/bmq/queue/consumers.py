@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The consumers of a queue: their arrival, reconfiguration and departure."""
 
 from __future__ import annotations

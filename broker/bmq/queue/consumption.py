@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Watching over queues whose consumers do not keep up (source: mqbblp::QueueConsumptionMonitor).
 
 An app is idle when its oldest message that no consumer has is older than `max_idle_ms`. That raises an alarm, once: the

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Delivery of a queue's messages to the consumers of its apps.
 
 A message is offered to an app's groups (see `broker.bmq.queue.routing`), and is sent, put aside, or stops the app: then

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A hold on the expiry of restored messages, whose age depends on clocks that may be wrong.
 
 A primary removes expired messages continuously. If a new primary finds more than half of a queue expired, then either

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A client's handle of a queue: its permissions, and the streams that it reads (source: mqbblp::QueueHandle)."""
 
 from __future__ import annotations

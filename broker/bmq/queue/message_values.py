@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The properties of a message, as expressions see them."""
 
 from __future__ import annotations

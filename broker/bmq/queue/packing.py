@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Packing of a queue's messages that only wait, since there may be very many of them and nobody needs them for long.
 
 Messages in a row are packed (see `broker.bmq.queue.backlog`) if they are in the `pending` of every app that wants them,

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Purges: removal of all messages of a queue, or of all that one app has not confirmed, at once.
 
 One record covers all of them, and in memory a few assignments do: the queue or the app starts empty. The

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The queue engine: decides about each message, independently of the protocol.
 
 A `Queue` holds messages in the order of their arrival and, for each app, those that wait, those that are with a

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The services that a queue needs of its node, and of those who keep restored messages from expiring."""
 
 from __future__ import annotations

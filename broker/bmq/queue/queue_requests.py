@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests of a peer, a client or another broker, about queues: open, configure, close.
 
 A queue may have to be assigned first, or opened on another node, so a request may take some time; the requests of

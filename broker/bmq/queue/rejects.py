@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Rejected messages: each has the number of attempts that its domain allows, and is removed after the last."""
 
 from __future__ import annotations

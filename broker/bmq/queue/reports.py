@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Reports on queues and messages in alarms and files, in the reference's words.
 
 Source: mqbblp::RootQueueEngine, mqbcmd::HumanPrinter, bmqp::MessageProperties.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Routing: subscriptions, grouped by expression and priority (source: mqbblp::Routers).
 
 All subscriptions of an app with one expression are a `Group`, of which only those of the highest priority receive, in

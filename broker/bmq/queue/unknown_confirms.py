@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Confirms of messages that a root does not have.
 
 Most are duplicates, from a relay that does not know whether its last upstream received them. But a primary that was

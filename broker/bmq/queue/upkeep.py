@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Upkeep of a queue: expiry of messages, addition and removal of apps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Whole events at a relay: the common case, done for many messages at once.
 
 One by one, a message costs a relay as much as the root, which also stores it. Rare or irregular messages

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Posts of whole events at a relay, forwarded to the upstream, and their acknowledgments.
 
 Successive messages of one client differ in little: the bytes before the GUID are compared with those of the previous

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Pushes of whole events at a relay, handed out to the consumers of their app.
 
 Messages in a row differ in little: what comes before the GUID and what comes after it are compared with those of the

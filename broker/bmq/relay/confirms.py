@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The confirms of a relay's consumers in flight: those that may have been lost are sent to the next upstream, too.
 
 An upstream accepts them only from a reader of the app. If the app has no reader left, they wait until a client opens it
@@ -13,7 +14,7 @@ from operator import itemgetter
 from typing import Final
 
 from broker.bmq.queue.unknown_confirms import CONFIRMS_KEPT_MAX, CONFIRMS_KEPT_MS
-from broker.bmq.relay.handles.client_handles import Opens
+from broker.bmq.relay.handles.client_handles import ClientHandles
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -47,7 +48,7 @@ Given = tuple[int, bytes, str]
 class Confirms:
     """The confirms of one queue, whose number upstream is `queue_id`."""
 
-    def __init__(self, queue_id: int, opens: Opens, now: Now, timers: Timers) -> None:
+    def __init__(self, queue_id: int, opens: ClientHandles, now: Now, timers: Timers) -> None:
         self._queue_id = queue_id
         self._opens = opens
         self._now = now

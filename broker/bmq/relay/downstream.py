@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A broker below this one: another member of the cluster at the primary, or a proxy (source: mqbblp::QueueHandle).
 
 It opens queues like a client, for all of its own clients together. It differs from a client in these points: it gets

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The brokers below this one that are not in its cluster: proxies, which open queues here like clients.
 
 They have no node id, and there may be any number of them (source: mqbnet::SessionNegotiator, mqbblp::Cluster).

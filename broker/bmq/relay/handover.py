@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Handover of a queue's clients when its root moves from this node to another, or to this one.
 
 The move is transparent to clients, whose handles are kept: a consumer may still confirm its unconfirmed messages, and

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The last confirms: a stopping broker pushes no more messages, and lets those who hold some confirm them.
 
 They are held by clients, by proxies, and by the other members that have queues open at their primary. Messages that

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Pushes that wait until this node's own store has the message of the first one.
 
 A primary pushes to a replica without the payload, which is in the replica's store. While that is being healed, it may
@@ -13,13 +14,13 @@ from typing import Final
 from formats.bmq.wire.options import SubQueueInfo
 from formats.bmq.wire.push import Push
 
-__all__ = ["LackingPushes"]
+__all__ = ["PendingPushes"]
 
 # Beyond that the queue is opened again instead.
 _WAITING_MAX: Final = 1 << 16
 
 
-class LackingPushes:
+class PendingPushes:
     """The pushes of one queue that wait, oldest first.
 
     `begin` is called when the first one begins to wait; None if there is no store to wait for.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Discarding of a relay's waiting messages in slices, and the actions that must wait for that.
 
 A lost upstream leaves messages that no consumer has; the next one sends them again. They are removed from the apps at
@@ -18,13 +19,13 @@ from broker.bmq.core.messages import Message
 from broker.bmq.core.redelivery import Lot
 from broker.bmq.core.work import Task
 from broker.bmq.queue.queue import App, Queue
-from broker.bmq.relay.takeover import Inherited
+from broker.bmq.relay.takeover import Takeover
 from broker.bmq.relay.upstream import Upstream
 
-__all__ = ["Actions", "Forgetting", "Unsettled"]
+__all__ = ["DelayedActions", "Discards", "PendingWork"]
 
 
-class Forgetting:
+class Discards:
     """The messages that one queue discards. `done` is called when a task has discarded the last of them."""
 
     def __init__(self, queue: Queue, done: Callable[[], None]) -> None:
@@ -65,7 +66,7 @@ class Forgetting:
         self._done()
 
 
-class Actions:
+class DelayedActions:
     """Actions for apps of one queue, taken in order once no messages are being returned to the app."""
 
     def __init__(self, queue: Queue) -> None:
@@ -100,16 +101,16 @@ class Actions:
             waiting.popleft()()
 
 
-class Unsettled:
+class PendingWork:
     """Work that a queue must finish before an upstream may send it messages, or gets news of its consumers.
 
-    `found` is called with `upstream`, the next one, when the work is done; `hold` is passed to `Inherited`.
+    `found` is called with `upstream`, the next one, when the work is done; `hold` is passed to `Takeover`.
     """
 
     def __init__(self, queue: Queue, hold: Callable[[App, Message], None], found: Callable[[Upstream], None]) -> None:
-        self.forgetting = Forgetting(queue, self._settled)
-        self.inherited = Inherited(queue, hold, self._settled)
-        self.later = Actions(queue)
+        self.forgetting = Discards(queue, self._settled)
+        self.inherited = Takeover(queue, hold, self._settled)
+        self.later = DelayedActions(queue)
         self.upstream: Upstream | None = None
         self._found = found
 

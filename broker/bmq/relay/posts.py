@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The posts of a relay's clients: each is forwarded, and kept until its acknowledgment arrives.
 
 Source: mqbblp::RemoteQueue.
@@ -14,7 +15,7 @@ from broker.bmq.core.messages import KEPT, PENDING, Content, Posted, Poster
 from broker.bmq.core.thrown import THROWN_PER_UNIT
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.queue import Queue
-from broker.bmq.relay.handles.client_handles import Opens
+from broker.bmq.relay.handles.client_handles import ClientHandles
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.faults import Inconsistent
@@ -65,7 +66,7 @@ class Unacknowledged:
 class Posts:
     """The posts of one queue, whose number upstream is `queue_id`. Beyond `room` they are refused."""
 
-    def __init__(self, queue: Queue, queue_id: int, opens: Opens, room: PutRoom) -> None:
+    def __init__(self, queue: Queue, queue_id: int, opens: ClientHandles, room: PutRoom) -> None:
         self.unacknowledged: dict[bytes, Unacknowledged] = {}
         self.room = room
         self._queue = queue
@@ -73,7 +74,7 @@ class Posts:
         self._opens = opens
         self._expires = False
         self._unsent: deque[bytes] = deque()  # the upstream gets them in slices, before further ones
-        self._resending_to = 0  # the upstream's generation, see `Opens`
+        self._resending_to = 0  # the upstream's generation, see `ClientHandles`
         self._refused: set[bytes] = set()  # the root was not ready for them, or they came after such a post
 
     def post(self, guid: bytes, content: Content) -> Posted:

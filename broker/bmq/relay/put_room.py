@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Budget for posts that a broker keeps until the upstream acknowledges them."""
 
 from __future__ import annotations

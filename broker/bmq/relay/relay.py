@@ -1,7 +1,8 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The relay of a queue whose root is elsewhere.
 
 It has the same tree of apps, streams and subscriptions as the root. It sends the sum of its clients' opens and
-subscriptions to its upstream (`Openings`). Posts are forwarded, and kept until they are acknowledged. Messages arrive
+subscriptions to its upstream (`HandleRequests`). Posts are forwarded, and kept until they are acknowledged. Messages arrive
 with the subscriptions that they are for, and are delivered here; confirms and rejects are forwarded.
 
 Invariant: a message is in `messages` until every app that it came for has confirmed it; until then it is held by this
@@ -30,11 +31,11 @@ from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Surrounding
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.queue.rejects import REJECT_LINES_MAX, note_attempts
 from broker.bmq.relay.confirms import Confirms
-from broker.bmq.relay.handles.client_handles import Opens
+from broker.bmq.relay.handles.client_handles import ClientHandles
 from broker.bmq.relay.handles.handle_counts import COUNT_MAX
-from broker.bmq.relay.handles.handle_requests import Openings
-from broker.bmq.relay.pending_pushes import LackingPushes
-from broker.bmq.relay.pending_work import Unsettled
+from broker.bmq.relay.handles.handle_requests import HandleRequests
+from broker.bmq.relay.pending_pushes import PendingPushes
+from broker.bmq.relay.pending_work import PendingWork
 from broker.bmq.relay.posts import Posts, Unacknowledged
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay_log import RelayLog, relay_config
@@ -102,14 +103,14 @@ class RelayQueue(Queue):
         self._read = read
         self._unused = unused
         self._out_of_step = out_of_step
-        self.lacking = LackingPushes(None if lacks is None else lambda: lacks(self))
+        self.lacking = PendingPushes(None if lacks is None else lambda: lacks(self))
         self._attempts_max: int | None = None
         super().__init__(uri, key, config, app_keys, RelayLog(read), Usage(), around)
         self.queue_id = queue_id
         self.was_opened = True
         self._open_timeout_ms = around.open_timeout_ms
-        self.opens = Opens(uri, queue_id)
-        self.openings = Openings(self.opens, self.now, self.timers, self, around.reopen_pace)
+        self.opens = ClientHandles(uri, queue_id)
+        self.openings = HandleRequests(self.opens, self.now, self.timers, self, around.reopen_pace)
         self.posts = Posts(self, queue_id, self.opens, room or PutRoom())
         self.confirms = Confirms(queue_id, self.opens, self.now, self.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
@@ -119,7 +120,7 @@ class RelayQueue(Queue):
         self.pushed = 0
         self._is_stored = False  # True if its messages are in this node's own store, too
         self._root: Queue | None = None
-        self._unsettled = Unsettled(self, self.hold, self.found)
+        self._unsettled = PendingWork(self, self.hold, self.found)
 
     @property
     def asked_bytes_max(self) -> int:
@@ -190,7 +191,7 @@ class RelayQueue(Queue):
         self.openings.found(upstream)
 
     def leave(self, answered: Callable[[], None]) -> int:
-        """Prepare to leave the upstream: received messages are delivered and confirmed. See `Openings.leave`."""
+        """Prepare to leave the upstream: received messages are delivered and confirmed. See `HandleRequests.leave`."""
         return self.openings.leave(answered)
 
     def lost(self) -> None:

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A broker's links to possible upstreams of its relays, with dispatch of their messages to relays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The part of messages and of a domain's parameters that a relay keeps for delivery."""
 
 from __future__ import annotations

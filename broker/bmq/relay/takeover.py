@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Takeover of consumers' unconfirmed messages, in slices, after the root of their queue has moved.
 
 The consumers join the new queue at once, with their remaining room. Their messages are set aside and returned in
@@ -20,7 +21,7 @@ from broker.bmq.queue.purges import throw_away
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription
 from broker.bmq.store.chunked import Chunked
 
-__all__ = ["Inherited", "find_held", "let_go", "set_aside"]
+__all__ = ["Takeover", "find_held", "let_go", "set_aside"]
 
 Unconfirmed = Chunked[tuple[Message, Subscription]]
 
@@ -94,7 +95,7 @@ def _throw(queue: Queue, left: Unconfirmed) -> None:
     queue.work.start(throw_away(queue.work, [*left.chunks]))
 
 
-class Inherited:
+class Takeover:
     """The messages that a relay's consumers hold from a former root here. `done` is called when all are taken over.
 
     `hold` adds a message to the relay. Until all are added the relay has no upstream, which might send them again.

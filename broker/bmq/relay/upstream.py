@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The link from a relay to its upstream: the primary with the queue's root, or a node on the path to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A replica's rollover: it carries over the same messages as its primary, which continues in new files.
 
 With very many messages it works in slices. The messages alive at the last record of the old files are found in them

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A replica's store of a partition: it writes the primary's records at the same offsets, and indexes the messages.
 
 Records that arrive must fit the ends of journal, DATA and QLIST; others are refused before anything

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Relation of a replica's journal to its primary's, by the replica's position, and the resulting action.
 
 A lease has one writer, so two nodes that both have records of a lease agree about them as far as both go. A tail that

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The pace of healing replicas: slices are sent while no other work waits, below the machine's capacity.
 
 All partitions of a node share one pace, since each delays the producers of the others just the same.

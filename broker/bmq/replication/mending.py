@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Repair of corrupted payloads at the primary: they are fetched from replicas, one record each.
 
 The primary sends the request of a primary that is behind, for the message's record alone. A replica that does not

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One partition on one node: primary or replica, and the way there.
 
 The state machine is the table in `broker.bmq.replication.partition_table`; its actions are methods of `PrimaryActions`

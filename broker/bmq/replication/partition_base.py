@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A partition's state, and the actions common to primary and replica (source: mqbc::StorageManager)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The state machine of a partition at one node: changes of the primary, and healing of nodes to the same records.
 
 Source: mqbc::PartitionStateTable, without what only concerns the reference's files. Departures are marked in their

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A replica's index of its messages: their places, and the counts of each queue.
 
 A million of them may be stored, so the entry of each is one number of 60 bits: the size of its payload, the

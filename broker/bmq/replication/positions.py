@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Positions in a partition's journal: lease ids and sequence numbers of records, and the search for them.
 
 Records are in the order of their positions, including those carried over by a rollover. After the first sync point of a

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Actions of the partition's table at its primary (source: mqbc::StorageManager's do_ functions)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Runs of messages, confirms and deletions in an event: what a replica parses, and writes, at once.
 
 A run ends before any other record, and before one that is malformed or does not continue the partition.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The messages removed before a journal begins, as sent to a node that receives the partition from scratch.
 
 The reference's protocol has no message for that, so it is sent only to nodes whose identity has the feature

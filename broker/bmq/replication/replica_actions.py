@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Actions of the partition's table at a replica, and for records that arrive (source: as for the primary)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Replication of a primary's partition: one ordered stream of journal records, each with its data.
 
 Records are read back from the mapped files, so writing them costs no more than in a cluster of one. A live follower

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Takeover of a partition by its new primary: queues and messages are restored in slices, with other work in between.
 
 Until all are restored the partition is not served: relays remain relays, and keep their clients' data; replicas are

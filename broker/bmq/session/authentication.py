@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Authentication of peers: the mechanisms, and a session's state under them.
 
 Source: mqbauthn::AuthenticationController and its built-in authenticators, mqba::Authenticator,

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The credentials of this broker at brokers that it dials (source: mqbplug::CredentialProvider)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The handshake before a session: an optional authentication request, then the peer's identity; and re-authentication.
 
 Source: mqbnet::InitialConnectionContext, mqba::Authenticator, mqbnet::TCPSessionFactory.

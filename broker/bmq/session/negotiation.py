@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Negotiation: a node's answer to a peer's identity (source: mqba::SessionNegotiator)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The output to one peer, in the order of the decisions: messages of one kind share an event.
 
 ACKs and CONFIRMs are collected separately: they are short, and would otherwise alternate with the PUSHes or PUTs that

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A session's interfaces to another broker's link and to a relay of whole events."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The life of a client's session, as a table.
 
 NEGOTIATING --identified--> RUNNING --disconnect--> DISCONNECTED

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Whole events at the queue that stores them: the common case, done for many messages at once.
 
 The files and the messages sent are the same, byte for byte, as if each message were taken by itself; only where

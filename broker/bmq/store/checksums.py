@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The checksum that the journal has of a payload, found by where the payload is in DATA.
 
 Mostly its record is just behind that of the last one that was asked for.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A dictionary of very many messages that never takes long to grow.
 
 A dictionary that is full moves all that it has to a larger table, at once: with a million entries that takes a tenth of

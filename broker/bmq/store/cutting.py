@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Files whose last records are removed: the remaining records tell where DATA and QLIST end then.
 
 The records of a journal are cleared in an order in which a process that is killed meanwhile leaves a journal that just

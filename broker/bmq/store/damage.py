@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Damage that other nodes are to heal: noted in the folder before anything is set aside, until this node has it all.
 
 A node that has lost part of what it had must not be counted on: it may have acknowledged what is in none of its files

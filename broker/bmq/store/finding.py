@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Search for the record of a message in a large journal, fast, since all other work waits for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A QLIST file that is missing, made again from the cluster's ledger, byte for byte.
 
 The journal says where in QLIST each CREATION and ADDITION has its record, and its sync points where QLIST ended. So the

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A rollover in slices: what is alive moves to the next set of files while the one in use is still written to.
 
 The journal is walked once, from its first record to whatever its last one is by then, and each record is judged when

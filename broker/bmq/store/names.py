@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Timestamps for new file names, which must sort after existing names of their kind."""
 
 from __future__ import annotations

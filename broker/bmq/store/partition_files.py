@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The active files of one partition: their ends, and their room for further records.
 
 Invariants: `journal_end`, `data_end`, `qlist_end` are the offsets of the next records; everything below is written,

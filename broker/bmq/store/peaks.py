@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Peaks of a journal's last minute: by how much its queues, and their apps, had more than they have at its end.
 
 A replica counts nothing of that while records come. Who takes over from a primary looks at the newest records once, in

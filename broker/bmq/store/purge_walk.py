@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Search for messages removed by purges, in parts: a purge is one record, but may concern all of the journal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Recovery of a partition's state from its files: its queues, and the messages that are still wanted.
 
 The journal is read once, in whole columns. A message is alive when no later record deletes it or its queue, or

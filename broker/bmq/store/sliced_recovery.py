@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Recovery in slices: what `broker.bmq.store.recovery.recover` finds in a journal, found a part at a time.
 
 For files that this process has written or read, whose ends it knows, while it has others to serve. The journal is

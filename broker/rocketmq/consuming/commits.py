@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Checks of the offsets that clients and administrators set: in existing queues, among their messages, and bounded.
 
 The original accepts any queue and any offset.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message filters of subscriptions: by tag, or by expression (source: FilterAPI, ExpressionMessageFilter).
 
 A broker compares the hash of a message's tag, which the consume queue has; two tags may share one, so clients compare

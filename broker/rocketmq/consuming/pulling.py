@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests for the messages of a queue.
 
 Source: PullMessageProcessor, DefaultMessageStore.getMessage, PullRequestHoldService.

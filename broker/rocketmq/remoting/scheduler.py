@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Work that is too long for one step of the loop, done in slices between which other requests are served."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages on their way into the store, and who waits for them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Plain messages, which most are, stored as `sending.Sender` would, in a fraction of its time.
 
 The headers of a producer's requests are nearly alike (`formats.rocketmq.fast.send_frames`), and so are the properties

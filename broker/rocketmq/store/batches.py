@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages that are stored together: one reservation of room in the log and in each queue, and one write to each.
 
 The store is byte for byte that of the same messages stored one by one. Whatever needs a look of its own is left to

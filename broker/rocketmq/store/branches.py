@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The second queues of messages: those of lite topics (source: ConsumeQueue.multiDispatchLmqQueue)."""
 
 from __future__ import annotations

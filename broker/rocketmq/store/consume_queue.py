@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A consume queue: where in the commit log the messages of one queue of a topic are (source: ConsumeQueue)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages of the log that nobody may read yet: a broker with a controller shows what is confirmed, and no more.
 
 They are entered into their queues once they are confirmed, in the order of the log (source: ReputMessageService). Until

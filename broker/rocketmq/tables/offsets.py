@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Each group's offsets in each queue, and the file that keeps them (source: ConsumerOffsetManager).
 
 Offsets are kept from time to time, not with every commit: after a crash some messages come again.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message rates: counted by the second, over the last ten seconds, minute and ten minutes."""
 
 from __future__ import annotations

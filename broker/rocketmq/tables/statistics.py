@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Counters for administrators: messages and bytes, by topic and by group (source: BrokerStatsManager, StatsItem).
 
 Counters begin at 0 with the process. Their values a minute, an hour and a day ago are remembered in increasingly

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The account of the memory that connections use: incomplete input, and output that their peers have not read.
 
 One account covers all connections of a process. Each link reports its size when the size changes; nothing is scanned

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One TCP connection: input to a machine, and output from it.
 
 The data of one read is handled in one step, in place, in a buffer that all links share. That is safe because

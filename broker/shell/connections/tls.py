@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """TLS on a link: the kernel's socket carries ciphertext, and OpenSSL holds up to a record of plain bytes.
 
 Because of those plain bytes a link over TLS needs extra care: the poller does not know of them. The handshake of an

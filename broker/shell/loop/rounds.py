@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The steps of the loop: what links have received goes to their sessions, and what the steps have to send is sent.
 
 A link whose input can wait, such as a consumer's confirms, becomes patient when it is read twice within a millisecond:

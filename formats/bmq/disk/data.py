@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Records of the DATA file: a header, options, the application's data, and padding to a double word.
 
 Source: mqbs::DataHeader and mqbs::FileStore::writeMessageRecord.

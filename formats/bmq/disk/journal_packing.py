@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Writers of journal records: one for each kind, with the record's fields as parameters.
 
 They are called for each message, so they take no record object.

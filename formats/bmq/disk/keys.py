@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Storage keys: the five bytes that stand for a queue, an app or a file (source: mqbu::StorageKey, mqbs::StorageUtil).
 
 A key is not a function of the name alone: the reference hashes the name with the time, so that a queue deleted and

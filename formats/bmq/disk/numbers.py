@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The numbers that order records: those of a partition's journal, and those of a cluster's ledger."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Padding and units of the disk formats: `formats.bmq.padding`, with sizes in place of ends."""
 
 from __future__ import annotations

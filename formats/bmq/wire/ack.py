@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """ACK: results of posts (source: bmqp::AckHeader, bmqp::AckMessage).
 
 An event has one `AckHeader` and then an `Ack` for every message.

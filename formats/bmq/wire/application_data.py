@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A message's application data: its properties and its payload, as one span of bytes.
 
 Source: bmqp::PutEventBuilder, bmqp::ProtocolUtil::parse, bmqp::ProtocolUtil::convertToOld. What is where:

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Events that are a short header and then messages of one size: ACK, CONFIRM and REJECT.
 
     | header_words 4 | per_message_words 4 | ...        once, then the messages

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Compression of a message's payload: zlib with the reference's settings (source: bmqp::Compression)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """CONFIRM: a consumer is done with messages (source: bmqp::ConfirmHeader, bmqp::ConfirmMessage).
 
 A `ConfirmHeader` once, then a `Confirm` for every message.

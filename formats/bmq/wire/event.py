@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The frame that everything on a connection comes in (source: bmqp::EventHeader).
 
 An `EventHeader`, then what its type says. A schema message is padded to words. Heartbeats are a header and no more.

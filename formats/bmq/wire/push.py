@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """PUSH: messages delivered to a consumer (source: bmqp::PushHeader, bmqp::PushEventBuilder).
 
 Every message is a `PushHeader`, then the options (its recipients, see `formats.bmq.wire.options`), then the

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """PUT: messages posted by a producer (source: bmqp::PutHeader, bmqp::PutEventBuilder, bmqp::PutMessageIterator).
 
 Every message is a `PutHeader`, then the options (formats.bmq.wire.options), then the application's data: message

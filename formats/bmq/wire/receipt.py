@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """REPLICATION_RECEIPT: a replica has written all records up to one (source: bmqp::ReplicationReceipt).
 
 A `Receipt` is alone in its event.

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """STORAGE and PARTITION_SYNC: journal records sent to replicas (source: bmqp::StorageHeader).
 
 Every message is a `StorageHeader`, then the journal's record, 60 bytes, as on disk; then, for DATA and QLIST,

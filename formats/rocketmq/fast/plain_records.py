@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Records of a commit log that are like most, read in a fraction of the time that `record.decode_record` takes.
 
 A record is plain if it has version 1, hosts with IPv4 and no part in a transaction. Every other record, and every

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests to store messages that are like one before, read without patterns.
 
 A producer's requests differ in queue, time, number, body, and in the properties in the message's unique id, often in

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Fast reader of SEND_MESSAGE_V2 frames as Java clients write them.
 
 The headers that a producer sends to a topic are nearly identical: only the queue, the time, the properties and the

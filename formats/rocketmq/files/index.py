@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Index files: messages by the hash of a key (source: IndexFile, IndexHeader, IndexService).
 
 A file is a header of 40 bytes, a table of slots of 4 bytes each, and entries of 20. A slot holds the number of the last

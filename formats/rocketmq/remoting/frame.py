@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Frames of the remoting protocol: a header in JSON or in binary, and a body.
 
 Source: RemotingCommand, RocketMQSerializable.

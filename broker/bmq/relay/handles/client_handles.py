@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A queue's opens: those of its clients, and those that a relay's upstream knows of."""
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from broker.bmq.relay.upstream import Upstream, UpstreamState
 from formats.bmq.codes import DEFAULT_APP_ID
 from formats.bmq.control.messages import QueueHandleParameters, SubQueueIdInfo, Subscription
 
-__all__ = ["Opens", "UpstreamConsumer"]
+__all__ = ["ClientHandles", "UpstreamConsumer"]
 
 
 class UpstreamConsumer:
@@ -42,7 +43,7 @@ class UpstreamConsumer:
         return self.subscriptions != self.told and not self.is_refused
 
 
-class Opens:
+class ClientHandles:
     """The opens of one queue, whose number upstream is `queue_id`.
 
     `generation` is incremented with each upstream: answers of older ones are ignored. `sent` are the requests that the

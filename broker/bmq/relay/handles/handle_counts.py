@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Counts of the opens of a relay's clients, and of those reported to its upstream.
 
 Each client's count fits the wire format, but the sum of many need not. The count reported to the upstream is capped at

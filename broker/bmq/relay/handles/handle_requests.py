@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A relay's opens at its upstream: each client's request is forwarded at once, and a new upstream gets their sum.
 
 Requests for a queue are forwarded in order, so an answer is awaited only where it matters (source:
@@ -13,8 +14,8 @@ from typing import Final, Protocol
 
 from broker.bmq.core.config import ReopenPace
 from broker.bmq.queue.handles import Refusal, app_id_of
-from broker.bmq.relay.handles.client_handles import Opens, UpstreamConsumer
-from broker.bmq.relay.handles.reopen_requests import RETRY_MS, Reopening, may_pass
+from broker.bmq.relay.handles.client_handles import ClientHandles, UpstreamConsumer
+from broker.bmq.relay.handles.reopen_requests import RETRY_MS, ReopenRequests, may_pass
 from broker.bmq.relay.upstream import TRANSITIONS, Upstream, UpstreamState, UpstreamTrigger
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -31,7 +32,7 @@ from formats.bmq.control.messages import (
     Subscription,
 )
 
-__all__ = ["Opening", "Openings", "OpeningsListener"]
+__all__ = ["HandleRequest", "HandleRequests", "HandleRequestsListener"]
 
 log: Final = logging.getLogger("broker.relay")
 
@@ -45,7 +46,7 @@ Answered = Callable[[Refusal | None], None]
 Action = Callable[[], None]
 
 
-class Unanswered:
+class PendingAnswers:
     """Clients that wait for an upstream's answers to the configurations and close requests of one queue."""
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ class Unanswered:
                 action()
 
 
-class Opening:
+class HandleRequest:
     """A client's request to open the queue."""
 
     __slots__ = ("answered", "consumer", "is_withdrawn", "parameters")
@@ -106,13 +107,13 @@ class Opening:
         self.is_withdrawn = False  # the client does not wait any longer
 
 
-class OpeningsListener(Protocol):
+class HandleRequestsListener(Protocol):
     """The relay whose opens these are."""
 
     def send_kept(self, sent: Callable[[], None]) -> None:
         """Send the pending posts and confirms to an upstream that knows all opens, and then call `sent`.
 
-        Those of a broadcast queue are sent after `Openings.configure_all`.
+        Those of a broadcast queue are sent after `HandleRequests.configure_all`.
         """
         ...
 
@@ -129,22 +130,24 @@ class OpeningsListener(Protocol):
         ...
 
 
-class Openings:
+class HandleRequests:
     """The requests for one queue's opens.
 
     When an upstream knows them all, the pending posts and confirms are sent; after that the subscriptions that the
     upstream has not got, and further data is sent directly.
     """
 
-    def __init__(self, opens: Opens, now: Now, timers: Timers, listener: OpeningsListener, pace: ReopenPace) -> None:
+    def __init__(
+        self, opens: ClientHandles, now: Now, timers: Timers, listener: HandleRequestsListener, pace: ReopenPace
+    ) -> None:
         self._opens = opens
         self._listener = listener
-        self._waiting: list[Opening] = []
+        self._waiting: list[HandleRequest] = []
         self._finished = False
-        self._unanswered = Unanswered()
-        self._in_flight: dict[Opening, None] = {}  # those that this upstream was asked for, oldest first
+        self._unanswered = PendingAnswers()
+        self._in_flight: dict[HandleRequest, None] = {}  # those that this upstream was asked for, oldest first
         self._pausing = 0  # those that wait until the upstream is asked again
-        self._reopening = Reopening(opens, now, timers, pace, self)
+        self._reopening = ReopenRequests(opens, now, timers, pace, self)
 
     @property
     def is_unused(self) -> bool:
@@ -267,20 +270,20 @@ class Openings:
 
     # -- what clients ask
 
-    def open(self, parameters: QueueHandleParameters, answered: Answered) -> Opening:
+    def open(self, parameters: QueueHandleParameters, answered: Answered) -> HandleRequest:
         """Open the queue upstream for a client."""
-        opening = Opening(parameters, answered)
+        opening = HandleRequest(parameters, answered)
         self._open(opening)
         return opening
 
-    def withdraw(self, opening: Opening) -> None:
+    def withdraw(self, opening: HandleRequest) -> None:
         """Have an open refused that its client does not wait for any longer, unless the upstream is being asked."""
         opening.is_withdrawn = True
         if opening in self._waiting:
             self._waiting.remove(opening)
             self._open(opening)
 
-    def _open(self, opening: Opening) -> None:
+    def _open(self, opening: HandleRequest) -> None:
         if opening.is_withdrawn:
             opening.answered(Refusal(StatusCategory.TIMEOUT, "the client does not wait any longer", -1))
         elif self._finished:
@@ -290,7 +293,7 @@ class Openings:
         else:
             self._ask_upstream(opening)
 
-    def _ask_upstream(self, opening: Opening) -> None:
+    def _ask_upstream(self, opening: HandleRequest) -> None:
         assert self._opens.upstream is not None
         generation, parameters = self._opens.generation, opening.parameters
         consumer: UpstreamConsumer | None = None
@@ -333,7 +336,7 @@ class Openings:
         self._opens.drop_unused(consumer)
         self._listener.asked(consumer.app_id)
 
-    def _granted(self, opening: Opening, choice: object) -> None:
+    def _granted(self, opening: HandleRequest, choice: object) -> None:
         consumer = opening.consumer
         if isinstance(choice, OpenQueueResponse):
             app_id = consumer and consumer.app_id
@@ -344,7 +347,7 @@ class Openings:
             self._listener.reads(consumer.app_id)
         opening.answered(None)
 
-    def _refused(self, opening: Opening, choice: object) -> None:
+    def _refused(self, opening: HandleRequest, choice: object) -> None:
         if isinstance(choice, Status) and may_pass(choice):
             # Until then the queue must not look unused.
             self._pausing += 1
@@ -367,7 +370,7 @@ class Openings:
             flags &= ~0 if writes else ~QueueFlag.WRITE
         return self._opens.parameters(consumer, flags, reads, writes)
 
-    def _open_again(self, opening: Opening) -> None:
+    def _open_again(self, opening: HandleRequest) -> None:
         self._pausing -= 1
         self._open(opening)
 

@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A relay's opens at a new upstream: a request for each app, and the writers with the default app's or on their own.
 
 What the upstream cannot decide yet is asked again soon, and until then the queue does not count as open there. What it
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import ReopenPace
-from broker.bmq.relay.handles.client_handles import Opens, UpstreamConsumer
+from broker.bmq.relay.handles.client_handles import ClientHandles, UpstreamConsumer
 from broker.bmq.relay.handles.handle_counts import Count
 from broker.bmq.relay.upstream import UpstreamState
 from broker.common.clock import Now
@@ -30,7 +31,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.control.printed import printed
 
-__all__ = ["RETRY_MS", "Reopening", "ReopeningListener", "may_pass"]
+__all__ = ["RETRY_MS", "ReopenListener", "ReopenRequests", "may_pass"]
 
 log: Final = logging.getLogger("broker.relay")
 
@@ -47,7 +48,7 @@ PASSING: Final = {
 PASSING_CODES: Final = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY, ClusterError.UNKNOWN_QUEUE}
 
 
-class Part(NamedTuple):
+class HandlePart(NamedTuple):
     """The clients' opens that one request is about: of an app's readers, of the writers, or of both."""
 
     consumer: UpstreamConsumer | None
@@ -64,7 +65,7 @@ class Part(NamedTuple):
         return "" if self.consumer is None else self.consumer.app_id
 
 
-class ReopeningListener(Protocol):
+class ReopenListener(Protocol):
     """The requests of clients, which go on when the upstream knows the opens."""
 
     def all_opened(self) -> None:
@@ -84,10 +85,12 @@ class ReopeningListener(Protocol):
         ...
 
 
-class Reopening:
+class ReopenRequests:
     """The opens of one queue, after each change of its upstream; see the module."""
 
-    def __init__(self, opens: Opens, now: Now, timers: Timers, pace: ReopenPace, listener: ReopeningListener) -> None:
+    def __init__(
+        self, opens: ClientHandles, now: Now, timers: Timers, pace: ReopenPace, listener: ReopenListener
+    ) -> None:
         self._opens = opens
         self._listener = listener
         self._now = now
@@ -102,15 +105,15 @@ class Reopening:
         self._left, self._again = 0, False
         writes = bool(opens.writers) and not self._opens.writers_asked
         readers = [each for each in opens.consumers.values() if each.readers and not each.asked]
-        parts = [Part(each, writes and each.info is None) for each in readers]
+        parts = [HandlePart(each, writes and each.info is None) for each in readers]
         if writes and not any(part.writes for part in parts):
-            parts.insert(0, Part(None, True))
+            parts.insert(0, HandlePart(None, True))
         for part in parts:
             self._send_all(part)
         if not parts:
             self._listener.all_opened()
 
-    def _send_all(self, part: Part) -> None:
+    def _send_all(self, part: HandlePart) -> None:
         """Tell of all opens of a part."""
         opens, consumer = self._opens, part.consumer
         reads = writes = 0
@@ -125,10 +128,10 @@ class Reopening:
 
     def _send(
         self,
-        part: Part,
+        part: HandlePart,
         parameters: QueueHandleParameters,
         attempt: int,
-        answered: Callable[[Part, SentOpen, object], None],
+        answered: Callable[[HandlePart, SentOpen, object], None],
     ) -> None:
         opens, upstream = self._opens, self._opens.upstream
         assert upstream is not None
@@ -144,7 +147,7 @@ class Reopening:
         log.info("Sent ReopenQueue request for queue '%s', app '%s' to %s", opens.uri, part.name, upstream.description)
         log.info("Sending request to '%s' [request: %s]", upstream.description, asked)
 
-    def _answered(self, part: Part, asked: SentOpen, choice: object) -> None:
+    def _answered(self, part: HandlePart, asked: SentOpen, choice: object) -> None:
         opens = self._opens
         self._left -= 1
         if isinstance(choice, OpenQueueResponse):
@@ -156,8 +159,8 @@ class Reopening:
                 self._again = True
             elif part.consumer is not None and part.writes:
                 # It is the readers who may be too many: the writers do not wait for that.
-                self._refused(Part(part.consumer, False), asked, choice)
-                self._send_all(Part(None, True))
+                self._refused(HandlePart(part.consumer, False), asked, choice)
+                self._send_all(HandlePart(None, True))
             else:
                 self._refused(part, asked, choice)
         if self._left:
@@ -172,7 +175,7 @@ class Reopening:
         if generation == self._opens.generation and self._opens.state is UpstreamState.OPENING:
             self.begin()
 
-    def _forget(self, part: Part, *, is_asked: bool) -> None:
+    def _forget(self, part: HandlePart, *, is_asked: bool) -> None:
         """Note that the upstream does not know of a part, and that `begin` is to leave it alone if it `is_asked`."""
         if part.consumer is not None:
             part.consumer.asked = part.consumer.is_refused = is_asked
@@ -187,7 +190,7 @@ class Reopening:
 
     # -- what is refused
 
-    def _refused(self, part: Part, asked: SentOpen, status: Status) -> None:
+    def _refused(self, part: HandlePart, asked: SentOpen, status: Status) -> None:
         """Ask again later what is refused, unless that was the last attempt."""
         answer = printed(ControlMessage(r_id=asked.number, choice=status))
         if asked.attempt >= self._pace.attempts_max:
@@ -207,7 +210,7 @@ class Reopening:
         )
         self._ask_later(part, asked.attempt + 1, self._pace.interval_ms)
 
-    def _ask_later(self, part: Part, attempt: int, wait_ms: int) -> None:
+    def _ask_later(self, part: HandlePart, attempt: int, wait_ms: int) -> None:
         generation = self._opens.generation
 
         def ask() -> None:
@@ -216,7 +219,7 @@ class Reopening:
 
         self.after(wait_ms, ask)
 
-    def _ask_missing(self, part: Part, attempt: int) -> None:
+    def _ask_missing(self, part: HandlePart, attempt: int) -> None:
         """Ask for the opens that the upstream does not know of, if they have not been closed."""
         opens, count = self._opens, self._count(part)
         missing = count.ask(max(0, count.open - count.told))
@@ -230,7 +233,7 @@ class Reopening:
             part.consumer.asking += 1
         self._send(part, parameters, attempt, self._missing_answered)
 
-    def _missing_answered(self, part: Part, asked: SentOpen, choice: object) -> None:
+    def _missing_answered(self, part: HandlePart, asked: SentOpen, choice: object) -> None:
         opens, count = self._opens, self._count(part)
         parameters = asked.request.handle_parameters
         if parameters in opens.sent:
@@ -248,7 +251,7 @@ class Reopening:
         if part.consumer is not None:
             self._listener.asked_late(part.consumer)
 
-    def _count(self, part: Part) -> Count:
+    def _count(self, part: HandlePart) -> Count:
         return self._opens.writes if part.consumer is None else part.consumer.reads
 
 

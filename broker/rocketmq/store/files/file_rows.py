@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A row of files of equal size that hold one sequence of bytes, each named by its starting offset."""
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, UNKNOWN_CONFIRMS_MAX, Confirms
-from broker.bmq.relay.handles.client_handles import Opens
+from broker.bmq.relay.handles.client_handles import ClientHandles
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from tests.broker.bmq.rig import guid
@@ -14,7 +14,7 @@ APP = "__default"
 
 def confirms_without_upstream() -> Confirms:
     now, timers = Now(ms=1000), Timers()
-    return Confirms(QUEUE_ID, Opens("bmq://d/q", QUEUE_ID), now, timers)
+    return Confirms(QUEUE_ID, ClientHandles("bmq://d/q", QUEUE_ID), now, timers)
 
 
 def fill(confirms: Confirms, most: int) -> int:

@@ -11,8 +11,8 @@ from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.config import ReopenPace
 from broker.bmq.links.requests import Answered
 from broker.bmq.queue.handles import Refusal
-from broker.bmq.relay.handles.client_handles import Opens
-from broker.bmq.relay.handles.handle_requests import Openings
+from broker.bmq.relay.handles.client_handles import ClientHandles
+from broker.bmq.relay.handles.handle_requests import HandleRequests
 from broker.bmq.relay.upstream import TRANSITIONS, UpstreamState, UpstreamTrigger
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -80,8 +80,8 @@ class Hop:
         self.opened = 0
         self.late: list[str] = []
         self.given_up: list[str] = []
-        self.opens = Opens(URI, 5)
-        self.openings = Openings(self.opens, self.now, self.timers, self, ReopenPace(1234, 2))
+        self.opens = ClientHandles(URI, 5)
+        self.openings = HandleRequests(self.opens, self.now, self.timers, self, ReopenPace(1234, 2))
         self.outcomes: list[Refusal | None] = []
 
     # -- see `OpeningsListener`
