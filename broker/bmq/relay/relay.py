@@ -2,8 +2,8 @@
 """The relay of a queue whose root is elsewhere.
 
 It has the same tree of apps, streams and subscriptions as the root. It sends the sum of its clients' opens and
-subscriptions to its upstream (`HandleRequests`). Posts are forwarded, and kept until they are acknowledged. Messages arrive
-with the subscriptions that they are for, and are delivered here; confirms and rejects are forwarded.
+subscriptions to its upstream (`HandleRequests`). Posts are forwarded, and kept until they are acknowledged. Messages
+arrive with the subscriptions that they are for, and are delivered here; confirms and rejects are forwarded.
 
 Invariant: a message is in `messages` until every app that it came for has confirmed it; until then it is held by this
 relay at the root. Messages that no consumer here has are discarded when the upstream is lost: the next one resends

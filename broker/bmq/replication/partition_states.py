@@ -1,3 +1,4 @@
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """States and events of a partition at one node; `partition_table` says what an event does in a state."""
 
 from __future__ import annotations
