@@ -15,6 +15,30 @@ _NO_BRIM = (
 
 COPIES = (
     Mutant(
+        "auto-confirm-frees-room",
+        "room",
+        "An automatic confirm counts as one that was due.",
+        "broker.bmq.partition.stored_partition",
+        (
+            (
+                "message, app_key, ConfirmReason.AUTO_CONFIRMED)\n                self.due += 1\n",
+                "message, app_key, ConfirmReason.AUTO_CONFIRMED)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "added-apps-not-carried",
+        "rollover",
+        "A rollover leaves out the records of added apps.",
+        "broker.bmq.store.rollover",
+        (
+            (
+                "op.queue_op_type in (*MAKING, QueueOpType.PURGE)",
+                "op.queue_op_type in (QueueOpType.CREATION, QueueOpType.PURGE)",
+            ),
+        ),
+    ),
+    Mutant(
         "one-alone-waits",
         "replication",
         "A receipt is counted only if it is not for one message alone: that waits for the next one.",

@@ -10,6 +10,56 @@ __all__ = ["MESSAGES"]
 
 MESSAGES = (
     Mutant(
+        "turns-never-again",
+        "routing",
+        "After its first turn a consumer's turns are not set again, so that it stays the first.",
+        "broker.bmq.queue.routing",
+        (("                    candidate.turns_left = candidate.count\n", ""),),
+    ),
+    Mutant(
+        "freed-counted-twice",
+        "routing",
+        "A subscription that is configured while it is full counts what was freed since as held.",
+        "broker.bmq.queue.routing",
+        (
+            (
+                "        self.messages_left = other.messages_left - self.holds\n        self.bytes_left = other.bytes_left - self.holds_bytes\n        self.messages_freed = self.bytes_freed = 0\n",
+                "        self.messages_freed = self.bytes_freed = 0\n        self.messages_left = other.messages_left - self.holds\n        self.bytes_left = other.bytes_left - self.holds_bytes\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "expired-room-unused",
+        "routing",
+        "Consumers get nothing for the room that expired messages have left, until something else happens.",
+        "broker.bmq.queue.upkeep",
+        (
+            (
+                "            for app in queue.apps.values():\n                queue.deliver(app)\n        queue.work.left -= len(expired)\n",
+                "            pass\n        queue.work.left -= len(expired)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "open-not-given-back",
+        "relay",
+        "An open that is answered after its client has gone is not given back.",
+        "broker.bmq.queue.queue_requests",
+        (("                give_back(outcome, parameters)\n                return\n", "                return\n"),),
+    ),
+    Mutant(
+        "one-delivery-too-many",
+        "attempts",
+        "The messages of a lost consumer get one attempt more than the limit.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            if left > 0:\n                app.attempts[message.guid] = left\n            else:\n                self._give_up(app, sub_queue_id, message, attempts_max)\n            return left > 0\n",
+                "            if left >= 0:\n                app.attempts[message.guid] = left\n            else:\n                self._give_up(app, sub_queue_id, message, attempts_max)\n            return left >= 0\n",
+            ),
+        ),
+    ),
+    Mutant(
         "waiting-retry-acked",
         "dedup",
         "A retransmission of a post that waits for copies is acknowledged at once.",
