@@ -154,6 +154,16 @@ def test_message_out_of_order_is_noticed(ms: int, offsets: tuple[int, ...], says
         group._popped(popped(*offsets))
 
 
+def test_acknowledgment_of_what_was_popped_before_counts_for_nothing() -> None:
+    group = OrderedGroup(surroundings(), "g4", "%DLQ%x", is_grpc=False)
+    group.pops = Pops()
+    group.world.promises.messages["m0"] = cast(Any, SimpleNamespace(is_recalled=False))
+    group._popped(popped(0))
+    group._done(0, 999_000, Outcome(is_done=True))
+    assert group.low == 0
+    assert list(group.what_is_owed(1))
+
+
 def test_queue_is_free_once_all_is_acknowledged() -> None:
     world = surroundings()
     group = OrderedGroup(world, "g4", "%DLQ%x", is_grpc=False)

@@ -32,7 +32,8 @@ class OrderedGroup:
         # The messages under way, by offset: when each is to be seen again; None if nobody knows.
         self._under_way: dict[int, int | None] = {}
         self._handles: list[tuple[int, str]] = []
-        self._popped_ms = 0  # when they were popped: what is said of handles from before that changes nothing
+        # When the broker gave them out: an acknowledgment of an earlier time changes nothing.
+        self._popped_ms = 0
         self._is_popping = False
         self.is_careful = False
         self.pops: Pops

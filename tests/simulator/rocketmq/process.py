@@ -274,15 +274,16 @@ class Process(Life):
 
         return keep
 
-    def make_topic(self, name: str, queues: int) -> None:
-        """Make a topic for messages of all kinds, unless it is there."""
+    def make_topic(self, name: str, queues: int, kind: str = "MIXED") -> None:
+        """Make a topic for messages of a kind, or of all, unless it is there."""
         if self.topics.get(name) is None:
-            self.topics.put(TopicConfig(name, queues, queues, attributes={"message.type": "MIXED"}), self._wall_ms())
+            self.topics.put(TopicConfig(name, queues, queues, attributes={"message.type": kind}), self._wall_ms())
 
-    def make_group(self, name: str, limit: int, *, is_ordered: bool = False) -> None:
-        """Make a group whose messages are retried up to a limit, unless it is there."""
+    def make_group(self, name: str, limit: int, *, is_ordered: bool = False, parent: str = "") -> None:
+        """Make a group whose messages are retried up to a limit, unless it is there; with a parent for lite topics."""
         if name not in self._groups.table:
-            config = GroupConfig(name, retry_max_times=limit, consume_message_orderly=is_ordered)
+            attributes = {"lite.bind.topic": parent} if parent else {}
+            config = GroupConfig(name, retry_max_times=limit, consume_message_orderly=is_ordered, attributes=attributes)
             self._groups.put(config, self._wall_ms())
 
     def connect(self, port: int) -> Session:

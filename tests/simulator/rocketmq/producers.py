@@ -20,7 +20,7 @@ from tests.simulator.rocketmq.process import DELAYS_MS
 from tests.simulator.rocketmq.promises import Fate, Promises, Sent
 from tests.simulator.rocketmq.wire import Connection, name_of
 
-__all__ = ["RECALL_MS_MIN", "Link", "Producer", "Surroundings", "beat"]
+__all__ = ["RECALL_MS_MIN", "WAITING_MAX", "Link", "Producer", "Surroundings", "beat"]
 
 LEVELS = (1, 1, 2)
 WAITING_MAX = 8

@@ -14,6 +14,7 @@ from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.files.record import Blank, Record, decode_record
 from formats.rocketmq.java import string_hash
+from formats.rocketmq.lite import QUEUE_ID, branch_of
 from formats.rocketmq.properties import decode_properties
 from tests.simulator.invariants import Violation
 from tests.simulator.rocketmq.changes import CHANGING
@@ -63,20 +64,19 @@ def judge_store(
             # Where it was deleted, its log has more than its queues.
             continue
         properties = decode_properties(record.properties)
-        queue = judged.entries.setdefault((record.topic, record.queue_id), [])
-        if record.queue_offset != len(queue):
-            raise Violation(
-                f"the log has offset {record.queue_offset} of queue {record.queue_id} of {record.topic} "
-                f"behind {len(queue)} messages of it"
-            )
-        code = _tags_code(record, properties)
-        queue.append(ConsumeQueueEntry(record.physical_offset, size, code))
+        entry = ConsumeQueueEntry(record.physical_offset, size, _tags_code(record, properties))
+        place = record.topic, record.queue_id, record.queue_offset
+        _enter(judged, *place, entry)
+        branch = branch_of(record.topic, properties)
+        if branch is not None:
+            place = branch.queue, QUEUE_ID, branch.offset
+            _enter(judged, *place, entry)
         judged.keys += [(text, record.physical_offset) for text in message_index_keys(record.topic, properties)]
-        if is_judged(record.topic):
+        topic, queue_id, offset = place
+        if branch is not None or is_judged(topic):
             name = name_of(record.body)
-            promises.see_in_store(record.topic, record.queue_id, record.queue_offset, name, record.stored_ms)
-            place = record.queue_id, record.queue_offset
-            judged.kept.append(Kept(record.topic, name, record.reconsume_times, record.stored_ms, *place))
+            promises.see_in_store(*place, name, record.stored_ms)
+            judged.kept.append(Kept(topic, name, record.reconsume_times, record.stored_ms, queue_id, offset))
     judged.end = store.log.end
     promises.judge_returns((each.topic, each.name, each.times) for each in judged.kept)
     _judge_queues(store, judged)
@@ -85,6 +85,16 @@ def judge_store(
         some = random.sample(judged.keys, min(len(judged.keys), LOOKED_UP))
         _judge_index(store, [*(some if is_first else ()), *judged.keys[-LOOKED_UP:]])
     return judged.kept
+
+
+def _enter(judged: Judged, topic: str, queue_id: int, offset: int, entry: ConsumeQueueEntry) -> None:
+    """Note the next entry that a queue has to have."""
+    queue = judged.entries.setdefault((topic, queue_id), [])
+    if offset != len(queue):
+        raise Violation(
+            f"the log has offset {offset} of queue {queue_id} of {topic} behind {len(queue)} messages of it"
+        )
+    queue.append(entry)
 
 
 def _records(store: MessageStore, offset: int) -> Iterator[tuple[Record, int]]:

@@ -19,6 +19,7 @@ from tests.simulator.rocketmq.calls import Calls, credential
 from tests.simulator.rocketmq.changes import CHANGING, ROOT, Changing
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup, GrpcProducer
+from tests.simulator.rocketmq.lite import LITE_TOPICS, PARENT, LiteGroup, LiteProducer
 from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
@@ -44,9 +45,10 @@ CONSUMER_LUCK = 0.03
 GUARDED_LUCK = 0.25
 CHANGING_LUCK = 0.4
 CHANGING_SHARE = 3
-# Worlds with clients that speak gRPC, and with a group that pops in order.
+# Worlds with clients that speak gRPC, with a group that pops in order, and with lite topics.
 GRPC_LUCK = 0.35
 ORDERED_LUCK = 0.3
+LITE_LUCK = 0.25
 # A group in order retries for ever.
 RETRIES_MAX = 10_000
 # A slow flush of the log takes at most this time and a step.
@@ -128,6 +130,10 @@ class RocketWorld(NotedWorld):
         self.poppers[0].acks_together = own.random() < 0.3
         has_order = own.random() < ORDERED_LUCK
         self.ordered = [OrderedGroup(self, "g4", "t1", is_grpc=has_grpc)] if has_order else []
+        self.has_lite = Random(f"rocketmq {seed} lite").random() < LITE_LUCK
+        if self.has_lite:
+            self.producers.append(LiteProducer(self, "l"))
+            self.ordered += [LiteGroup(self, f"gl{each}", each) for each in LITE_TOPICS]
         self.limits = {"g3": limit} if has_grpc and limit is not None else {}
         self.consumers: tuple[PullGroup | PopGroup | OrderedGroup, ...] = (
             *self.pullers,
@@ -203,6 +209,8 @@ class RocketWorld(NotedWorld):
                 self.disk.process_died()
         for topic, queues in self.topics.items():
             self.process.make_topic(topic, queues)
+        if self.has_lite:
+            self.process.make_topic(PARENT, 1, "LITE")
         if not self._is_begun:
             self._is_begun = True
             for changing in self.changing:
@@ -213,7 +221,8 @@ class RocketWorld(NotedWorld):
         for name, limit in self.limits.items():
             self.process.make_group(name, limit)
         for ordered in self.ordered:
-            self.process.make_group(ordered.name, RETRIES_MAX, is_ordered=True)
+            parent = PARENT if isinstance(ordered, LiteGroup) else ""
+            self.process.make_group(ordered.name, RETRIES_MAX, is_ordered=True, parent=parent)
         self.judge()
         self.connections = []
         self._beaten_ms = self.wall_ms
