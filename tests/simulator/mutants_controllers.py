@@ -201,4 +201,18 @@ CONTROLLERS = (
         "            self._journal.keep_snapshot(Snapshot(self.applied, term, self._machine.state()))\n",
         "            self._journal.keep_snapshot(Snapshot(self._journal.last, term, self._machine.state()))\n",
     ),
+    _mutant(
+        "vote-kept-with-term-only",
+        "A controller keeps its vote only if the term is new to it.",
+        "raft.raft",
+        "        if is_new or (granted and not self._journal.vote):\n",
+        "        if is_new:\n",
+    ),
+    _mutant(
+        "asker-elected-without-master",
+        "A name without a master gets the broker that asks, though another one may have more.",
+        "controller.decisions",
+        "        if group.master_epoch == 0 and asks_itself:",
+        "        if group.master is None and asks_itself:",
+    ),
 )

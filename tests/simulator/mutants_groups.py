@@ -403,4 +403,13 @@ GROUPS = (
             "self._store.log.end > self.reported:\n",
         ),
     ),
+    _mutant(
+        "cut-keeps-next-offsets",
+        "After a cut, queues go on at the offsets behind the messages that were cut.",
+        "store.holding",
+        (
+            "        self._next = {each.queue: each.queue_offset + 1 for each in messages if each.queue is not None}",
+            "        return",
+        ),
+    ),
 )

@@ -469,4 +469,32 @@ ROCKETMQ = (
         "note.ack_offsets if isinstance",
         "note.ack_offsets[:1] if isinstance",
     ),
+    _mutant(
+        "timer-at-mark-lost",
+        "A start passes over timer messages that are due in the second up to which all were given out.",
+        "delays.timers",
+        "            if due_ms < self._read_ms and",
+        "            if due_ms <= self._read_ms and",
+    ),
+    _mutant(
+        "free-with-first",
+        "A queue in order is free once the first of its messages is to be seen again.",
+        "consuming.pop.order",
+        "    return max(times, default=0)",
+        "    return min(times, default=0)",
+    ),
+    _mutant(
+        "lite-offset-stays",
+        "The acknowledgment of the message at a group's offset in a lite topic is taken for an old one.",
+        "consuming.lite.acks",
+        "        if offset < (self._services.offsets.get(queue, group, QUEUE_ID) or 0):\n            return success()",
+        "        if offset <= (self._services.offsets.get(queue, group, QUEUE_ID) or 0):\n            return success()",
+    ),
+    _mutant(
+        "deletion-not-noted",
+        "The deletion of a topic is not on the disk.",
+        "store.message_store",
+        "            self.deletions.note(topic, self.log.end)\n",
+        "            pass\n",
+    ),
 )
