@@ -175,6 +175,7 @@ MIXED_FAILED_ONCE = {
     195: "a removed message was forgotten as soon as the greatest GUIDs of the window before were",
     501602: "a leader had no room to record its state for a node that registered, and did not try again",
     501521: "a purge that a replica learned of late dropped a push of a message that had been posted again since",
+    501637: "a proxy gave up a message that consumers had died of, which its next upstreams waited for",
 }
 
 

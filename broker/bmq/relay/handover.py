@@ -19,7 +19,7 @@ from broker.bmq.queue.purges import abandon
 from broker.bmq.queue.queue import Queue, Stream
 from broker.bmq.relay.posts import Unacknowledged
 from broker.bmq.relay.relay import RelayQueue
-from broker.bmq.relay.takeover import find_held, let_go, set_aside
+from broker.bmq.relay.takeover import find_held, let_go, set_aside, throw
 from broker.bmq.store.chunked import Chunked
 from formats.bmq.codes import AckStatus
 
@@ -57,11 +57,11 @@ class Nobody:
 def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
     """Turn a root queue into a relay. The messages must still be in the store; `new` has no upstream yet."""
     posts = list(_posts(old, new, handles))
-    _move(old, new, handles)
+    attempts = _move(old, new, handles)
     new.follow(old)
     for handle in handles:
         new.adopt(handle)
-    new.inherit(old.delivery.inherited)
+    new.inherit(old.delivery.inherited, attempts)
     if new.opens.writers:
         for guid, content, posters in posts:
             new.posts.adopt(guid, content, posters)
@@ -125,7 +125,7 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
     # First, while there are no consumers that could receive messages confirmed later in the list.
     confirm_all(new, old.confirms.take())
     old.delivery.end()
-    _move(old, new, handles)
+    attempts = _move(old, new, handles)
     inherited = dict(old.delivery.inherited)
     old.delivery.inherited.clear()
     for app in new.unregistered.values():
@@ -135,9 +135,12 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
             new.work.start(let_go(new, held))
     for app in new.apps.values():
         holds = set_aside(app, inherited)
+        left = attempts.get(app.app_id, Chunked())
         if holds:
             new.delivery.inherited.update(holds)
-            new.delivery.begin_with(app, find_held(new, app, holds))
+            new.delivery.begin_with(app, find_held(new, app, holds, left))
+        else:
+            throw(new, left)
     for guid, put in old.unacknowledged.items():
         _post(new, guid, put)
     for app in new.apps.values():
@@ -166,8 +169,11 @@ def _post(queue: Queue, guid: bytes, put: Unacknowledged) -> None:
         poster.acknowledge(queue_id, correlation_id, guid, status)
 
 
-def _move(old: Queue, new: Queue, handles: Sequence[Handle]) -> None:
-    """Move handles from one queue to the other; consumers' unconfirmed messages are unchanged."""
+def _move(old: Queue, new: Queue, handles: Sequence[Handle]) -> dict[str, Chunked[int]]:
+    """Move handles from one queue to the other; consumers' unconfirmed messages are unchanged.
+
+    Returns the attempts that each app had left at its rejected messages.
+    """
     apps = set()
     for handle in handles:
         assert handle.queue is old
@@ -184,3 +190,7 @@ def _move(old: Queue, new: Queue, handles: Sequence[Handle]) -> None:
             apps.add(stream.app)
     for app in apps:
         new.rebuild(app)
+    attempts = {}
+    for app in old.apps.values():
+        attempts[app.app_id], app.attempts = app.attempts, Chunked()
+    return attempts

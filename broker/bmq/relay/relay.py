@@ -41,6 +41,7 @@ from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay_log import RelayLog, relay_config
 from broker.bmq.relay.takeover import Unconfirmed
 from broker.bmq.relay.upstream import Upstream, UpstreamState
+from broker.bmq.store.chunked import Chunked
 from broker.common.faults import Change, Inconsistent
 from formats.bmq.codes import DEFAULT_APP_ID, DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, QueueFlag
 from formats.bmq.control.messages import (
@@ -627,13 +628,11 @@ class RelayQueue(Queue):
         has got a newer one, or that this app has got it before.
         """
         guid = message.guid
+        counter = rda & RDA_COUNTER_MAX
         if not rda & UNLIMITED:
-            counter = rda & RDA_COUNTER_MAX
             self._attempts_max = max(counter, self._attempts_max or 0)
-            if rda & POISONOUS:
-                app.attempts[guid] = counter
         if message.outstanding & app.bit:
-            return  # it came before, from an upstream that was lost
+            return  # it came before, from an upstream that was lost: brokers below count on from there
         if not app.streams and app.app_id not in self.opens.consumers:
             return  # as in `_drop_app`: it was in flight
         if app.only is None and (texts := self._texts(app)) and not self.is_wanted(message, texts):
@@ -641,7 +640,8 @@ class RelayQueue(Queue):
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size
-        if guid in app.attempts:
+        if rda & POISONOUS and not rda & UNLIMITED:
+            app.attempts[guid] = counter
             app.redelivery.append(message)
             self.deliver(app)
         elif app.redelivery or app.pending or app.is_behind:
@@ -704,7 +704,7 @@ class RelayQueue(Queue):
         left = self._reject_up(app, guid)
         if told:
             self._tell_reject(stream, guid, left + 1)
-        note_attempts(self.uri, stream, guid, left, lambda message: self._forget(app, message))
+        note_attempts(self.uri, stream, guid, left, lambda message: self._give_up(app, message))
 
     def _reject_up(self, app: App, guid: bytes) -> int:
         """Send a reject to the upstream; return the number of attempts left."""
@@ -718,6 +718,16 @@ class RelayQueue(Queue):
             except Exception as error:
                 self.opens.upstream.fail(error)
         return app.attempts.get(guid, self._attempts_max) - 1
+
+    def _give_up(self, app: App, message: Message) -> None:
+        """Drop a message whose last attempt has failed.
+
+        An upstream that did not get all rejects of it has counted fewer attempts. It gets a confirm, too: otherwise it
+        would wait for one from here.
+        """
+        self._forget(app, message)
+        if self.opens.state is not _OPEN or message.arrived_ms <= self.opens.found_ms:
+            self.confirms.send(app.app_id, (message.guid,))
 
     def _tell_reject(self, stream: Stream, guid: bytes, left: int) -> None:
         log.info(
@@ -742,7 +752,7 @@ class RelayQueue(Queue):
             if left > 0:
                 app.attempts[message.guid] = left
             else:
-                self._forget(app, message)
+                self._give_up(app, message)
             return left > 0
 
         return wanted
@@ -754,9 +764,9 @@ class RelayQueue(Queue):
         self._attempts_max = root.attempts_max
         self._is_stored = root.log.is_replicated
 
-    def inherit(self, before: dict[Stream, Unconfirmed]) -> None:
+    def inherit(self, before: dict[Stream, Unconfirmed], attempts: dict[str, Chunked[int]]) -> None:
         """Take over the messages of new consumers, before there is an upstream; see `Inherited.begin`."""
-        self._unsettled.inherited.begin(before)
+        self._unsettled.inherited.begin(before, attempts)
 
     def hold(self, app: App, message: Message) -> None:
         """Add a message that a consumer of the app has from before."""

@@ -4,9 +4,9 @@
 The consumers join the new queue at once, with their remaining room. Their messages are set aside and returned in
 slices, and until then the app delivers nothing (`broker.bmq.queue.delivery.Delivery.begin_with`): posts wait in order
 after the existing messages. Each message moves in one operation to the consumer that holds it, so a confirm between
-two slices finds it either in its old place or in the new one. If a consumer leaves before its messages are returned,
-others get them: at a root they still wait, and a relay's next upstream sends them again. Their delivery count is then
-one lower.
+two slices finds it either in its old place or in the new one. Its attempts move with it, since brokers below count the
+same ones. If a consumer leaves before its messages are returned, others get them: at a root they still wait, and a
+relay's next upstream sends them again. Their delivery count is then one lower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.bmq.queue.purges import throw_away
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription
 from broker.bmq.store.chunked import Chunked
 
-__all__ = ["Takeover", "find_held", "let_go", "set_aside"]
+__all__ = ["Takeover", "find_held", "let_go", "set_aside", "throw"]
 
 Unconfirmed = Chunked[tuple[Message, Subscription]]
 
@@ -50,9 +50,10 @@ def let_go(queue: Queue, held: Unconfirmed) -> Task:
         release(subscription, message)
 
 
-def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
+def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed], attempts: Chunked[int]) -> Task:
     """Return the messages that the consumers of an app hold to them, at a root with restored messages.
 
+    `attempts` are those that the app had left before.
     Consumers mostly hold the first messages: the rest is not examined.
     """
     work, pending = queue.work, app.pending
@@ -64,7 +65,7 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
             for stream in [each for each in held if each not in app.streams]:
                 # Other consumers get the messages not returned to it.
                 del queue.delivery.inherited[stream]
-                _throw(queue, held.pop(stream))
+                throw(queue, held.pop(stream))
             continue
         if isinstance(pending[0], Part):
             app.unfold()
@@ -80,19 +81,30 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed]) -> Task:
                 del held[holder]
             if message.outstanding & app.bit:
                 holder.unconfirmed.add(message.guid, (message, subscription))
+                _move_attempts(attempts, app, message.guid)
             else:
                 release(subscription, was)
         elif message.outstanding & app.bit:
             app.redelivery.append(message)
     for stream in app.streams:
         queue.delivery.inherited.pop(stream, None)
+    throw(queue, attempts)
     for left in held.values():
         # These messages no longer exist. A purge has freed all the consumers' room.
         queue.work.start(let_go(queue, left) if app.pending is pending else throw_away(queue.work, [*left.chunks]))
 
 
-def _throw(queue: Queue, left: Unconfirmed) -> None:
-    queue.work.start(throw_away(queue.work, [*left.chunks]))
+def throw(queue: Queue, left: Unconfirmed | Chunked[int]) -> None:
+    """Discard what is left, in slices."""
+    if left:
+        queue.work.start(throw_away(queue.work, [*left.chunks]))
+
+
+def _move_attempts(before: Chunked[int], app: App, guid: bytes) -> None:
+    """Have an app count a message's attempts from where it had come before."""
+    left = before.take(guid) if before else None
+    if left is not None:
+        app.attempts[guid] = left
 
 
 class Takeover:
@@ -106,16 +118,24 @@ class Takeover:
         self._queue = queue
         self._hold = hold
         self._done = done
+        self._attempts: dict[App, Chunked[int]] = {}  # until all messages of the app are taken over
 
-    def begin(self, before: dict[Stream, Unconfirmed]) -> None:
-        """Begin with the new consumers; the root may not have returned all their messages yet, either."""
+    def begin(self, before: dict[Stream, Unconfirmed], attempts: dict[str, Chunked[int]]) -> None:
+        """Begin with the new consumers; the root may not have returned all their messages yet, either.
+
+        `attempts` are those that each app had left at the root.
+        """
         for app in self._queue.apps.values():
             held = set_aside(app, before)
+            left = attempts.get(app.app_id, Chunked())
             if held:
                 self.held.update(held)
-                self._queue.delivery.begin_with(app, self._take_all(held))
+                self._attempts[app] = left
+                self._queue.delivery.begin_with(app, self._take_all(app, held))
+            else:
+                throw(self._queue, left)
 
-    def _take_all(self, held: dict[Stream, Unconfirmed]) -> Task:
+    def _take_all(self, app: App, held: dict[Stream, Unconfirmed]) -> Task:
         work = self._queue.work
         for stream, before in held.items():
             # Oldest first: that is their order from now on.
@@ -127,6 +147,7 @@ class Takeover:
                         break
                     work.left -= 1
                     self._take(stream, guid)
+        throw(self._queue, self._attempts.pop(app))
         self._done()
 
     def take(self, guid: bytes) -> None:
@@ -151,12 +172,13 @@ class Takeover:
         else:
             self._hold(app, message)
             stream.unconfirmed.add(guid, entry if message is entry[0] else (message, entry[1]))
+            _move_attempts(self._attempts[app], app, guid)
 
     def leave(self, stream: Stream) -> None:
         """Drop the messages of a leaving consumer, which the next upstream sends again."""
         before = self.held.pop(stream, None)
         if before is not None:
-            _throw(self._queue, before)
+            throw(self._queue, before)
 
     def purge(self) -> None:
         """Drop all messages of the purged queue."""

@@ -46,13 +46,15 @@ class UpstreamConsumer:
 class ClientHandles:
     """The opens of one queue, whose number upstream is `queue_id`.
 
-    `generation` is incremented with each upstream: answers of older ones are ignored. `sent` are the requests that the
-    upstream has got, and not answered. While `is_leaving`, it has been asked to send no more messages.
+    `generation` is incremented with each upstream, found at `found_ms`: answers of older ones are ignored. `sent` are
+    the requests that the upstream has got, and not answered. While `is_leaving`, it has been asked to send no more
+    messages.
     """
 
     __slots__ = (
         "_last_sub_id",
         "consumers",
+        "found_ms",
         "generation",
         "is_leaving",
         "queue_id",
@@ -70,6 +72,7 @@ class ClientHandles:
         self.state = UpstreamState.NONE
         self.upstream: Upstream | None = None
         self.generation = 0
+        self.found_ms = 0
         self.is_leaving = False
         self.writes = Count()
         self.writers_asked = False  # the upstream was told of the writers

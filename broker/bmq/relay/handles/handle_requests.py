@@ -147,6 +147,7 @@ class HandleRequests:
         self._unanswered = PendingAnswers()
         self._in_flight: dict[HandleRequest, None] = {}  # those that this upstream was asked for, oldest first
         self._pausing = 0  # those that wait until the upstream is asked again
+        self._now = now
         self._reopening = ReopenRequests(opens, now, timers, pace, self)
 
     @property
@@ -186,6 +187,7 @@ class HandleRequests:
         self._opens.state = TRANSITIONS[self._opens.state, UpstreamTrigger.FOUND]
         self._opens.upstream = upstream
         self._opens.generation += 1
+        self._opens.found_ms = self._now.ms
         self._opens.forget_asked()
         self._reopening.begin()
 

@@ -62,6 +62,36 @@ def test_a_new_primary_goes_on_where_the_old_one_was(three: World) -> None:
     assert not three.nodes[2].rig.node.queues[QUEUE].messages
 
 
+def one_dies(world: World, consumers: list[HopClient]) -> None:
+    """The consumer that has the message dies of it, and another may get it."""
+    (victim,) = [each for each in consumers if each.payloads()]
+    consumers.remove(victim)
+    victim.drop()
+    world.wait(4000)
+
+
+@pytest.mark.parametrize("node_id", [0, 1, 2])
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_the_attempts_at_a_held_message_count_at_the_next_primary(three: World, node_id: int, deaths: int) -> None:
+    """Consumers are at a former primary, at the next one, or at a hop that gets another upstream."""
+    uri = "bmq://poison/q"
+    producer = three.client(2)
+    producer.open(0, uri, WRITE | ACK)
+    consumers = [three.client(node_id) for _ in range(5)]
+    for consumer in consumers:
+        consumer.read(0, uri, "foo", 1)
+    producer.post(0, guid(0), b"bad")
+    for _ in range(deaths):
+        one_dies(three, consumers)
+    three.make_primary(1, three.nodes[0].rig)
+    for _ in range(3 - deaths):
+        one_dies(three, consumers)
+    assert [each.payloads() for each in consumers] == [[], []]
+    assert three.nodes[1].rig.node.queues[uri].apps["foo"].messages == 0
+    three.wait(4000)
+    assert [each.payloads() for each in consumers] == [[], []]
+
+
 def test_the_hop_itself_becomes_the_primary(three: World) -> None:
     producer, consumer, other = three.client(1), three.client(1), three.client(2)
     producer.open(0, QUEUE, WRITE | ACK)
