@@ -765,7 +765,7 @@ class RelayQueue(Queue):
         self._is_stored = root.log.is_replicated
 
     def inherit(self, before: dict[Stream, Unconfirmed], attempts: dict[str, Chunked[int]]) -> None:
-        """Take over the messages of new consumers, before there is an upstream; see `Inherited.begin`."""
+        """Take over the messages of new consumers, before there is an upstream; see `Takeover.begin`."""
         self._unsettled.inherited.begin(before, attempts)
 
     def hold(self, app: App, message: Message) -> None:
