@@ -29,7 +29,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from bmqctl.pipeline.live.topic_options import is_topic
-from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
+from bmqctl.pipeline.reading import read_task, tables_of
 from bmqctl.pipeline.source.options import BadOption, ReadOptions, is_live
 from bmqctl.pipeline.source.pushdown import can_push
 
@@ -52,7 +52,7 @@ class BmqReader(DataSourceReader):
         self.filters: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
-        return plan_tasks(self.options, self.filters)
+        return tables_of(self.options.paths).plan(self.options, self.filters)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for batch in read_task(partition, self.options, self.schema, self.filters):
@@ -84,7 +84,8 @@ class BmqDataSource(DataSource):
             from bmqctl.pipeline.live.stream_source import stream_schema
 
             return stream_schema(self.options)
-        return from_arrow_schema(schema_of(ReadOptions.parse(self.options)))
+        options = ReadOptions.parse(self.options)
+        return from_arrow_schema(tables_of(options.paths).columns(options))
 
     def reader(self, schema: StructType) -> BmqReader:
         if is_topic(self.options):
@@ -130,7 +131,7 @@ def _chosen(options: ReadOptions, schema: StructType) -> pa.Schema:
     """The table's columns that `schema` names, in its order."""
     import pyarrow as pa
 
-    table = schema_of(options)
+    table = tables_of(options.paths).columns(options)
     known = {field.name: field.dataType for field in from_arrow_schema(table)}
     for field in schema:
         if field.name not in known:

@@ -142,9 +142,10 @@ def _is_small(storage: list[str] | None) -> bool:
     if not storage:
         return False
     from bmqctl.pipeline.export.export import table_options
-    from bmqctl.pipeline.export.subjects import extents_of
+    from bmqctl.pipeline.reading import tables_of
 
-    return sum(part.record_count for part in extents_of(table_options(storage, "records"))) < SMALL_RECORDS
+    extents = tables_of(storage).extents(table_options(storage, "records"))
+    return sum(part.record_count for part in extents) < SMALL_RECORDS
 
 
 def _moment(at_s: int) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import SparkContext
 
 from bmqctl.pipeline.export.manifest import Manifest
-from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task, schema_of
+from bmqctl.pipeline.reading import read_task, tables_of
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.spark.run_tasks import OnProgress, run_all
 from bmqctl.stores.blazingmq.read.account import Account
@@ -41,11 +41,12 @@ def account_of_export(manifest: Manifest) -> Account:
 def account_of_stores(context: SparkContext, stores: tuple[str, ...], on_progress: OnProgress) -> Account:
     """Read all records of stores for their account. Raises StoreError."""
     options = ReadOptions(paths=stores, table=Table.RECORDS)
-    schema = schema_of(options)
+    tables = tables_of(stores)
+    schema = tables.columns(options)
     schema = pa.schema([next(schema.field(name) for name in _DEEP_COLUMNS if name in schema.names)])
-    reads = [partial(read_task, part, options, schema, ()) for part in plan_tasks(options)]
+    reads = [partial(read_task, part, options, schema, ()) for part in tables.plan(options)]
     accounts = run_all(context, _account, reads, "looking for damage", on_progress)
-    return Account.total([lost_files(options), *accounts])
+    return Account.total([tables.lost_files(options), *accounts])
 
 
 def _account(read: ReadPart) -> Account:

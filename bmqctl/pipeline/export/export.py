@@ -27,7 +27,6 @@ from bmqctl.pipeline.export.manifest import (
     settle,
 )
 from bmqctl.pipeline.export.output import Output, OutputError, open_output
-from bmqctl.pipeline.export.subjects import Subject, extents_of, subject_of
 from bmqctl.pipeline.export.table_files import FileFormat
 from bmqctl.pipeline.export.write_tasks import (
     Pending,
@@ -38,7 +37,7 @@ from bmqctl.pipeline.export.write_tasks import (
     find_pending,
     run_task,
 )
-from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task
+from bmqctl.pipeline.reading import Subject, read_task, tables_of
 from bmqctl.pipeline.source.options import BadOption, FileSets, ReadOptions
 from bmqctl.pipeline.source.options import Table as Source
 from bmqctl.pipeline.spark.run_tasks import OnProgress, quiet, run_all
@@ -179,7 +178,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     already, unless they may be replaced or extended; OtherExport if they are of another kind.
     """
     output = open_output(request.out)
-    subject = subject_of(request.stores)
+    subject = tables_of(request.stores).with_brokers(request.stores)
     request = _with_tables(request, subject)
     earlier = coming_manifest(output)
     if request.since_last:
@@ -187,7 +186,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
         file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
     else:
         file_sets = FileSets.CURRENT
-    partitions = extents_of(table_options(request.stores, "records", file_sets=file_sets))
+    partitions = subject.extents(table_options(request.stores, "records", file_sets=file_sets))
     _check_place(request, subject, output, earlier)
     return ExportPlan(
         request,
@@ -199,7 +198,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
         sum(partition.record_count for partition in partitions),
         earlier if request.since_last else None,
         file_sets,
-        lost_files(table_options(request.stores, "records", file_sets=file_sets)),
+        subject.lost_files(table_options(request.stores, "records", file_sets=file_sets)),
     )
 
 
@@ -309,7 +308,7 @@ class _Export:
             file_sets=self.plan.file_sets,
         )
         shape = self._shape(table)
-        parts = plan_tasks(options)
+        parts = self.plan.subject.plan(options)
         return [
             WritePart(
                 shape,

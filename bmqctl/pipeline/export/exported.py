@@ -13,8 +13,8 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 
 from bmqctl.pipeline.export.manifest import Manifest
 from bmqctl.pipeline.export.output import Output
-from bmqctl.pipeline.export.subjects import BlazingMQTables, RocketMQTables, Subject
 from bmqctl.pipeline.export.table_files import FileFormat
+from bmqctl.pipeline.reading import BlazingMQTables, RocketMQTables, Subject
 
 __all__ = ["count_exported", "exported_table", "subject_of_export"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from bmqctl.pipeline.export.export import table_options
 from bmqctl.pipeline.export.exported import count_exported, subject_of_export
 from bmqctl.pipeline.export.manifest import MANIFEST, Manifest, is_unsettled, need_manifest
 from bmqctl.pipeline.export.output import Output, open_output
-from bmqctl.pipeline.export.subjects import POSITION, extents_of, subject_of
 from bmqctl.pipeline.export.table_files import FileFormat, read_table
 from bmqctl.pipeline.export.verify_tasks import (
     CheckFile,
@@ -38,7 +37,7 @@ from bmqctl.pipeline.export.verify_tasks import (
     read_rows,
 )
 from bmqctl.pipeline.export.write_tasks import TableShape
-from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task
+from bmqctl.pipeline.reading import POSITION, Subject, read_task, tables_of
 from bmqctl.pipeline.source.options import FileSets, ReadOptions
 from bmqctl.pipeline.source.plan import Part, PartitionExtent
 from bmqctl.pipeline.source.stores import StoreError
@@ -133,6 +132,11 @@ class _Verification:
             int(partition): (at.primary_lease_id, at.sequence_number) for partition, at in manifest.positions.items()
         }
 
+    @cached_property
+    def _tables(self) -> Subject:
+        """The tables of the store. Folders of brokers without another name may have been renamed since the export."""
+        return tables_of(self.stores).with_brokers(self.stores)
+
     def run(self) -> Verdict:
         if is_unsettled(self.output):
             self._differ(
@@ -193,7 +197,7 @@ class _Verification:
 
     def _compare(self, checks: list[FileCheck], sound: list[str]) -> None:
         """Compare the files with the store."""
-        partitions = extents_of(self._options("records"))
+        partitions = self._tables.extents(self._options("records"))
         for missing in sorted(self.until.keys() - {partition.partition_id for partition in partitions}):
             self._differ("", self._partition(missing), "was exported, but is not in the store")
         self.verdict.gone_on = [
@@ -205,7 +209,7 @@ class _Verification:
         floors = self._floors(partitions)
         in_store = self._read_store(dict.fromkeys(sound))
         accounts = {name: Account.total(rows.account for rows in in_store if rows.table == name) for name in sound}
-        self.verdict.store = Account.total([lost_files(self._options("records")), worst_of(accounts)])
+        self.verdict.store = Account.total([self._tables.lost_files(self._options("records")), worst_of(accounts)])
         for name in sound:
             ours, theirs = Sums(), Sums()
             for check in checks:
@@ -225,7 +229,7 @@ class _Verification:
         if self.subject.brokers:
             return {each.partition_id: None if each.first is None else (0, each.first[1]) for each in partitions}
         journals: dict[int, set[str]] = {}
-        for part in plan_tasks(self._options("records")):
+        for part in self._tables.plan(self._options("records")):
             assert isinstance(part, Part)
             journals.setdefault(part.partition_id, set()).update(journal.path for journal in part.journals)
         return {partition: _floor(paths) for partition, paths in journals.items()}
@@ -240,12 +244,11 @@ class _Verification:
     def _read_store(self, tables: Mapping[str, frozenset[tuple[int, int, int]] | None]) -> list[Rows]:
         """Read from each table the sums of all rows, or the individual rows of some segments."""
         tasks = []
-        # Folders may have been renamed since, after which brokers are called that have no other name.
-        subject = subject_of(self.stores)
+        subject = self._tables
         for name in sorted(tables, key=subject.order.index):
             options = self._options(name)
             schema = subject.schema(name)
-            reads = [partial(read_task, part, options, schema, ()) for part in plan_tasks(options)]
+            reads = [partial(read_task, part, options, schema, ()) for part in subject.plan(options)]
             tasks += [ReadRows(name, schema, subject, read, tables[name]) for read in reads]
         return run_all(self.context, read_rows, tasks, "reading the store", self.on_progress)
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from bmqctl.pipeline.export.checksums import add_checksums, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
-from bmqctl.pipeline.export.subjects import POSITION, Subject
 from bmqctl.pipeline.export.table_files import read_table
 from bmqctl.pipeline.export.write_tasks import TableShape, hashed_columns
+from bmqctl.pipeline.reading import POSITION, Subject
 from bmqctl.stores.blazingmq.read.account import Account
 
 __all__ = [

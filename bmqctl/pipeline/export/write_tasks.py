@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from bmqctl.pipeline.export.checksums import add_checksums, checksum, row_hashes
 from bmqctl.pipeline.export.manifest import WrittenFile
 from bmqctl.pipeline.export.output import Output
-from bmqctl.pipeline.export.subjects import POSITION, Subject
 from bmqctl.pipeline.export.table_files import FileFormat, TableFile, directory_of, read_table
+from bmqctl.pipeline.reading import POSITION, Subject
 from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.stores.outcomes import MessageOutcome
 

@@ -17,9 +17,9 @@ from pyspark.sql import functions as f
 from bmqctl.pipeline.export.exported import exported_table
 from bmqctl.pipeline.export.manifest import need_manifest
 from bmqctl.pipeline.export.output import open_output
-from bmqctl.pipeline.reading import is_rocketmq
 from bmqctl.pipeline.report.report import NothingToReport, ReportRequest, account_of, loss_notes
 from bmqctl.pipeline.report.report_model import TimeLine
+from bmqctl.pipeline.rocketmq.brokers import is_rocketmq
 from bmqctl.pipeline.spark.run_tasks import OnProgress
 from bmqctl.pipeline.spark.session import open_session
 from bmqctl.stores.rocketmq.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, TopicKind

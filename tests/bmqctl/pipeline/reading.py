@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.datasource import Filter
 
-from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
+from bmqctl.pipeline.reading import read_task, tables_of
 from bmqctl.pipeline.source.options import ReadOptions
 
 __all__ = ["read_rows"]
@@ -17,9 +17,10 @@ __all__ = ["read_rows"]
 def read_rows(*paths: Path | str, filters: tuple[Filter, ...] = (), **options: str) -> list[dict[str, Any]]:
     """All rows of a table, task after task; every batch is validated."""
     read = ReadOptions.parse({"paths": json.dumps([str(path) for path in paths]), **options})
-    schema = schema_of(read)
+    tables = tables_of(read.paths)
+    schema = tables.columns(read)
     rows = []
-    for part in plan_tasks(read, filters):
+    for part in tables.plan(read, filters):
         for batch in read_task(part, read, schema, filters):
             assert batch.schema.equals(schema)
             batch.validate(full=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.pipeline.reading import plan_tasks, read_task, schema_of
+from bmqctl.pipeline.reading import read_task, tables_of
 from bmqctl.pipeline.rocketmq.brokers import limit_of
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
@@ -198,9 +198,10 @@ def test_large_bodies_make_small_batches(tmp_path: Path) -> None:
     zipped = zlib.compress(bytes(9 << 20))
     write_log(tmp_path, [message(n, body=zipped, flags=int(SystemFlag.COMPRESSED)) for n in range(6)])
     read = ReadOptions.parse({"path": str(tmp_path), "table": "payloads", "columns": "payload"})
-    (part,) = plan_tasks(read)
+    (part,) = tables_of(read.paths).plan(read)
     batches = [
-        [len(body) for body in batch.column("payload").to_pylist()] for batch in read_task(part, read, schema_of(read))
+        [len(body) for body in batch.column("payload").to_pylist()]
+        for batch in read_task(part, read, tables_of(read.paths).columns(read))
     ]
     assert batches == [[9 << 20] * 2] * 3
 
@@ -210,8 +211,8 @@ def test_the_memory_of_a_split_does_not_grow_with_it(tmp_path: Path) -> None:
 
     def peak(root: Path) -> int:
         read = ReadOptions.parse({"path": str(root), "table": "payloads", "recordsPerPartition": "1000000"})
-        schema = schema_of(read)
-        (part,) = plan_tasks(read)
+        schema = tables_of(read.paths).columns(read)
+        (part,) = tables_of(read.paths).plan(read)
         tracemalloc.start()
         try:
             arrow = max(batch.nbytes and pa.total_allocated_bytes() for batch in read_task(part, read, schema))

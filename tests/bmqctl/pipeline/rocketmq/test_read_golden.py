@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
 import bmqctl.pipeline
-from bmqctl.pipeline.reading import plan_tasks
+from bmqctl.pipeline.reading import tables_of
 from bmqctl.pipeline.source.options import BadOption, ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.rocketmq.files import open_store
@@ -91,7 +91,8 @@ def test_each_way_to_split_gives_the_same_rows(java: Java, small_splits: None) -
     whole = read_rows(store, table="messages", columns="topic,queue_id,queue_offset,offset,id")
     for size in ("20", "100"):
         options = {"table": "messages", "columns": "topic,queue_id,queue_offset,offset,id", "recordsPerPartition": size}
-        parts = plan_tasks(ReadOptions.parse({"path": str(store), **options}))
+        read = ReadOptions.parse({"path": str(store), **options})
+        parts = tables_of(read.paths).plan(read)
         assert len(parts) > 8
         rows = read_rows(store, filters=(), **options)
         assert sorted(rows, key=lambda row: int(row["offset"])) == whole
@@ -122,9 +123,10 @@ def test_filters_save_tasks_and_lose_nothing(java: Java, small_splits: None) -> 
         found = read_rows(store, filters=filters, table="messages", recordsPerPartition="50")
         assert sorted(row["offset"] for row in found) == [row["offset"] for row in rows if passes(row)]
     options = ReadOptions.parse({"path": str(store), "table": "messages", "recordsPerPartition": "50"})
-    assert len(plan_tasks(options, cases["offset"][0])) < len(plan_tasks(options))
+    tables = tables_of(options.paths)
+    assert len(tables.plan(options, cases["offset"][0])) < len(tables.plan(options))
     beyond = (LessThan(("store_time",), time - timedelta(days=1)),)
-    assert not plan_tasks(options, beyond)
+    assert not tables.plan(options, beyond)
     assert not read_rows(store, filters=beyond, table="messages")
 
 
