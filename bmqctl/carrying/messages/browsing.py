@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from bmqctl.carrying.bridge.ends import RocketEnd
-from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.listing import Listing
 from bmqctl.carrying.messages.received import Received, Unreadable, of_topic
 from bmqctl.client import ClientError
 from bmqctl.client.rocketmq import Session, StoredQueue
 
-__all__ = ["BrowseEnd", "BrowseOptions", "Browsed", "Shown", "browse_topic", "start_of"]
+__all__ = ["BrowseOptions", "Browsed", "Shown", "browse_topic", "start_of"]
 
 _PIECE: Final = 256
 
@@ -56,18 +56,6 @@ class Shown(Protocol):
 
     async def end(self, is_cut: bool) -> None:
         """Write what ends the messages; `is_cut` if there should have been more."""
-        ...
-
-
-class BrowseEnd(Protocol):
-    """A place whose messages can be browsed."""
-
-    def check_browsing(self, options: BrowseOptions) -> None:
-        """Raise `CannotBegin` for options that this place does not support."""
-        ...
-
-    async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
-        """Show messages. Raises `CannotBegin`."""
         ...
 
 

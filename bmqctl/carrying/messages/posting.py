@@ -15,11 +15,11 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import trio
 
 from bmqctl.carrying.messages.content import BadMessage, Outgoing
-from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.client import ClientError
 from bmqctl.common.nurseries import open_nursery
 
-__all__ = ["DEFAULT_GROUP", "Account", "Failure", "PostEnd", "PostOptions", "Run", "Sink", "Source", "opened", "post"]
+__all__ = ["DEFAULT_GROUP", "Account", "Failure", "PostOptions", "Run", "Sink", "Source", "opened", "post"]
 
 DEFAULT_GROUP: Final = "bmqctl-post"
 # Messages between two turns of other tasks.
@@ -100,18 +100,6 @@ class Sink(Protocol):
         ...
 
 
-class PostEnd(Protocol):
-    """A place that messages are posted to."""
-
-    def check_posting(self, options: PostOptions) -> None:
-        """Raise `CannotBegin` if messages cannot be posted here as the options say."""
-        ...
-
-    def open_sink(self, reach: Reach, options: PostOptions) -> AbstractAsyncContextManager[Sink]:
-        """Open the place for posting. Raises `ClientError`, `ValueError` or `CannotBegin`."""
-        ...
-
-
 @asynccontextmanager
 async def opened(opening: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
     """Open a place. Raises `CannotBegin` if it cannot be opened; later faults stay as they are."""
@@ -127,15 +115,17 @@ async def opened(opening: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
 
 
 async def post(
-    end: PostEnd, reach: Reach, options: PostOptions, source: Source, on_progress: Callable[[int], None]
+    opening: AbstractAsyncContextManager[Sink],
+    options: PostOptions,
+    source: Source,
+    on_progress: Callable[[int], None],
 ) -> Account:
     """Post the messages of a source. Raises `CannotBegin`."""
-    end.check_posting(options)
     run = Run(options, on_progress)
     async with open_nursery() as nursery:
         nursery.start_soon(run.watch_signals)
         with run.scope:
-            async with opened(end.open_sink(reach, options)) as sink:
+            async with opened(opening) as sink:
                 await run.carry_out(sink, source)
     if not run.has_begun:
         raise CannotBegin("interrupted before it began")

@@ -10,14 +10,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import trio
 
-from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.messages.framing import Frame, Framer
 from bmqctl.carrying.messages.posting import opened
 from bmqctl.carrying.messages.received import Received, Undecodable, Unreadable
 from bmqctl.client import ClientError
 from bmqctl.common.nurseries import open_nursery
 
-__all__ = ["Feed", "Outcome", "Sink", "Tail", "TailEnd", "TailOptions", "tail"]
+__all__ = ["Feed", "Outcome", "Sink", "Tail", "TailOptions", "tail"]
 
 _UNCONFIRMED_MAX: Final = 1000
 # Messages that are shown at once.
@@ -76,18 +75,6 @@ class Feed(Protocol):
         ...
 
 
-class TailEnd(Protocol):
-    """A place whose messages can be followed."""
-
-    def check_tailing(self, options: TailOptions) -> None:
-        """Raise `CannotBegin` for options that this place does not support."""
-        ...
-
-    def open_feed(self, reach: Reach, options: TailOptions) -> AbstractAsyncContextManager[Feed]:
-        """Open the place for consuming. Raises `ClientError`, `ValueError` or `CannotBegin`."""
-        ...
-
-
 class Sink(Protocol):
     """The place where messages are shown."""
 
@@ -100,19 +87,18 @@ class Sink(Protocol):
         ...
 
 
-async def tail(end: TailEnd, reach: Reach, options: TailOptions, output: Sink, tell: Tell) -> Outcome:
+async def tail(opening: AbstractAsyncContextManager[Feed], options: TailOptions, output: Sink, tell: Tell) -> Outcome:
     """Show messages until they are enough, or a signal comes. Raises `CannotBegin`.
 
     `tell` is given what cannot be shown.
     """
-    end.check_tailing(options)
     run = Tail(options, output, tell)
     async with open_nursery() as nursery:
         nursery.start_soon(run.watch_signals)
         nursery.start_soon(run.watch_reader)
         with run.scope:
             try:
-                async with opened(end.open_feed(reach, options)) as feed:
+                async with opened(opening) as feed:
                     await run.carry_out(feed)
             except BrokenPipeError:
                 run.outcome.has_reader_left = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import trio
@@ -17,7 +17,7 @@ from bmqctl.carrying.replay.plan import Plan
 from bmqctl.carrying.replay.progress import Progress, Step
 from formats.errors import FormatError
 
-__all__ = ["Fault", "Run", "read_all", "sync", "watch_signals"]
+__all__ = ["Fault", "Replay", "ReplayOptions", "Run", "read_all", "sync", "watch_signals"]
 
 _SYNC_INTERVAL_S: Final = 1.0
 _READ_STRIDE: Final = 1000
@@ -89,6 +89,46 @@ class Run:
     def target_of(self, number: int) -> str:
         """The queue or topic that a message goes to."""
         return self.targets[int(self.plan.entries["queue"][number])]
+
+
+class ReplayOptions(NamedTuple):
+    """`speed` is a factor of the original pace, None as fast as possible; `makes_topics` makes topics that lack."""
+
+    speed: float | None
+    window: int
+    patience_s: float
+    makes_topics: bool = False
+
+
+class Replay(Protocol):
+    """A queue or a topic for all messages, or with `target` "" a broker or cluster at which each keeps its own."""
+
+    @property
+    def target(self) -> str: ...
+
+    def lasting(self, text: str) -> str:
+        """Return `text`, which names this place, without what may differ in a later run."""
+        ...
+
+    def check_target(self, name: str) -> None:
+        """Raise `BadRename` unless messages can go to a queue or a topic with this name."""
+        ...
+
+    def check_delayed(self) -> None:
+        """Raise `CannotBegin` if messages cannot be delayed here."""
+        ...
+
+    def convert(self, message: Stored) -> object:
+        """Make the message that would go out. Raises `Unfit`."""
+        ...
+
+    async def carry_out(self, run: Run, options: ReplayOptions) -> None:
+        """Post what is left. Raises `CannotBegin` if no message can be posted at all."""
+        ...
+
+    def about_repeated(self, run: Run, count: int, silent_s: float) -> str | None:
+        """Say what became of messages that an earlier run, which ended `silent_s` ago, left without an answer."""
+        ...
 
 
 def read_all(run: Run, convert: Callable[[Stored], object]) -> Iterator[int]:

@@ -18,20 +18,25 @@ from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import FlowOptions, Item, Send
 from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_topics
+from bmqctl.carrying.messages.ends import Reach
+from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.replay.messages import Stored, StoredRecord
+from bmqctl.carrying.replay.names import check_topic
 from bmqctl.carrying.replay.outgoing import Unfit, for_rocketmq
 from bmqctl.carrying.replay.progress import Step, replay_unique_id
-from bmqctl.carrying.replay.run import Run, sync, watch_signals
+from bmqctl.carrying.replay.run import ReplayOptions, Run, sync, watch_signals
 from bmqctl.clients.rocketmq.client import PLAIN, Security
 from bmqctl.clients.rocketmq.sharing import Place
 from bmqctl.common.nurseries import open_nursery
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["CannotBegin", "SendOptions", "send"]
+__all__ = ["CannotBegin", "SendOptions", "TopicReplay", "send"]
 
 _WINDOW_BYTES: Final = 32 << 20
 _PIECE_COUNT: Final = 64
+# As long as those that messages are given when they are sent.
+_ANY_UNIQUE_ID: Final = "0" * 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,40 @@ class SendOptions:
     patience_s: float = 30.0
     timeout_s: float = 10.0
     security: Security = PLAIN
+
+
+class TopicReplay:
+    """A topic, or a cluster in which each message keeps its topic. Raises `CannotBegin` for an invalid `reach`."""
+
+    def __init__(self, end: RocketEnd, reach: Reach) -> None:
+        self.target = end.topic
+        self._end = end
+        try:
+            self._security = security_of(reach)
+        except CannotBegin as fault:
+            raise CannotBegin(f"--to {end}: {fault}") from None
+
+    def lasting(self, text: str) -> str:
+        return text.replace(f"{self._end.host}:{self._end.port}", "")
+
+    def check_target(self, name: str) -> None:
+        check_topic(name)
+
+    def check_delayed(self) -> None:
+        pass
+
+    def convert(self, message: Stored) -> object:
+        return for_rocketmq(message, _ANY_UNIQUE_ID)
+
+    async def carry_out(self, run: Run, options: ReplayOptions) -> None:
+        speed, window, patience_s, makes_topics = options
+        await send(run, SendOptions(self._end, makes_topics, speed, window, patience_s, security=self._security))
+
+    def about_repeated(self, run: Run, count: int, silent_s: float) -> str | None:
+        return (
+            f"{count} messages were unacknowledged when the last run ended: sent again with the same unique ids, so "
+            "some may be duplicated"
+        )
 
 
 async def send(run: Run, options: SendOptions) -> None:

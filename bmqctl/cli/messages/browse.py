@@ -14,22 +14,9 @@ from bmqctl.carrying.messages.framing import Frame, Framer
 from bmqctl.carrying.messages.listing import Listed, Listing
 from bmqctl.carrying.messages.received import TOPIC_PLACE, Received, Undecodable, text_form
 from bmqctl.carrying.messages.writing import Writer
+from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, choose_format, frame_of
-from bmqctl.cli.messages.message_options import (
-    AuthnData,
-    AuthnMechanism,
-    Broker,
-    DecodeAs,
-    Descriptor,
-    MessageName,
-    Schema,
-    TlsAuthority,
-    Uri,
-    decoder_of,
-    reach_of,
-    run,
-    say,
-)
+from bmqctl.cli.messages.message_options import Broker, Decoding, Security, Uri, run, say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     EXIT_READER_LEFT,
@@ -49,6 +36,7 @@ STANDARD_OUTPUT = 1
 OFFSET_MAX = 1 << 62
 
 
+@expanded
 def browse(
     context: typer.Context,
     uri: Uri,
@@ -70,14 +58,10 @@ def browse(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print payloads of a topic only, as they are, and a line feed behind each.")
     ] = False,
-    decode: DecodeAs = None,
-    schema: Schema = None,
-    descriptor: Descriptor = None,
-    message: MessageName = None,
+    *,
+    decoding: Decoding,
     broker: Broker = "tcp://localhost:30114",
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
+    security: Security,
 ) -> None:
     """Look at the messages that a queue of BlazingMQ or a topic of RocketMQ holds. None is consumed or committed.
 
@@ -105,9 +89,9 @@ def browse(
     Exit codes: 0; 1 a message, or its payload, could not be decoded; 2 there is no broker, no such queue or topic, or
     an option is invalid.
     """
-    reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
-    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decode)
-    decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
+    reach = security.reach(COMMAND)
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode)
+    decoder = decoding.decoder(COMMAND)
     options = BrowseOptions(offset, count, "--raw" if wanted is None else "--decode" if decoder is not None else "")
     try:
         end = open_end(uri, broker, "")

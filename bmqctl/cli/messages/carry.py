@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -14,15 +15,8 @@ import typer
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.moving.run import At, Carried, CarryOptions, Contents, carry, check, rehearse, waiting
 from bmqctl.cli.administer.asking import ask
-from bmqctl.cli.messages.message_options import (
-    EXIT_INTERRUPTED,
-    AuthnData,
-    AuthnMechanism,
-    TlsAuthority,
-    reach_of,
-    run,
-    say,
-)
+from bmqctl.cli.families import expanded
+from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Security, run, say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     LateProgress,
@@ -92,6 +86,19 @@ ToAuthnData = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 
 
+@dataclass(frozen=True, slots=True)
+class ToSecurity:
+    """The options by which connections to TO are secured."""
+
+    to_tls_authority: ToTlsAuthority = None
+    to_authn_mechanism: ToAuthnMechanism = None
+    to_authn_data: ToAuthnData = ""
+
+    def reach(self, command: str) -> Reach:
+        """Make the options by which the brokers of TO are reached."""
+        return Security(self.to_tls_authority, self.to_authn_mechanism, self.to_authn_data).reach(command)
+
+
 class _Places(NamedTuple):
     """The two ends, in the words of the command line."""
 
@@ -103,6 +110,7 @@ class _Places(NamedTuple):
     to_reach: Reach
 
 
+@expanded
 def copy(
     source: Source,
     destination: Destination,
@@ -126,12 +134,9 @@ def copy(
     to_broker: ToBroker = None,
     output: Output = None,
     as_json: AsJson = False,
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
-    to_tls_authority: ToTlsAuthority = None,
-    to_authn_mechanism: ToAuthnMechanism = None,
-    to_authn_data: ToAuthnData = "",
+    *,
+    security: Security,
+    to_security: ToSecurity,
 ) -> None:
     """Copy messages of a queue or a topic to another. FROM keeps them all: nothing is confirmed or committed.
 
@@ -158,12 +163,13 @@ def copy(
     answer; 2 it cannot begin; 130 it was interrupted.
     """
     options = CarryOptions(False, expression, tags, count, until_idle, patience, window, skip_refused=skip_refused)
-    reach = reach_of("copy", tls_authority, authn_mechanism, authn_data)
-    to_reach = reach_of("copy", to_tls_authority, to_authn_mechanism, to_authn_data)
+    reach = security.reach("copy")
+    to_reach = to_security.reach("copy")
     places = _Places(source, destination, broker, to_broker, reach, to_reach)
     _carry("copy", places, options, only_list, True, wanted_format(output, as_json))
 
 
+@expanded
 def move(
     source: Source,
     destination: Destination,
@@ -178,12 +184,9 @@ def move(
     to_broker: ToBroker = None,
     output: Output = None,
     as_json: AsJson = False,
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
-    to_tls_authority: ToTlsAuthority = None,
-    to_authn_mechanism: ToAuthnMechanism = None,
-    to_authn_data: ToAuthnData = "",
+    *,
+    security: Security,
+    to_security: ToSecurity,
 ) -> None:
     """Move messages of a queue or a topic to another. FROM is rid of each message once TO has acknowledged it.
 
@@ -210,8 +213,8 @@ def move(
     you do not say yes; 130 it was interrupted.
     """
     options = CarryOptions(True, expression, None, count, until_idle, patience, window)
-    reach = reach_of("move", tls_authority, authn_mechanism, authn_data)
-    to_reach = reach_of("move", to_tls_authority, to_authn_mechanism, to_authn_data)
+    reach = security.reach("move")
+    to_reach = to_security.reach("move")
     places = _Places(source, destination, broker, to_broker, reach, to_reach)
     _carry("move", places, options, only_list, yes, wanted_format(output, as_json))
 

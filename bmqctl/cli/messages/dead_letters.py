@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -18,18 +18,9 @@ from bmqctl.carrying.messages.framing import Frame, Framer
 from bmqctl.carrying.messages.received import Form, Received, Unreadable, of_topic, text_form
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.contexts.command import DialingCommand
+from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import LETTER_PLACE, AsLines, Raw, choose_format, frame_of
-from bmqctl.cli.messages.message_options import (
-    DecodeAs,
-    Descriptor,
-    MessageName,
-    Schema,
-    TlsAuthority,
-    decoder_of,
-    reach_of,
-    run,
-    say,
-)
+from bmqctl.cli.messages.message_options import Decoding, TlsAuthority, run, say
 from bmqctl.client.rocketmq import Content
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -70,17 +61,30 @@ Ids = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The options by which connections are secured."""
+
+    tls_authority: TlsAuthority = None
+    authn_data: AuthnData = ""
+
+    def reach(self, command: str) -> Reach:
+        """Make the options by which brokers are reached."""
+        return Reach(f"bmqctl {command}", self.tls_authority, None, self.authn_data)
+
+
 @app.callback()
 def root() -> None:
     """List, show and send again the messages that consumer groups of RocketMQ have given up."""
 
 
 @app.command("list", cls=DialingCommand)
+@expanded
 def list_groups(
     nameserver: Nameserver = None,
     output: Output = None,
-    tls_authority: TlsAuthority = None,
-    authn_data: AuthnData = "",
+    *,
+    security: Keys,
 ) -> None:
     """List the groups with dead letters: how many, how many of these were sent again, and since when the oldest is one.
 
@@ -97,7 +101,7 @@ def list_groups(
     async def work(letters: Letters) -> list[Group]:
         return await letters.groups()
 
-    groups = _run(command, nameserver, _reach(command, tls_authority, authn_data), work)
+    groups = _run(command, nameserver, security.reach(command), work)
     with until_reader_leaves():
         if groups or output not in (None, OutputFormat.TABLE):
             print_rows((each._asdict() for each in groups), _COLUMNS, output or OutputFormat.TABLE)
@@ -106,6 +110,7 @@ def list_groups(
 
 
 @app.command(cls=DialingCommand)
+@expanded
 def show(
     context: typer.Context,
     group: GroupName,
@@ -114,13 +119,10 @@ def show(
     output: Output = None,
     as_lines: AsLines = False,
     raw: Raw = False,
-    decode: DecodeAs = None,
-    schema: Schema = None,
-    descriptor: Descriptor = None,
-    message: MessageName = None,
+    *,
+    decoding: Decoding,
     nameserver: Nameserver = None,
-    tls_authority: TlsAuthority = None,
-    authn_data: AuthnData = "",
+    security: Keys,
 ) -> None:
     """Show dead letters of a group: where each is, its original topic, whether it was sent again, and the message.
 
@@ -136,14 +138,12 @@ def show(
     no dead letters.
     """
     command = "dead-letters show"
-    wanted = choose_format(command, context, as_lines=as_lines, raw=raw, decode=decode)
-    decoder = decoder_of(command, decode, schema, descriptor, message)
+    wanted = choose_format(command, context, as_lines=as_lines, raw=raw, decode=decoding.decode)
+    decoder = decoding.decoder(command)
     frame = frame_of(wanted, _line_form(text_form(decoder)), LETTER_PLACE, decoder)
     shown = _Shown(frame, frozenset(ids or ()), count, command)
     with until_reader_leaves():
-        _run(
-            command, nameserver, _reach(command, tls_authority, authn_data), lambda letters: shown.show(letters, group)
-        )
+        _run(command, nameserver, security.reach(command), lambda letters: shown.show(letters, group))
     for each in sorted(shown.missing):
         say(command, f"group {group} has no dead letter with the id {each}")
     if shown.is_cut:
@@ -153,6 +153,7 @@ def show(
 
 
 @app.command(cls=DialingCommand)
+@expanded
 def resend(
     group: GroupName,
     to: Annotated[
@@ -177,8 +178,8 @@ def resend(
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: the account.")] = False,
     nameserver: Nameserver = None,
-    tls_authority: TlsAuthority = None,
-    authn_data: AuthnData = "",
+    *,
+    security: Keys,
 ) -> None:
     """Send dead letters of a group again, with the payload, properties and id that they had.
 
@@ -196,7 +197,7 @@ def resend(
     say yes.
     """
     command = "dead-letters resend"
-    reach = _reach(command, tls_authority, authn_data)
+    reach = security.reach(command)
     wanted = Wanted(frozenset(ids or ()), count, again)
     told: dict[str, int] = {}
 
@@ -217,10 +218,6 @@ def resend(
         if found.sent:
             ask(command, f"Send {_counted(told)}?", "nothing is sent")
     _show_resent(command, group, work(is_dry=only_list), told, is_dry=only_list, wanted=wanted_format(output, as_json))
-
-
-def _reach(command: str, authority: Path | None, data: str) -> Reach:
-    return reach_of(command, authority, None, data)
 
 
 def _run(command: str, nameserver: str | None, reach: Reach, work: Callable[[Letters], Awaitable[T]]) -> T:

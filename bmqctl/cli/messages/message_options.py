@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -21,14 +22,10 @@ __all__ = [
     "AuthnData",
     "AuthnMechanism",
     "Broker",
-    "DecodeAs",
-    "Descriptor",
-    "MessageName",
-    "Schema",
+    "Decoding",
+    "Security",
     "TlsAuthority",
     "Uri",
-    "decoder_of",
-    "reach_of",
     "run",
     "say",
 ]
@@ -88,24 +85,39 @@ MessageName = Annotated[
 ]
 
 
-def decoder_of(
-    command: str, form: Format | None, schema: Path | None, descriptor: Path | None, message: str | None
-) -> Decode | None:
-    """Make what decodes payloads; exit with code 2 for options that do not go together, or lack what they need."""
-    if form is None:
-        for option, value in (("schema", schema), ("descriptor", descriptor), ("message", message)):
-            if value is not None:
-                refuse(command, f"--{option} is for --decode")
-        return None
-    try:
-        return make_decoder(Wanted(form, schema, descriptor, message))
-    except CannotDecode as fault:
-        refuse(command, str(fault))
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The options by which connections are secured."""
+
+    tls_authority: TlsAuthority = None
+    authn_mechanism: AuthnMechanism = None
+    authn_data: AuthnData = ""
+
+    def reach(self, command: str) -> Reach:
+        """Make the options by which brokers are reached."""
+        return Reach(f"bmqctl {command}", self.tls_authority, self.authn_mechanism, self.authn_data)
 
 
-def reach_of(command: str, authority: Path | None, mechanism: str | None, data: str) -> Reach:
-    """Make the options by which brokers are reached."""
-    return Reach(f"bmqctl {command}", authority, mechanism, data)
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """The options by which payloads are decoded."""
+
+    decode: DecodeAs = None
+    schema: Schema = None
+    descriptor: Descriptor = None
+    message: MessageName = None
+
+    def decoder(self, command: str) -> Decode | None:
+        """Make the decoder of payloads; exit with code 2 for options that do not go together, or lack a part."""
+        if self.decode is None:
+            for option, value in (("schema", self.schema), ("descriptor", self.descriptor), ("message", self.message)):
+                if value is not None:
+                    refuse(command, f"--{option} is for --decode")
+            return None
+        try:
+            return make_decoder(Wanted(self.decode, self.schema, self.descriptor, self.message))
+        except CannotDecode as fault:
+            refuse(command, str(fault))
 
 
 def run(command: str, work: Callable[[], Awaitable[T]]) -> T:

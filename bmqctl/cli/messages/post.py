@@ -16,17 +16,8 @@ from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.posting import DEFAULT_GROUP, Account, PostOptions
 from bmqctl.carrying.messages.posting import post as post_all
 from bmqctl.carrying.messages.sources import Form, Input, make_source
-from bmqctl.cli.messages.message_options import (
-    EXIT_INTERRUPTED,
-    AuthnData,
-    AuthnMechanism,
-    Broker,
-    TlsAuthority,
-    Uri,
-    reach_of,
-    run,
-    say,
-)
+from bmqctl.cli.families import expanded
+from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Security, Uri, run, say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     LateProgress,
@@ -50,6 +41,7 @@ FAILURES_SHOWN = 10
 _USUAL = PostOptions()
 
 
+@expanded
 def post(
     uri: Uri,
     payload: Annotated[
@@ -103,9 +95,8 @@ def post(
     broker: Broker = "tcp://localhost:30114",
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: the account.")] = False,
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
+    *,
+    security: Security,
 ) -> None:
     """Post messages to a queue of BlazingMQ or a topic of RocketMQ, and await their acknowledgments.
 
@@ -136,14 +127,16 @@ def post(
     usual = Outgoing(b"", _properties(properties or []), tag, tuple(keys or ()))
     given = _input(payload, file, lines, jsonl)
     options = PostOptions(rate, window, compress, patience)
-    reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
+    reach = security.reach(COMMAND)
     try:
         end = open_end(uri, broker, DEFAULT_GROUP)
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
     with LateProgress("posting messages") as progress:
         shown = (lambda done: progress(done, count)) if count is not None else (lambda done: None)
-        account = run(COMMAND, partial(post_all, end, reach, options, make_source(given, usual, count), shown))
+        account = run(
+            COMMAND, partial(post_all, end.open_sink(reach, options), options, make_source(given, usual, count), shown)
+        )
     _tell(account, time.monotonic() - started, wanted_format(output, as_json))
 
 

@@ -14,17 +14,18 @@ import typer
 from bmqctl.carrying.bridge.ends import BadBridge
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.replay.account import count_steps
-from bmqctl.carrying.replay.destination import Replay, ReplayOptions
 from bmqctl.carrying.replay.log_plan import LogSelection, make_log_plan
 from bmqctl.carrying.replay.names import BadRename, Renames
 from bmqctl.carrying.replay.plan import Matches, Plan, Selection, StoreChanged, make_plan
 from bmqctl.carrying.replay.plan import Progress as OnProgress
 from bmqctl.carrying.replay.progress import Head, Progress, StateFault, open_state, read_head
-from bmqctl.carrying.replay.run import Run
+from bmqctl.carrying.replay.run import Replay, ReplayOptions, Run
 from bmqctl.cli.administer.admin import endpoint_of
+from bmqctl.cli.families import expanded
 from bmqctl.cli.files.printing import say, stopped_by
 from bmqctl.cli.given import given_options
 from bmqctl.cli.messages import replay_options as options
+from bmqctl.cli.messages.message_options import Security
 from bmqctl.cli.messages.replay_job import COMMAND, Job, missing_guids
 from bmqctl.common.render import LateProgress, Output, refuse, wanted_format
 from bmqctl.stores.blazingmq.read.files import (
@@ -52,6 +53,7 @@ LOG_FILTERS: Final = ("topics", "queue_ids", "ids", "keys", "tags")
 MakePlan = Callable[[Mapping[str, int] | None, OnProgress], Plan]
 
 
+@expanded
 def replay(
     context: typer.Context,
     store: options.Store,
@@ -81,9 +83,8 @@ def replay(
     patience: options.Patience = 30.0,
     output: Output = None,
     as_json: options.Json = False,
-    tls_authority: options.TlsAuthority = None,
-    authn_mechanism: options.AuthnMechanism = None,
-    authn_data: options.AuthnData = "",
+    *,
+    security: Security,
 ) -> None:
     """Post messages of a store of BlazingMQ or RocketMQ again, to a broker of BlazingMQ or a cluster of RocketMQ.
 
@@ -117,7 +118,7 @@ def replay(
     Exit codes: 0 if all selected messages were posted (or could be, with --dry-run); 1 if not; 2 if the replay cannot
     begin: an invalid option, no such store, no broker, no such topic, or a --state of another replay.
     """
-    reach = Reach(f"bmqctl {COMMAND}", tls_authority, authn_mechanism, authn_data)
+    reach = security.reach(COMMAND)
     destination = _destination(to, broker, reach)
     speed = _speed(pace)
     with stopped_by(COMMAND, store), ExitStack() as stack:

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from bmqctl.carrying.bridge.carrying import CannotBegin
 from bmqctl.carrying.replay.account import QUEUE_KEYS, Account, make_account
-from bmqctl.carrying.replay.destination import Replay, ReplayOptions
 from bmqctl.carrying.replay.messages import MessageSource
 from bmqctl.carrying.replay.plan import Plan
-from bmqctl.carrying.replay.run import Fault, Run, read_all
+from bmqctl.carrying.replay.run import Fault, Replay, ReplayOptions, Run, read_all
 from bmqctl.cli.files.printing import missing, say
 from bmqctl.common.render import (
     EXIT_FAULTS,

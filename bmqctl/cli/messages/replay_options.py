@@ -15,8 +15,6 @@ __all__ = [
     "BLAZINGMQ_OPTIONS",
     "ROCKETMQ_OPTIONS",
     "Apps",
-    "AuthnData",
-    "AuthnMechanism",
     "Broker",
     "CreateTopics",
     "Delayed",
@@ -38,7 +36,6 @@ __all__ = [
     "Statuses",
     "Store",
     "Tags",
-    "TlsAuthority",
     "To",
     "Topics",
     "Until",
@@ -150,15 +147,4 @@ Delayed = Annotated[
 
 Broker = Annotated[
     str, _reach("--broker", "-b", help="The broker of BlazingMQ, as tcp://HOST:PORT.", show_default=True)
-]
-TlsAuthority = Annotated[Path | None, _reach(help="Connect with TLS; trust the CA certificates in this PEM file.")]
-AuthnMechanism = Annotated[
-    str | None, _reach(help="BlazingMQ's authentication mechanism, such as BASIC; by default none.")
-]
-AuthnData = Annotated[
-    str,
-    _reach(
-        help="Credentials, such as user:password; for RocketMQ an access key and its secret.",
-        envvar="BMQCTL_AUTHN_DATA",
-    ),
 ]

@@ -12,23 +12,9 @@ from bmqctl.carrying.messages.received import text_form
 from bmqctl.carrying.messages.tailing import Outcome, TailOptions
 from bmqctl.carrying.messages.tailing import tail as tail_all
 from bmqctl.carrying.messages.writing import Writer
+from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, Raw, choose_format, frame_of
-from bmqctl.cli.messages.message_options import (
-    EXIT_INTERRUPTED,
-    AuthnData,
-    AuthnMechanism,
-    Broker,
-    DecodeAs,
-    Descriptor,
-    MessageName,
-    Schema,
-    TlsAuthority,
-    Uri,
-    decoder_of,
-    reach_of,
-    run,
-    say,
-)
+from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Decoding, Security, Uri, run, say
 from bmqctl.common.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
 from bmqctl.systems.opening import open_end
 
@@ -38,6 +24,7 @@ COMMAND = "tail"
 STANDARD_OUTPUT = 1
 
 
+@expanded
 def tail(
     context: typer.Context,
     uri: Uri,
@@ -75,14 +62,10 @@ def tail(
     output: Output = None,
     as_lines: AsLines = False,
     raw: Raw = False,
-    decode: DecodeAs = None,
-    schema: Schema = None,
-    descriptor: Descriptor = None,
-    message: MessageName = None,
+    *,
+    decoding: Decoding,
     broker: Broker = "tcp://localhost:30114",
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
+    security: Security,
 ) -> None:
     """Follow a queue of BlazingMQ or a topic of RocketMQ: print messages as they come, until SIGINT or SIGTERM.
 
@@ -113,9 +96,9 @@ def tail(
     Exit codes: 0 it was stopped, idle, or --count messages were printed; 1 a message could not be decoded, the session
     ended, or fewer than --count messages came; 2 it cannot begin; 130 it was stopped before --count messages.
     """
-    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decode)
-    decoder = decoder_of(COMMAND, decode, schema, descriptor, message)
-    reach = reach_of(COMMAND, tls_authority, authn_mechanism, authn_data)
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode)
+    decoder = decoding.decoder(COMMAND)
+    reach = security.reach(COMMAND)
     try:
         end = open_end(uri, broker, "")
     except CannotBegin as fault:
@@ -123,7 +106,7 @@ def tail(
     frame = frame_of(wanted, text_form(decoder), end.columns, decoder)
     options = TailOptions(frame, expression, tags, from_start, count, until_idle)
     writer = Writer(STANDARD_OUTPUT)
-    _end(run(COMMAND, partial(tail_all, end, reach, options, writer, partial(say, COMMAND))), count)
+    _end(run(COMMAND, partial(tail_all, end.open_feed(reach, options), options, writer, partial(say, COMMAND))), count)
 
 
 def _end(outcome: Outcome, count: int | None) -> None:

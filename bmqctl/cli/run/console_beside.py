@@ -8,9 +8,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -21,11 +22,6 @@ from bmqctl.common.refusal import refuse
 __all__ = [
     "NEEDS_EXTRA",
     "Beside",
-    "ConsoleAllowHost",
-    "ConsoleCertificate",
-    "ConsoleHost",
-    "ConsoleKey",
-    "ConsolePort",
     "check_certificate",
     "console_beside",
     "listen_for_console",
@@ -70,14 +66,15 @@ ConsoleCertificate = Annotated[
 ConsoleKey = Annotated[Path | None, typer.Option(help="The key of --console-certificate.", show_default=False)]
 
 
-class Beside(NamedTuple):
-    """The console that is to run beside a broker; without a port, none."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The options of the console that is to run beside a broker; without a port, none."""
 
-    port: int | None
-    host: str
-    allow_hosts: Sequence[str] | None
-    certificate: Path | None
-    key: Path | None
+    console_port: ConsolePort = None
+    console_host: ConsoleHost = "127.0.0.1"
+    console_allow_host: ConsoleAllowHost = None
+    console_certificate: ConsoleCertificate = None
+    console_key: ConsoleKey = None
 
 
 def console_beside(
@@ -88,22 +85,22 @@ def console_beside(
     Its value is to be called once the broker is ready: the console starts then. `place_words` makes the options of
     `bmqctl console` that name the cluster; it is called only if there is to be a console.
     """
-    if beside.port is None:
-        if beside.allow_hosts or beside.certificate or beside.key:
+    if beside.console_port is None:
+        if beside.console_allow_host or beside.console_certificate or beside.console_key:
             refuse(command, "--console-allow-host, --console-certificate and --console-key go with --console-port")
         return nullcontext(_start_nothing)
     from bmqctl.console.process import run_console
 
     if find_spec("starlette") is None or find_spec("hypercorn") is None:
         refuse(command, f"--console-port: {NEEDS_EXTRA}")
-    words = [*place_words(), "--host", beside.host]
-    for name in beside.allow_hosts or ():
+    words = [*place_words(), "--host", beside.console_host]
+    for name in beside.console_allow_host or ():
         words += ["--allow-host", name]
-    if beside.certificate is not None or beside.key is not None:
+    if beside.console_certificate is not None or beside.console_key is not None:
         options = ("--console-certificate", "--console-key")
-        certificate, key = check_certificate(command, options, beside.certificate, beside.key)
+        certificate, key = check_certificate(command, options, beside.console_certificate, beside.console_key)
         words += ["--certificate", str(certificate), "--key", str(key)]
-    return run_console(listen_for_console(command, beside.host, beside.port), words)
+    return run_console(listen_for_console(command, beside.console_host, beside.console_port), words)
 
 
 def check_certificate(

@@ -11,13 +11,9 @@ from typing import Annotated
 import typer
 
 from bmqctl.cli.arguments import parse_host
+from bmqctl.cli.families import expanded
 from bmqctl.cli.run.console_beside import (
     Beside,
-    ConsoleAllowHost,
-    ConsoleCertificate,
-    ConsoleHost,
-    ConsoleKey,
-    ConsolePort,
     console_beside,
     reachable,
     shown_place,
@@ -110,6 +106,7 @@ MetricsHost = Annotated[
 
 
 @node_app.command()
+@expanded
 def node(
     config_dir: Annotated[
         Path | None,
@@ -132,11 +129,8 @@ def node(
     fsync: Fsync = "never",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = None,
-    console_port: ConsolePort = None,
-    console_host: ConsoleHost = "127.0.0.1",
-    console_allow_host: ConsoleAllowHost = None,
-    console_certificate: ConsoleCertificate = None,
-    console_key: ConsoleKey = None,
+    *,
+    beside: Beside,
 ) -> None:
     """Start a node of a cluster, and run it until SIGINT or SIGTERM. A broker that is in no cluster is run as a proxy.
 
@@ -158,7 +152,6 @@ def node(
     with _refusing_config():
         config = default_config() if config_dir is None else load_config(config_dir, **changes)
         config = config.changed(**changes)
-    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start node", beside, lambda: _words_for_console("start node", config)) as ready:
         code = run_node(config, policy, advising("start node", ready))
     raise typer.Exit(code)
@@ -199,6 +192,7 @@ def _authority(command: str, config: NodeConfig) -> list[str]:
 
 
 @proxy_app.command()
+@expanded
 def proxy(
     config_dir: Annotated[
         Path | None,
@@ -240,11 +234,8 @@ def proxy(
     log_level: Severity = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = None,
-    console_port: ConsolePort = None,
-    console_host: ConsoleHost = "127.0.0.1",
-    console_allow_host: ConsoleAllowHost = None,
-    console_certificate: ConsoleCertificate = None,
-    console_key: ConsoleKey = None,
+    *,
+    beside: Beside,
 ) -> None:
     """Start a proxy, and run it until SIGINT or SIGTERM.
 
@@ -278,7 +269,6 @@ def proxy(
     )
     with _refusing_config():
         config = _proxy_config(config_dir, upstream or "", cluster_name, changes).changed(**changes)
-    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start proxy", beside, lambda: _words_for_upstream("start proxy", config)) as ready:
         code = run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages), advising("start proxy", ready))
     raise typer.Exit(code)
@@ -306,6 +296,7 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 
 @cluster_app.command()
+@expanded
 def cluster(
     nodes: Annotated[int, typer.Option("--nodes", "-n", min=3, max=7, help="Number of nodes.")] = 3,
     directory: Annotated[
@@ -335,11 +326,8 @@ def cluster(
         ),
     ] = None,
     metrics_host: MetricsHost = None,
-    console_port: ConsolePort = None,
-    console_host: ConsoleHost = "127.0.0.1",
-    console_allow_host: ConsoleAllowHost = None,
-    console_certificate: ConsoleCertificate = None,
-    console_key: ConsoleKey = None,
+    *,
+    beside: Beside,
 ) -> None:
     """Start a cluster on this host, a process per node, and run it until SIGINT or SIGTERM.
 
@@ -368,7 +356,6 @@ def cluster(
     where = ", ".join(shown_place(host, port + number) for number in range(nodes))
     places = [reachable(host, port + number) for number in range(nodes)]
     members = [_member(folder, log_level.value, fsync, words) for folder, words in zip(folders, pages, strict=True)]
-    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     brokers = [word for place in places for word in ("--broker", f"tcp://{place}")]
     with console_beside("start cluster", beside, lambda: brokers) as begin_console:
 

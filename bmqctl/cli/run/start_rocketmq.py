@@ -9,13 +9,9 @@ from typing import Annotated
 import typer
 
 from bmqctl.cli.arguments import parse_host
+from bmqctl.cli.families import expanded
 from bmqctl.cli.run.console_beside import (
     Beside,
-    ConsoleAllowHost,
-    ConsoleCertificate,
-    ConsoleHost,
-    ConsoleKey,
-    ConsolePort,
     console_beside,
     reachable,
 )
@@ -51,6 +47,7 @@ class ReplicationRole(Enum):
 
 
 @app.command()
+@expanded
 def rocketmq(
     nodes: Annotated[
         int | None,
@@ -173,11 +170,8 @@ def rocketmq(
             show_default=False,
         ),
     ] = None,
-    console_port: ConsolePort = None,
-    console_host: ConsoleHost = "127.0.0.1",
-    console_allow_host: ConsoleAllowHost = None,
-    console_certificate: ConsoleCertificate = None,
-    console_key: ConsoleKey = None,
+    *,
+    beside: Beside,
     log_level: Annotated[
         str | None,
         typer.Option(
@@ -216,7 +210,6 @@ def rocketmq(
         refuse_config("--grpc-port and --no-grpc contradict each other; leave one out")
     if no_remoting and remoting_port is not None:
         refuse_config("--remoting-port and --no-remoting contradict each other; leave one out")
-    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     if nodes is not None:
         of_one = {"config": config_file, "nameserver": nameserver, "role": role, "broker-id": broker_id}
         for option, value in {**of_one, "ha-port": ha_port, "metrics-port": metrics_port}.items():

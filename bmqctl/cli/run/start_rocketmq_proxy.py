@@ -8,13 +8,9 @@ from typing import Annotated
 import typer
 
 from bmqctl.cli.arguments import parse_host
+from bmqctl.cli.families import expanded
 from bmqctl.cli.run.console_beside import (
     Beside,
-    ConsoleAllowHost,
-    ConsoleCertificate,
-    ConsoleHost,
-    ConsoleKey,
-    ConsolePort,
     console_beside,
 )
 from bmqctl.cli.run.start_rocketmq_options import split_addresses
@@ -29,6 +25,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@expanded
 def rocketmq_proxy(
     nameserver: Annotated[
         list[str],
@@ -89,11 +86,8 @@ def rocketmq_proxy(
         ),
     ] = None,
     data_dir: Annotated[Path, typer.Option(help="Directory of the log.")] = Path("rocketmq-proxy-data"),
-    console_port: ConsolePort = None,
-    console_host: ConsoleHost = "127.0.0.1",
-    console_allow_host: ConsoleAllowHost = None,
-    console_certificate: ConsoleCertificate = None,
-    console_key: ConsoleKey = None,
+    *,
+    beside: Beside,
     log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
 ) -> None:
     """Start a RocketMQ proxy, which serves clients before brokers elsewhere, and run it until SIGINT or SIGTERM.
@@ -135,7 +129,6 @@ def rocketmq_proxy(
     nameservers = split_addresses(nameserver)
     port = 0 if no_remoting else remoting_port
     config = ProxyConfig(nameservers, host, grpc_port, port, address, tls_certificate, tls_key, data_dir, keys)
-    beside = Beside(console_port, console_host, console_allow_host, console_certificate, console_key)
     with console_beside("start rocketmq-proxy", beside, lambda: ("--nameserver", ";".join(nameservers))) as ready:
         code = run_rocketmq_proxy(config, log_level.upper(), advising("start rocketmq-proxy", ready))
     raise typer.Exit(code)

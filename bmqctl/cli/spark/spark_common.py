@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -20,16 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
-    "Conf",
-    "Cores",
-    "Master",
-    "Memory",
-    "Ship",
-    "check_spark",
+    "Spark",
     "end_with_account",
     "refusing",
     "run",
-    "where",
 ]
 
 EXIT_FAILED = 1
@@ -59,26 +54,35 @@ Ship = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 
 
-def check_spark(command: str, memory: str, conf: list[str] | None, master: str) -> None:
-    """Reject options that Spark would fail at later."""
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        refuse(command, f"needs PySpark and PyArrow: {installing('spark')}")
-    if not re.fullmatch(r"[1-9]\d*[kmgtKMGT]", memory):
-        refuse(command, f"--memory {memory}: expected a number and k, m, g or t")
-    for setting in conf or ():
-        if not re.fullmatch(r"[\w.-]+=.*", setting):
-            refuse(command, f"--conf {setting}: expected KEY=VALUE")
-    if not re.fullmatch(
-        r"local(\[(\d+|\*)\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|k8s://.+|yarn|mesos://.+", master
-    ):
-        refuse(command, f"--master {master}: no master that Spark knows (local[N], spark://HOST:PORT, yarn, k8s://URL)")
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """The options that say where a job runs."""
 
+    master: Master = "local[*]"
+    cores: Cores = None
+    memory: Memory = "2g"
+    conf: Conf = None
+    ship: Ship = True
 
-def where(master: str, cores: int | None, memory: str, conf: list[str] | None, ship: bool, *, quick: bool) -> Where:
-    """Build the `Where` of a job; `quick` asks for a JVM that suits jobs with little work of its own."""
-    from bmqctl.pipeline.spark.launch import Where
+    def check(self, command: str) -> None:
+        """Reject options that Spark would fail at later."""
+        if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+            refuse(command, f"needs PySpark and PyArrow: {installing('spark')}")
+        if not re.fullmatch(r"[1-9]\d*[kmgtKMGT]", self.memory):
+            refuse(command, f"--memory {self.memory}: expected a number and k, m, g or t")
+        for setting in self.conf or ():
+            if not re.fullmatch(r"[\w.-]+=.*", setting):
+                refuse(command, f"--conf {setting}: expected KEY=VALUE")
+        masters = r"local(\[(\d+|\*)\])?|local-cluster\[\d+,\d+,\d+\]|spark://.+|k8s://.+|yarn|mesos://.+"
+        if not re.fullmatch(masters, self.master):
+            known = "local[N], spark://HOST:PORT, yarn, k8s://URL"
+            refuse(command, f"--master {self.master}: no master that Spark knows ({known})")
 
-    return Where(master, cores, memory, quick, ship, tuple(conf or ()))
+    def where(self, *, quick: bool) -> Where:
+        """Build the `Where` of a job; `quick` asks for a JVM that suits jobs with little work of its own."""
+        from bmqctl.pipeline.spark.launch import Where
+
+        return Where(self.master, self.cores, self.memory, quick, self.ship, tuple(self.conf or ()))
 
 
 @contextmanager

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bmqctl.cli.families import expanded
 from bmqctl.cli.spark.spark_common import (
     AsJson,
-    Conf,
-    Cores,
-    Master,
-    Memory,
-    Ship,
-    check_spark,
+    Spark,
     end_with_account,
     refusing,
     run,
-    where,
 )
 from bmqctl.cli.spark.spark_plan import ask_to_replace, show_plan
 from bmqctl.common.render import (
@@ -76,6 +71,7 @@ do not say yes.
 
 
 @app.command(COMMAND, epilog=EXAMPLES)
+@expanded
 def spark_export(
     storage: Annotated[
         list[str],
@@ -104,11 +100,8 @@ def spark_export(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before tables are replaced.")] = False,
     output: Output = None,
     as_json: AsJson = False,
-    master: Master = "local[*]",
-    cores: Cores = None,
-    memory: Memory = "2g",
-    conf: Conf = None,
-    ship: Ship = True,
+    *,
+    spark: Spark,
     records_per_task: Annotated[int, typer.Option(min=1, help="Journal records that one task reads.")] = 250_000,
 ) -> None:
     """Write the records and messages of a store to tables, with PySpark; of RocketMQ's stores messages and payloads.
@@ -126,7 +119,7 @@ def spark_export(
     With --overwrite the command asks before it deletes tables that are there. With --output json the account is one
     JSON value; with jsonl or csv each table is a line.
     """
-    check_spark(COMMAND, memory, conf, master)
+    spark.check(COMMAND)
     wanted = tuple(name.strip() for name in tables.split(",")) if tables is not None else ()
     chosen = wanted_format(output, as_json)
     if overwrite and since_last:
@@ -152,7 +145,7 @@ def spark_export(
                 return
             if not yes:
                 ask_to_replace(COMMAND, plan)
-            summary = run(plan, where(master, cores, memory, conf, ship, quick=True))
+            summary = run(plan, spark.where(quick=True))
         except OutputExists as fault:
             refuse(COMMAND, f"{fault} exists; --overwrite replaces it, or choose another --out")
         except OtherExport as fault:

@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bmqctl.cli.families import expanded
 from bmqctl.cli.spark.spark_common import (
     AsJson,
-    Conf,
-    Cores,
-    Master,
-    Memory,
-    Ship,
-    check_spark,
+    Spark,
     end_with_account,
     refusing,
     run,
-    where,
 )
 from bmqctl.common.render import (
     Output,
@@ -62,6 +57,7 @@ messages, no store).
 
 
 @app.command(COMMAND, epilog=EXAMPLES)
+@expanded
 def spark_report(
     storage: Annotated[
         list[str] | None,
@@ -81,11 +77,8 @@ def spark_report(
     top: Annotated[int, typer.Option(min=1, help="Number of queues and apps to show.")] = 10,
     output: Output = None,
     as_json: AsJson = False,
-    master: Master = "local[*]",
-    cores: Cores = None,
-    memory: Memory = "2g",
-    conf: Conf = None,
-    ship: Ship = True,
+    *,
+    spark: Spark,
 ) -> None:
     """Report the outcomes of the messages of a store: latency, backlog, throughput, expired and rejected messages.
 
@@ -96,7 +89,7 @@ def spark_report(
 
     With --output json the report is one JSON value; with jsonl or csv each queue, or topic, is a line.
     """
-    check_spark(COMMAND, memory, conf, master)
+    spark.check(COMMAND)
     wanted = wanted_format(output, as_json)
     if bool(storage) == (export is not None):
         refuse(COMMAND, "name either directories of a store, or --export DIRECTORY")
@@ -115,7 +108,7 @@ def spark_report(
         if export is not None:
             need_manifest(open_output(export))  # before Spark starts, which takes seconds
         request = ReportRequest((export,) if export is not None else tuple(storage or ()), export is not None, top)
-        place = where(master, cores, memory, conf, ship, quick=_is_small(storage))
+        place = spark.where(quick=_is_small(storage))
         try:
             if is_of_logs(request):
                 logs = run(LogReportRequest(request), place)

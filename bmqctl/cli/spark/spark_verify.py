@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bmqctl.cli.families import expanded
 from bmqctl.cli.spark.spark_common import (
     AsJson,
-    Conf,
-    Cores,
-    Master,
-    Memory,
-    Ship,
-    check_spark,
+    Spark,
     end_with_account,
     refusing,
     run,
-    where,
 )
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -58,6 +53,7 @@ invalid request.
 
 
 @app.command(COMMAND, epilog=EXAMPLES)
+@expanded
 def spark_verify(
     export: Annotated[str, typer.Argument(help="The directory (or URI) of an export.", show_default=False)],
     store: Annotated[
@@ -67,11 +63,8 @@ def spark_verify(
     no_store: Annotated[bool, typer.Option("--no-store", help="Check the export only, without the store.")] = False,
     output: Output = None,
     as_json: AsJson = False,
-    master: Master = "local[*]",
-    cores: Cores = None,
-    memory: Memory = "2g",
-    conf: Conf = None,
-    ship: Ship = True,
+    *,
+    spark: Spark,
 ) -> None:
     """Compare an export with its manifest, and with the store that it was made of.
 
@@ -81,7 +74,7 @@ def spark_verify(
 
     With --output json the result is one JSON value; with jsonl or csv each difference is a line.
     """
-    check_spark(COMMAND, memory, conf, master)
+    spark.check(COMMAND)
     if store and no_store:
         refuse(COMMAND, "--store and --no-store contradict each other")
     wanted = wanted_format(output, as_json)
@@ -93,7 +86,7 @@ def spark_verify(
         manifest = need_manifest(open_output(export))  # before Spark starts, which takes seconds
         verdict = run(
             VerifyRequest(export, tuple(store or ()), not no_store),
-            where(master, cores, memory, conf, ship, quick=True),
+            spark.where(quick=True),
         )
     with until_reader_leaves():
         if wanted is OutputFormat.TABLE:

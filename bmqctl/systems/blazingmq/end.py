@@ -53,7 +53,7 @@ from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
 
 if TYPE_CHECKING:
-    from bmqctl.systems.blazingmq.replaying import QueueReplay
+    from bmqctl.carrying.replay.post import QueueReplay
     from bmqctl.systems.explaining.cause import Cause
 
 __all__ = ["QueueEnd"]
@@ -151,20 +151,16 @@ class QueueEnd(BlazingEnd):
 
     # For the commands for messages
 
-    def check_posting(self, options: PostOptions) -> None:
-        self.check_posted_to()
-
     @asynccontextmanager
     async def open_sink(self, reach: Reach, options: PostOptions) -> AsyncIterator[_QueueSink]:
+        self.check_posted_to()
         async with self._session(reach, window=options.window) as session:
             yield _QueueSink(await session.open(self.uri, write=True), options.compress)
 
-    def check_tailing(self, options: TailOptions) -> None:
-        if options.tags is not None or options.from_start:
-            raise CannotBegin("--tags and --from-start are for topics of RocketMQ")
-
     @asynccontextmanager
     async def open_feed(self, reach: Reach, options: TailOptions) -> AsyncIterator[_QueueFeed]:
+        if options.tags is not None or options.from_start:
+            raise CannotBegin("--tags and --from-start are for topics of RocketMQ")
         wanted = [] if options.expression is None else [Subscription(options.expression)]
         async with self._session(reach) as session:
             yield _QueueFeed(
@@ -201,7 +197,7 @@ class QueueEnd(BlazingEnd):
 
     def replay(self, reach: Reach) -> QueueReplay:
         """Make the destination of a replay."""
-        from bmqctl.systems.blazingmq.replaying import QueueReplay
+        from bmqctl.carrying.replay.post import QueueReplay
 
         return QueueReplay(self, reach)
 

@@ -38,8 +38,8 @@ from bmqctl.common.nurseries import open_nursery
 from formats.rocketmq.files.record import Record
 
 if TYPE_CHECKING:
+    from bmqctl.carrying.replay.send import TopicReplay
     from bmqctl.systems.explaining.cause import Cause
-    from bmqctl.systems.rocketmq.replaying import TopicReplay
 
 __all__ = ["TopicEnd"]
 
@@ -186,27 +186,23 @@ class TopicEnd(RocketEnd):
 
     # For the commands for messages
 
-    def check_posting(self, options: PostOptions) -> None:
+    @asynccontextmanager
+    async def open_sink(self, reach: Reach, options: PostOptions) -> AsyncIterator[_TopicSink]:
         if self.queue is not None:
             raise CannotBegin(
                 f"{self}: messages go to all queues of the topic; choose one by a property, with ?key=NAME"
             )
         if options.compress:
             raise CannotBegin("--compress is for queues of BlazingMQ")
-
-    @asynccontextmanager
-    async def open_sink(self, reach: Reach, options: PostOptions) -> AsyncIterator[_TopicSink]:
         async with self._session(reach, window=options.window) as session:
             yield _TopicSink(await session.producer(self.topic, group=self.group), self.key)
 
-    def check_tailing(self, options: TailOptions) -> None:
+    @asynccontextmanager
+    async def open_feed(self, reach: Reach, options: TailOptions) -> AsyncIterator[_TopicFeed]:
         if self.queue is not None or self.key:
             raise CannotBegin(f"{self}: all queues of a topic are followed: behind ? there may be group= only")
         if options.tags is not None and options.expression is not None:
             raise CannotBegin("--tags or --expression, not both")
-
-    @asynccontextmanager
-    async def open_feed(self, reach: Reach, options: TailOptions) -> AsyncIterator[_TopicFeed]:
         async with self._session(reach) as session:
             consumer = await session.consume(
                 self.topic,
@@ -240,7 +236,7 @@ class TopicEnd(RocketEnd):
 
     def replay(self, reach: Reach) -> TopicReplay:
         """Make the destination of a replay. Raises `CannotBegin`."""
-        from bmqctl.systems.rocketmq.replaying import TopicReplay
+        from bmqctl.carrying.replay.send import TopicReplay
 
         return TopicReplay(self, reach)
 
