@@ -1,11 +1,14 @@
-"""The only module that chooses a system: by the URI of a queue or a topic."""
+"""The only module that chooses a system: by the URI of a queue or a topic, or the options that name a cluster."""
 
 from __future__ import annotations
 
-from bmqctl.carrying.bridge.ends import DEFAULT_GROUP, BadBridge
-from bmqctl.systems.system import End
+from dataclasses import replace
+from typing import Any
 
-__all__ = ["open_broker", "open_end"]
+from bmqctl.carrying.bridge.ends import DEFAULT_GROUP, BadBridge
+from bmqctl.systems.system import Cluster, ClusterOptions, End
+
+__all__ = ["open_broker", "open_cluster", "open_clusters", "open_end"]
 
 
 def open_end(text: str, broker: str, group: str = DEFAULT_GROUP, *, may_lack_topic: bool = False) -> End:
@@ -29,3 +32,27 @@ def open_broker(host: str, port: int) -> End:
     from bmqctl.systems.blazingmq.end import QueueEnd
 
     return QueueEnd(host, port, "")
+
+
+def open_cluster(options: ClusterOptions) -> Cluster:
+    """Return the cluster that options name, by default BlazingMQ's on this host. Raises `CannotBegin`."""
+    if options.is_rocketmq or options.nameservers or options.controllers or options.broker_names:
+        from bmqctl.systems.rocketmq.cluster import RocketMQCluster
+
+        return RocketMQCluster(options)
+    from bmqctl.systems.blazingmq.cluster import BlazingMQCluster
+
+    return BlazingMQCluster(options)
+
+
+def open_clusters(options: ClusterOptions) -> list[Cluster]:
+    """Return the cluster of each system that options name, which may be none. Raises `CannotBegin`."""
+    named = [replace(options, broker=None)]
+    if options.broker:
+        named.insert(0, ClusterOptions(options.broker, **_means(options)))
+    return [open_cluster(each) for each in named if each != ClusterOptions(**_means(options))]
+
+
+def _means(options: ClusterOptions) -> dict[str, Any]:
+    """Return the options by which nodes are reached, without those that name a cluster."""
+    return {name: getattr(options, name) for name in ("timeout_s", "authority", "mechanism", "data")}

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import typer
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.cli.watch import cluster, cluster_rocketmq
+from bmqctl.cli.watch import cluster
 from bmqctl.common.render import OutputFormat
-from bmqctl.systems.rocketmq.status.asking import Places
+from bmqctl.systems.blazingmq.cluster import BlazingMQCluster
+from bmqctl.systems.rocketmq.cluster import RocketMQCluster
 from bmqctl.systems.rocketmq.status.view import Heard, Unheard, view_of
+from bmqctl.systems.system import ClusterOptions
 from tests.bmqctl.stores.rocketmq.logs import message, write_log
 from tests.bmqctl.systems.rocketmq.status.answers import broker, info
 
@@ -85,16 +88,16 @@ def hostile_cluster(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:
         },
         hostile,
     )
-    monkeypatch.setattr(cluster_rocketmq, "ask", lambda *given: view_of(heard))
+    monkeypatch.setattr(RocketMQCluster, "_view", lambda self: view_of(heard))
 
 
 @pytest.mark.parametrize("wanted", OutputFormat)
-@pytest.mark.parametrize("shows", [cluster_rocketmq.show, cluster_rocketmq.explain_rocketmq])
+@pytest.mark.parametrize("asks", [RocketMQCluster.status, RocketMQCluster.problems])
 def test_answers_of_rocketmq(
-    hostile_cluster: None, hostile: str, shows: Any, wanted: OutputFormat, capsys: pytest.CaptureFixture[str]
+    hostile_cluster: None, hostile: str, asks: Any, wanted: OutputFormat, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit):
-        shows(Places(), 1.0, None, wanted)
+        cluster._print(partial(asks, RocketMQCluster(ClusterOptions(is_rocketmq=True))), wanted)
     out = capsys.readouterr().out
     if wanted is OutputFormat.TABLE:
         assert_harmless(out)
@@ -113,8 +116,8 @@ def test_answers_of_rocketmq(
 def test_answers_of_blazingmq(
     hostile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cluster, "_views", lambda *given: [])
-    monkeypatch.setattr(cluster, "problems_of", lambda views: {hostile: [hostile]})
+    monkeypatch.setattr(BlazingMQCluster, "_views", lambda self: [])
+    monkeypatch.setattr("bmqctl.systems.blazingmq.cluster.problems_of", lambda views: {hostile: [hostile]})
     output = run("cluster", "explain")
     assert_harmless(output)
     assert output.count("\n") == 1

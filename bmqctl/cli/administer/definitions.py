@@ -10,10 +10,11 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from bmqctl.carrying.bridge.carrying import CannotBegin
 from bmqctl.cli.administer.admin import AuthnData
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.contexts.command import DialingCommand
-from bmqctl.cli.watch.cluster_rocketmq import IsRocketmq, Nameserver, places_of, secret_of
+from bmqctl.cli.watch.cluster_options import IsRocketmq, Nameserver
 from bmqctl.common.refusal import refuse
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -36,6 +37,7 @@ from bmqctl.systems.definitions.model import (
 )
 from bmqctl.systems.definitions.rocketmq import Master, apply_changes, masters_of, one_of
 from bmqctl.systems.definitions.rocketmq import checked as checked_rocketmq
+from bmqctl.systems.rocketmq.cluster import places_of, secret_of
 from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
 from bmqctl.systems.rocketmq.status.asking import Secret
 
@@ -248,7 +250,10 @@ def _to_do(changes: Iterable[Change], prune: bool) -> list[Change]:
 
 
 def _secret(data: str) -> Secret | None:
-    return secret_of(data, None, None)
+    try:
+        return secret_of(data)
+    except CannotBegin as fault:
+        refuse("definitions", str(fault))
 
 
 def _wanted(command: str, file: Path, config: Path | None) -> Definitions:
@@ -289,8 +294,8 @@ def _places(
     try:
         if config is not None:
             return [_Place(str(config), blazingmq.read_domains(config), None)]
-        masters = masters_of(places_of(None, nameserver, None, None), timeout, secret)
-    except (BadDefinitions, NobodyAnswers) as fault:
+        masters = masters_of(places_of(None, nameserver), timeout, secret)
+    except (BadDefinitions, CannotBegin, NobodyAnswers) as fault:
         refuse(f"definitions {command}", str(fault))
     known = {each.name for each in masters}
     for name in names or ():

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
-from bmqctl.cli.watch.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of, secret_of
-from bmqctl.client.address import BadAddress, parse_address
+from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.cli.administer.admin import Security
+from bmqctl.cli.families import expanded
+from bmqctl.cli.watch.cluster_options import Nodes, options_of
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Output,
@@ -29,6 +30,7 @@ from bmqctl.systems.bundling.folders import add_configuration, add_logs, add_sto
 from bmqctl.systems.bundling.redaction import Redaction
 from bmqctl.systems.doctor.examine import of_folder, of_host
 from bmqctl.systems.doctor.facts import folder_facts, host_facts
+from bmqctl.systems.opening import open_cluster, open_clusters
 
 __all__ = ["bundle"]
 
@@ -37,6 +39,7 @@ MIB = 1 << 20
 _KEYS = ("name", "bytes", "note", "missing")
 
 
+@expanded
 def bundle(
     folder: Annotated[
         Path | None,
@@ -61,9 +64,8 @@ def bundle(
             show_default=False,
         ),
     ] = None,
-    rocketmq: IsRocketmq = False,
-    nameserver: Nameserver = None,
-    controller: Controller = None,
+    *,
+    nodes: Nodes,
     offline: Annotated[bool, typer.Option("--offline", help="Ask no node: only take the files along.")] = False,
     logs_mib: Annotated[
         int, typer.Option(min=0, max=4096, help="MiB of logs that are taken along, the newest first; not compressed.")
@@ -79,9 +81,7 @@ def bundle(
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")] = 5,
     output: Output = None,
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
+    security: Security,
 ) -> None:
     """Write logs, configuration, state, statistics and versions into an archive for somebody who has to help.
 
@@ -115,10 +115,13 @@ def bundle(
             refuse("bundle", f"{each}: no such file or folder")
     if folder is not None and not folder.is_dir():
         refuse("bundle", f"{folder}: is no folder")
-    asks_rocketmq = bool(rocketmq or nameserver or controller)
-    if not (asks_rocketmq or broker or folder or offline):
-        broker = DEFAULT_BROKER
-    secrets = [authn_data] if authn_data else []
+    try:
+        clusters = [] if offline else open_clusters(options_of(broker, nodes, timeout, security))
+        if not (clusters or folder or offline):
+            clusters = [open_cluster(options_of(None, nodes, timeout, security))]
+    except CannotBegin as fault:
+        refuse("bundle", str(fault))
+    secrets = [security.authn_data] if security.authn_data else []
     try:
         archive = Archive(path, Redaction(secrets))
     except OSError as fault:
@@ -130,11 +133,8 @@ def bundle(
                 add_configuration(archive, each)
                 _add_findings(archive, each)
             _add_host(archive, folder)
-            if not offline and broker:
-                _add_blazingmq(archive, broker, timeout, tls_authority, authn_mechanism, authn_data)
-            if not offline and asks_rocketmq:
-                secret = secret_of(authn_data, tls_authority, authn_mechanism)
-                _add_rocketmq(archive, places_of(None, nameserver, controller, None), timeout, secret)
+            for cluster in clusters:
+                cluster.bundle(archive)
             if folder is not None:
                 add_store(archive, folder)
             add_logs(archive, logs_of(folder, log or ()), folder, logs_mib * MIB)
@@ -168,25 +168,6 @@ def _add_findings(archive: Archive, path: Path) -> None:
         archive.add_json(name, [each._asdict() for each in findings_in(path)], str(path))
     except (OSError, ValueError) as fault:
         archive.lack(name, str(fault))
-
-
-def _add_blazingmq(
-    archive: Archive, broker: str, timeout: float, authority: Path | None, mechanism: str | None, data: str
-) -> None:
-    from bmqctl.systems.blazingmq.status.asking import Asking
-    from bmqctl.systems.bundling.blazingmq import add_cluster
-
-    try:
-        host, port = parse_address(broker)
-    except BadAddress:
-        refuse("bundle", f"--broker {broker}: expected tcp://HOST:PORT")
-    add_cluster(archive, host, port, Asking(timeout, authority, credentials_of(mechanism, data)))
-
-
-def _add_rocketmq(archive: Archive, places: Any, timeout: float, secret: Any) -> None:
-    from bmqctl.systems.bundling.rocketmq import add_cluster
-
-    add_cluster(archive, places, timeout, secret)
 
 
 def _report(archive: Archive, output: OutputFormat | None) -> None:

@@ -10,15 +10,17 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
+from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.cli.administer.admin import AuthnData, Security, credentials_of
 from bmqctl.cli.contexts.command import DialingCommand
-from bmqctl.cli.watch.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of, secret_of
+from bmqctl.cli.families import expanded
+from bmqctl.cli.watch.cluster_options import Nameserver, Nodes, options_of
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminLost
 from bmqctl.common.ending import faults_end
 from bmqctl.common.render import Output, OutputFormat, print_values, until_reader_leaves
-from bmqctl.systems.blazingmq.status.asking import Asking, NotReported, Refused, ask_all
-from bmqctl.systems.checking.blazingmq import CLUSTER_VALUES, QUEUE_VALUES, measure_cluster, measure_queue
+from bmqctl.systems.blazingmq.status.asking import Asking, NotReported, Refused
+from bmqctl.systems.checking.blazingmq import CLUSTER_VALUES, QUEUE_VALUES, measure_queue
 from bmqctl.systems.checking.verdict import (
     BadThreshold,
     Finding,
@@ -29,6 +31,8 @@ from bmqctl.systems.checking.verdict import (
     judge,
     parse_range,
 )
+from bmqctl.systems.opening import open_cluster
+from bmqctl.systems.system import Unanswered
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
@@ -97,6 +101,7 @@ def root() -> None:
 
 
 @app.command(cls=CheckCommand)
+@expanded
 def queue(
     uri: Annotated[
         str, typer.Argument(metavar="QUEUE", help="The queue: bmq://DOMAIN/QUEUE, maybe ?id=APP.", show_default=False)
@@ -106,9 +111,8 @@ def queue(
     broker: Broker = DEFAULT_BROKER,
     timeout: Timeout = 5,
     output: Output = None,
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
+    *,
+    security: Security,
 ) -> None:
     """Check the backlog of a queue of BlazingMQ, or of one of its apps.
 
@@ -128,7 +132,8 @@ def queue(
     except FormatError as fault:
         _end("QUEUE", Status.UNKNOWN, f"{uri}: {fault.reason}", output)
     place = _place("QUEUE", broker)
-    asking = Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data))
+    credentials = credentials_of(security.authn_mechanism, security.authn_data)
+    asking = Asking(timeout, security.tls_authority, credentials)
     _report("QUEUE", lambda: measure_queue(*place, asking, parsed), thresholds, output)
 
 
@@ -156,12 +161,15 @@ def group(
 
     from bmqctl.clients.rocketmq.link import AccessKeys
     from bmqctl.systems.checking.rocketmq import GROUP_VALUES, measure_group
+    from bmqctl.systems.rocketmq.cluster import places_of, secret_of
     from bmqctl.systems.rocketmq.status.group import group_state
 
     thresholds = _thresholds("GROUP", warning, critical, GROUP_VALUES)
-    with _Unknown():
-        nameservers = places_of(None, nameserver, None, None).nameservers
-        secret = secret_of(authn_data, None, None)
+    try:
+        nameservers = places_of(None, nameserver).nameservers
+        secret = secret_of(authn_data)
+    except CannotBegin as fault:
+        _end("GROUP", Status.UNKNOWN, str(fault), output)
     keys = None if secret is None else AccessKeys(*secret)
 
     def measure() -> Measured:
@@ -172,6 +180,7 @@ def group(
 
 
 @app.command(cls=CheckCommand)
+@expanded
 def cluster(
     warning: Warnings = None,
     critical: Criticals = None,
@@ -181,14 +190,11 @@ def cluster(
             "--broker", "-b", help=f"A node, as tcp://HOST:PORT; by default {DEFAULT_BROKER}.", show_default=False
         ),
     ] = None,
-    rocketmq: IsRocketmq = False,
-    nameserver: Nameserver = None,
-    controller: Controller = None,
+    *,
+    nodes: Nodes,
     timeout: Timeout = 5,
     output: Output = None,
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
+    security: Security,
 ) -> None:
     """Check a cluster: its quorum, its primaries or masters, its replicas.
 
@@ -204,15 +210,11 @@ def cluster(
         bmqctl check cluster --nameserver "10.0.0.5:9876;10.0.0.6:9876" -w behind=1048576
     """
     thresholds = _thresholds("CLUSTER", warning, critical, CLUSTER_VALUES, _CLUSTER_USUAL)
-    if rocketmq or nameserver or controller:
-        with _Unknown():
-            places = places_of(broker, nameserver, controller, None)
-            secret = secret_of(authn_data, tls_authority, authn_mechanism)
-        _report("CLUSTER", lambda: _measure_rocketmq(places, timeout, secret), thresholds, output)
-        return
-    place = _place("CLUSTER", broker or DEFAULT_BROKER)
-    asking = Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data))
-    _report("CLUSTER", lambda: measure_cluster(ask_all(*place, asking)), thresholds, output)
+    try:
+        found = open_cluster(options_of(broker, nodes, timeout, security))
+    except CannotBegin as fault:
+        _end("CLUSTER", Status.UNKNOWN, str(fault), output)
+    _report("CLUSTER", found.measure, thresholds, output)
 
 
 @app.command(cls=CheckCommand)
@@ -274,24 +276,6 @@ def _place(title: str, broker: str) -> tuple[str, int]:
         _end(title, Status.UNKNOWN, f"--broker {broker}: expected tcp://HOST:PORT", None)
 
 
-def _measure_rocketmq(places: Any, timeout_s: float, secret: Any) -> Measured:
-    import trio
-
-    from bmqctl.systems.checking.rocketmq import measure_view
-    from bmqctl.systems.rocketmq.status.asking import hear
-    from bmqctl.systems.rocketmq.status.group import NobodyAnswers
-    from bmqctl.systems.rocketmq.status.problems import problems_of
-    from bmqctl.systems.rocketmq.status.view import Unheard, view_of
-
-    heard = trio.run(hear, places, timeout_s, secret)
-    answers = [*heard.nameservers.items(), *heard.controllers.items(), *heard.brokers.items()]
-    if all(isinstance(answer, Unheard) for _, answer in answers):
-        reasons = [f"{address}: {answer.reason}" for address, answer in answers if isinstance(answer, Unheard)]
-        raise NobodyAnswers("; ".join(reasons))
-    view = view_of(heard)
-    return measure_view(view, problems_of(view))
-
-
 def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds, output: OutputFormat | None) -> None:
     """Measure, judge, print, and exit with the state; who does not answer is critical."""
     from bmqctl.systems.rocketmq.status.group import GroupUnknown, NobodyAnswers
@@ -300,7 +284,7 @@ def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds,
         measured = measure()
     except (Refused, GroupUnknown, NotReported) as fault:
         _end(title, Status.UNKNOWN, str(fault), output)
-    except (AdminLost, NobodyAnswers) as fault:
+    except (AdminLost, NobodyAnswers, Unanswered) as fault:
         _end(title, Status.CRITICAL, str(fault), output)
     except OSError as fault:
         place = f"{fault.filename}: " if fault.filename else ""

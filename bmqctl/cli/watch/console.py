@@ -11,13 +11,14 @@ import typer
 from bmqctl.cli.administer.admin import TlsAuthority, endpoint_of
 from bmqctl.cli.arguments import parse_host
 from bmqctl.cli.run.console_beside import NEEDS_EXTRA, check_certificate, listen_for_console
-from bmqctl.cli.watch.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of
+from bmqctl.cli.watch.cluster_options import Controller, IsRocketmq, Nameserver
 from bmqctl.common.ending import announce
 from bmqctl.common.render import refuse
 
 if TYPE_CHECKING:
     from bmqctl.console.application import Settings
     from bmqctl.console.cluster import Connector
+from bmqctl.carrying.bridge.carrying import CannotBegin
 
 __all__ = ["console"]
 
@@ -112,10 +113,14 @@ def console(
     if rocketmq or nameserver or controller:
         from bmqctl.console.rocketmq import SYSTEM as ROCKETMQ
         from bmqctl.console.rocketmq import connector as rocketmq_connector
+        from bmqctl.systems.rocketmq.cluster import places_of
 
         if broker or tls_authority is not None:
             refuse(COMMAND, "--broker and --tls-authority are for BlazingMQ")
-        places = places_of(None, nameserver, controller, None)
+        try:
+            places = places_of(None, nameserver, controller)
+        except CannotBegin as fault:
+            refuse(COMMAND, str(fault))
         system, place = ROCKETMQ, ", ".join(places.nameservers or places.controllers)
         connect = rocketmq_connector(places, timeout)
     else:

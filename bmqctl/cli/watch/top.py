@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
-from bmqctl.cli.watch.cluster_rocketmq import Controller, IsRocketmq, Nameserver, places_of, secret_of
-from bmqctl.client.admin import AdminLost
+from bmqctl.cli.administer.admin import Security
+from bmqctl.cli.families import expanded
+from bmqctl.cli.watch.cluster_options import Nodes, open_nodes, options_of
 from bmqctl.common.installed import installing
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -24,7 +22,6 @@ from bmqctl.common.render import (
     refuse,
     until_reader_leaves,
 )
-from bmqctl.systems.blazingmq.status.asking import Asking, Refused
 from bmqctl.systems.watching.cells import HEADS, cells_of
 from bmqctl.systems.watching.model import COLUMNS, Selection, selected
 from bmqctl.systems.watching.watcher import Watcher
@@ -34,6 +31,7 @@ __all__ = ["top"]
 DEFAULT_BROKER = "tcp://localhost:30114"
 
 
+@expanded
 def top(
     broker: Annotated[
         str | None,
@@ -44,9 +42,8 @@ def top(
             show_default=False,
         ),
     ] = None,
-    rocketmq: IsRocketmq = False,
-    nameserver: Nameserver = None,
-    controller: Controller = None,
+    *,
+    nodes: Nodes,
     interval: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between samples.")] = 2,
     sort: Annotated[str, typer.Option(help=f"The column to sort by: {', '.join(COLUMNS)}.")] = "backlog",
     ascending: Annotated[bool, typer.Option("--ascending", help="Sort from the least to the greatest.")] = False,
@@ -60,9 +57,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Take two samples, print one table, and end.")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")] = 5,
     output: Output = None,
-    tls_authority: TlsAuthority = None,
-    authn_mechanism: AuthnMechanism = None,
-    authn_data: AuthnData = "",
+    security: Security,
 ) -> None:
     """Watch the queues of BlazingMQ, or the topics of RocketMQ, of a whole cluster.
 
@@ -90,12 +85,8 @@ def top(
     if sort not in COLUMNS:
         refuse("top", f"--sort {sort}: expected one of {', '.join(COLUMNS)}")
     selection = Selection(sort, not ascending, text, within)
-    if rocketmq or nameserver or controller:
-        watcher = _rocketmq(nameserver, controller, timeout, authn_data, tls_authority, authn_mechanism)
-        place = ", ".join(nameserver or controller or ["127.0.0.1:9876"])
-    else:
-        place = broker or DEFAULT_BROKER
-        watcher = _blazingmq(place, Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data)))
+    cluster = open_nodes("top", options_of(broker, nodes, timeout, security))
+    watcher = cluster.watcher()
     if once or output is not None:
         _print_once(watcher, interval, selection, output or OutputFormat.TABLE)
         return
@@ -105,35 +96,11 @@ def top(
         from bmqctl.systems.watching.screen import Top
     except ImportError:
         refuse("top", f"the screen needs textual, of the extra `top`: {installing('top')}; or use --once")
-    Top(watcher, interval, place, selection).run()
+    Top(watcher, interval, cluster.place, selection).run()
 
 
 def _is_terminal() -> bool:
     return sys.stdout.isatty()
-
-
-def _blazingmq(broker: str, asking: Asking) -> Watcher:
-    from bmqctl.systems.watching.blazingmq import purge, take_sample
-
-    host, port = endpoint_of("top", broker)
-    faults = (AdminLost, Refused)
-    return Watcher(partial(take_sample, host, port, asking), faults, partial(purge, host, port, asking))
-
-
-def _rocketmq(
-    nameserver: list[str] | None,
-    controller: list[str] | None,
-    timeout: float,
-    data: str,
-    authority: Path | None,
-    mechanism: str | None,
-) -> Watcher:
-    from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
-    from bmqctl.systems.watching.rocketmq import take_sample
-
-    places = places_of(None, nameserver, controller, None)
-    secret = secret_of(data, authority, mechanism)
-    return Watcher(partial(take_sample, places, timeout, secret), (NobodyAnswers,), None)
 
 
 def _print_once(watcher: Watcher, interval_s: float, selection: Selection, wanted: OutputFormat) -> None:
