@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from bmqctl.cli.files.notes import note_keys, note_rows
-from bmqctl.cli.files.rocketmq_repair import repair_log
+from bmqctl.cli.files.rocketmq_repair import print_repaired, sizes_of
 from bmqctl.cli.given import given_options
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -29,8 +30,15 @@ from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.repair.repair import Refused, repair_store
 from bmqctl.stores.blazingmq.repair.report import Mode, Note, RepairReport
 from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.repair.parts import Note as LogNote
+from bmqctl.stores.rocketmq.repair.parts import Refused as LogRefused
+from bmqctl.stores.rocketmq.repair.parts import RepairReport as LogReport
+from bmqctl.stores.rocketmq.repair.repair import repair_log_store
 
 __all__ = ["repair"]
+
+R = TypeVar("R")
+OnProgress = Callable[[str, int, int], None]
 
 
 def repair(
@@ -96,14 +104,23 @@ def repair(
 
     Exit codes: 0 if nothing was left out; 1 if something was; 2 if nothing could be done.
     """
+    wanted = wanted_format(output, as_json)
     if is_store(path):
         for option in given_options(context, ("replica",)):
             refuse("journal repair", f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
-        repair_log(path, out, config, wanted_format(output, as_json), limit)
+        found = _repaired(out, partial(repair_log_store, path, out, sizes_of(config)))
+        _end(found, found.left_out, found.restored, LogNote, partial(print_repaired, found, limit), wanted)
         return
     for option in given_options(context, ("config",)):
         refuse("journal repair", f"{path} is no store of RocketMQ, and {option} is for those")
     mode = None if replica is None else Mode.REPLICA if replica else Mode.ALONE
+    report = _repaired(out, partial(repair_store, path, out, mode))
+    left_out, restored = list(report.all_left_out()), report.all_restored()
+    _end(report, left_out, restored, Note, partial(_print_report, report, limit), wanted)
+
+
+def _repaired(out: Path, work: Callable[[OnProgress], R]) -> R:
+    """Repair a store, with a bar for each step; exit with code 2 if nothing can be done."""
     bars: dict[str, LateProgress] = {}
 
     def on_progress(what: str, done: int, total: int) -> None:
@@ -114,22 +131,31 @@ def repair(
         bars[what](done, total)
 
     try:
-        report = repair_store(path, out, mode, on_progress)
-    except (NotAStoreFile, Refused) as error:
+        return work(on_progress)
+    except (NotAStoreFile, Refused, LogRefused) as error:
         refuse("journal repair", str(error))
     except OSError as error:
         refuse("journal repair", f"{error.filename or out}: {error.strerror or error}")
     finally:
         for bar in bars.values():
             bar.__exit__(None, None, None)
+
+
+def _end(
+    report: RepairReport | LogReport,
+    left_out: Sequence[Any],
+    restored: Iterable[Any],
+    kind: type[Any],
+    show: Callable[[], None],
+    wanted: OutputFormat,
+) -> None:
+    """Print the account, and exit with code 1 if something was left out."""
     with until_reader_leaves():
-        wanted = wanted_format(output, as_json)
         if wanted is OutputFormat.TABLE:
-            _print_report(report, limit)
+            show()
         else:
-            rows = note_rows(report.all_left_out(), report.all_restored())
-            print_report(report.as_json(), rows, note_keys(Note), wanted)
-    if report.errors or any(True for _ in report.all_left_out()):
+            print_report(report.as_json(), note_rows(left_out, restored), note_keys(kind), wanted)
+    if report.errors or left_out:
         raise typer.Exit(EXIT_FAULTS)
 
 
