@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
+from bmqctl.bench.plan import Engine
 from bmqctl.bench.scenarios import Scenario, domain_files
 from bmqctl.systems.node_process import HOST, ClusterProcess, NodeFailed, NodeProcess, ProxyProcess, RocketProcess
 
-__all__ = ["Address", "own_node", "scenario_broker", "write_domains"]
+__all__ = ["TARGETS", "Address", "Target", "own_node", "scenario_broker", "write_domains"]
 
 CLUSTER_TIMEOUT_S = 60.0
 # The cluster that `bmqctl start cluster` makes.
@@ -26,13 +28,38 @@ class Address(NamedTuple):
     port: int
 
 
+class Target(NamedTuple):
+    """A system that is measured: the peer that its clients dial, its usual port, and the start of a node.
+
+    `options` of the command are for it alone; `word` says whether it is measured with or without --rocketmq.
+    """
+
+    peer: str
+    port: int
+    node: Callable[[Path], NodeProcess | RocketProcess]
+    port_of: Callable[[Any], int]
+    options: tuple[str, ...]
+    word: str
+
+
+_OPTIONS: Final = ("--broker", "--queue", "--client", "--scenario", "--versus")
+_BROKER: Final = Target("broker", 30114, NodeProcess, attrgetter("port"), _OPTIONS, "without")
+# The target of each engine.
+TARGETS: Final[Mapping[Engine, Target]] = {
+    "own": _BROKER,
+    "official": _BROKER,
+    "relay": _BROKER,
+    "rocketmq": Target(
+        "nameserver", 9876, RocketProcess, attrgetter("nameserver_port"), ("--nameserver", "--topic"), "with"
+    ),
+}
+
+
 @contextmanager
-def own_node(is_rocketmq: bool) -> Iterator[Address]:
+def own_node(target: Target) -> Iterator[Address]:
     """Start a node with its store in a temporary folder, and stop it afterwards. Raises `NodeFailed`."""
-    with tempfile.TemporaryDirectory(prefix="bmqctl-bench-") as folder:
-        node = (RocketProcess if is_rocketmq else NodeProcess)(Path(folder) / "store")
-        with node:
-            yield Address(HOST, node.nameserver_port if isinstance(node, RocketProcess) else node.port)
+    with tempfile.TemporaryDirectory(prefix="bmqctl-bench-") as folder, target.node(Path(folder) / "store") as node:
+        yield Address(HOST, target.port_of(node))
 
 
 @contextmanager

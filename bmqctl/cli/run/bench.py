@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
 
-from bmqctl.bench.brokers import CLUSTER_NAME, Address, write_domains
+from bmqctl.bench.brokers import CLUSTER_NAME, TARGETS, Address, Target, write_domains
 from bmqctl.bench.engines.official import installed_version
 from bmqctl.bench.plan import Engine, Plan
 from bmqctl.bench.scenarios import SCENARIOS, Scenario, UnknownScenario, matching
@@ -29,9 +29,7 @@ __all__ = ["bench"]
 EXIT_UNCLEAN = 1
 EXIT_INTERRUPTED = 130
 DEFAULT_DURATION_S = 10.0
-DEFAULT_PORT = 30114
 ROUNDS_VERSUS = 3
-NAMESERVER_PORT = 9876
 # What Apache RocketMQ takes in a topic's name.
 TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
@@ -59,6 +57,9 @@ def _topic(given: str | None) -> str:
     if not TOPIC.fullmatch(topic):
         refuse_bench(f"--topic {topic}: a topic's name is 1 to 127 of a-z, A-Z, 0-9, %, |, _ and -")
     return topic
+
+
+_PLACES: dict[str, Callable[[str | None], str]] = {"broker": _queue, "nameserver": _topic}
 
 
 def _engine(client: str) -> Engine:
@@ -207,17 +208,19 @@ def bench(
         _write_domains(write_domains_to, cluster_name)
         return
     given = _Given(broker, queue, client, nameserver, topic, scenario, published_rate, versus, own_node)
-    _check_options(rocketmq, given)
-    address = _address(rocketmq, given)
-    other = _endpoint("--versus", versus, DEFAULT_PORT) if versus else None
+    engine: Engine = "rocketmq" if rocketmq else _engine(client)
+    target = TARGETS[engine]
+    _check_options(target, given)
+    address = _endpoint(f"--{target.peer}", broker or nameserver or "127.0.0.1", target.port)
+    other = _endpoint("--versus", versus, target.port) if versus else None
     files = Files(histograms, plot, plot_out)
     check_files(files)
     plan = Plan(
         run=secrets.randbits(32),
         host=address.host,
         port=address.port,
-        queue=_topic(topic) if rocketmq else _queue(queue),
-        client="rocketmq" if rocketmq else _engine(client),
+        queue=_PLACES[target.peer](queue or topic),
+        client=engine,
         producers=producers,
         consumers=consumers,
         size=size,
@@ -263,19 +266,20 @@ class _Given(NamedTuple):
     own_node: bool
 
 
-def _check_options(is_rocketmq: bool, given: _Given) -> None:
+def _check_options(target: Target, given: _Given) -> None:
     """Refuse options that say nothing about what is measured, or two addresses."""
-    of_blazingmq: dict[str, object] = {
+    values: dict[str, object] = {
         "--broker": given.broker,
         "--queue": given.queue,
         "--client": None if given.client == "own" else given.client,
         "--scenario": given.scenarios,
         "--versus": given.versus,
+        "--nameserver": given.nameserver,
+        "--topic": given.topic,
     }
-    of_rocketmq: dict[str, object] = {"--nameserver": given.nameserver, "--topic": given.topic}
-    for option, value in (of_blazingmq if is_rocketmq else of_rocketmq).items():
-        if value:
-            refuse_bench(f"{option} cannot be given {'with' if is_rocketmq else 'without'} --rocketmq")
+    for option, value in values.items():
+        if value and option not in target.options:
+            refuse_bench(f"{option} cannot be given {target.word} --rocketmq")
     if given.own_node and (given.broker or given.nameserver):
         refuse_bench("--own-node cannot be given with an address")
     if given.published_rate and not given.scenarios:
@@ -287,12 +291,6 @@ def _check_options(is_rocketmq: bool, given: _Given) -> None:
     }.items():
         if value and given.scenarios:
             refuse_bench(f"{option} cannot be given with --scenario")
-
-
-def _address(is_rocketmq: bool, given: _Given) -> Address:
-    if is_rocketmq:
-        return _endpoint("--nameserver", given.nameserver or "127.0.0.1", NAMESERVER_PORT)
-    return _endpoint("--broker", given.broker or "127.0.0.1", DEFAULT_PORT)
 
 
 def _scenarios(patterns: Sequence[str] | None) -> list[Scenario]:

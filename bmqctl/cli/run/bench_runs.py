@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from bmqctl.bench.brokers import Address, own_node, scenario_broker
+from bmqctl.bench.brokers import TARGETS, Address, own_node, scenario_broker
 from bmqctl.bench.coordinator import Outcome, Progress, run_bench
 from bmqctl.bench.plan import CannotStart, Plan
 from bmqctl.bench.scenarios import Scenario
@@ -98,7 +98,7 @@ def _brokers(bench: Bench, plan: Plan, scenario: Scenario | None) -> Iterator[di
 def _first(bench: Bench, plan: Plan, scenario: Scenario | None, given: Address) -> AbstractContextManager[Address]:
     if scenario is not None:
         return scenario_broker(scenario, bench.broker, bench.nodes)
-    return own_node(plan.client == "rocketmq") if bench.own_node else nullcontext(given)
+    return own_node(TARGETS[plan.client]) if bench.own_node else nullcontext(given)
 
 
 def _run(plan: Plan, label: str) -> Outcome:
@@ -117,8 +117,7 @@ def _run(plan: Plan, label: str) -> Outcome:
 
             return run_bench(plan, show)
     except OSError as fault:
-        peer = "nameserver" if plan.client == "rocketmq" else "broker"
-        refuse_bench(f"no {peer} at {plan.host}:{plan.port}: {fault.strerror or fault}")
+        refuse_bench(f"no {TARGETS[plan.client].peer} at {plan.host}:{plan.port}: {fault.strerror or fault}")
     except CannotStart as fault:
         refuse_bench(f"{label}: {fault}" if label else str(fault))
     except KeyboardInterrupt:
