@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from bmqctl.carrying.bridge.ends import DEFAULT_GROUP, BadBridge
 from bmqctl.systems.system import Cluster, ClusterOptions, End
@@ -36,7 +35,7 @@ def open_broker(host: str, port: int) -> End:
 
 def open_cluster(options: ClusterOptions) -> Cluster:
     """Return the cluster that options name, by default BlazingMQ's on this host. Raises `CannotBegin`."""
-    if options.is_rocketmq or options.nameservers or options.controllers or options.broker_names:
+    if options.names_rocketmq:
         from bmqctl.systems.rocketmq.cluster import RocketMQCluster
 
         return RocketMQCluster(options)
@@ -46,13 +45,10 @@ def open_cluster(options: ClusterOptions) -> Cluster:
 
 
 def open_clusters(options: ClusterOptions) -> list[Cluster]:
-    """Return the cluster of each system that options name, which may be none. Raises `CannotBegin`."""
-    named = [replace(options, broker=None)]
+    """Return the clusters that options name, one of each system at most. Raises `CannotBegin`."""
+    found = []
     if options.broker:
-        named.insert(0, ClusterOptions(options.broker, **_means(options)))
-    return [open_cluster(each) for each in named if each != ClusterOptions(**_means(options))]
-
-
-def _means(options: ClusterOptions) -> dict[str, Any]:
-    """Return the options by which nodes are reached, without those that name a cluster."""
-    return {name: getattr(options, name) for name in ("timeout_s", "authority", "mechanism", "data")}
+        found.append(open_cluster(replace(options, is_rocketmq=False, nameservers=None, controllers=None)))
+    if options.names_rocketmq:
+        found.append(open_cluster(replace(options, broker=None)))
+    return found

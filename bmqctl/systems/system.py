@@ -82,6 +82,11 @@ class ClusterOptions:
     mechanism: str | None = None
     data: str = ""
 
+    @property
+    def names_rocketmq(self) -> bool:
+        """True if the cluster is RocketMQ's."""
+        return bool(self.is_rocketmq or self.nameservers or self.controllers or self.broker_names)
+
 
 class Views(NamedTuple):
     """Answers of a cluster: lines, JSON if it is not the rows, rows with their keys, and the number of problems."""
@@ -94,7 +99,7 @@ class Views(NamedTuple):
 
 
 class Cluster(Protocol):
-    """A cluster that answers questions; each is asked anew by each method. They raise `Unanswered`."""
+    """A cluster. Each method asks its nodes, and raises `Unanswered` if none answers."""
 
     @property
     def place(self) -> str:

@@ -51,7 +51,7 @@ class Means:
     session: SessionOptions = field(default_factory=SessionOptions)
     security: Security = PLAIN
     timeout_s: float = 10.0
-    wait_s: float | None = 0.0
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ async def _make(source: At, destination: At, options: CarryOptions, tell: Tell) 
 
 
 async def waiting(source: At, options: CarryOptions) -> int | None:
-    """Count the messages at a source, at most those that will be carried; None if its broker does not say."""
+    """Count the messages that a run would carry at most; None if the broker does not say."""
     return await source.end.waiting(source.end.means(source.reach), options)
 
 

@@ -35,7 +35,7 @@ __all__ = ["CannotBegin", "SendOptions", "TopicReplay", "send"]
 
 _WINDOW_BYTES: Final = 32 << 20
 _PIECE_COUNT: Final = 64
-# As long as those that messages are given when they are sent.
+# Has the length of the ids that messages get when they are sent.
 _ANY_UNIQUE_ID: Final = "0" * 32
 
 

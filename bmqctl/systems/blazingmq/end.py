@@ -116,7 +116,7 @@ class QueueEnd(BlazingEnd):
             credentials=_credentials(reach),
             tls_authority=check_authority(reach.authority),
         )
-        return Means(session, timeout_s=reach.timeout_s)
+        return Means(session, timeout_s=reach.timeout_s, wait_s=0.0)
 
     def maker_of_messages(self, uri: str, salt: bytes) -> Make:
         return for_other_queue(uri, salt)
@@ -272,6 +272,6 @@ def _credentials(reach: Reach) -> Credentials | None:
 
 
 def _note(change: Change) -> None:
-    """Tell that a connection is restored; the library tells of its loss."""
+    """Log that a connection is restored; the library logs its loss."""
     if change is Change.RESTORED:
         log.warning("the connection is restored")

@@ -14,7 +14,7 @@ __all__ = ["causes_of_group", "explain"]
 
 
 def explain(end: RocketEnd, reach: Reach) -> list[Cause]:
-    """Ask the brokers of a topic why its group is behind. Raises `CannotBegin`."""
+    """Ask the brokers of a topic why messages of the group wait. Raises `CannotBegin`."""
     if not end.group:
         raise CannotBegin(f"{end}: name the group, as in {end}?group=GROUP")
     pair = access_keys(reach)

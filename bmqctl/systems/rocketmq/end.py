@@ -117,7 +117,7 @@ class TopicEnd(RocketEnd):
         return options.moves
 
     def means(self, reach: Reach) -> Means:
-        return Means(security=security_of(reach), timeout_s=reach.timeout_s)
+        return Means(security=security_of(reach), timeout_s=reach.timeout_s, wait_s=0.0)
 
     def maker_of_messages(self, uri: str, salt: bytes) -> Make:
         return for_topic()
