@@ -90,15 +90,20 @@ class DialingCommand(TyperCommand):
         context = contexts.named(name)
         options = {str(each.name) for each in self.params}
         try:
-            if lacking and context.system is not System.ROCKETMQ:
-                raise BadContext(f"is of BlazingMQ, and {_no_nameserver(given[lacking[0]])}")
-            if context.system is System.ROCKETMQ and "nameserver" not in options:
-                end = self._end_of(context, given)
-                if end is not None:
-                    return self._topic_defaults(context, options, given, end), context.nameservers[0]
-            return self._broker_defaults(context, options, given), ""
+            return _DEFAULTS[context.system](self, context, options, given)
         except BadContext as fault:
             raise BadContext(f"context {name}: {fault}") from None
+
+    def _of_broker(self, context: Context, options: Set[str], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        if lacking := self._lacking(given):
+            raise BadContext(f"is of BlazingMQ, and {_no_nameserver(given[lacking[0]])}")
+        return self._broker_defaults(context, options, given), ""
+
+    def _of_cluster(self, context: Context, options: Set[str], given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        end = None if "nameserver" in options else self._end_of(context, given)
+        if end is not None:
+            return self._topic_defaults(context, options, given, end), context.nameservers[0]
+        return self._broker_defaults(context, options, given), ""
 
     def _topic_defaults(
         self, context: Context, options: Set[str], given: Mapping[str, Any], end: str
@@ -156,6 +161,9 @@ class DialingCommand(TyperCommand):
         return _is_topic(given.get("source")) and (_is_topic(given.get("destination")) or "to_broker" in given)
 
 
+_DEFAULTS: Final = {System.BLAZINGMQ: DialingCommand._of_broker, System.ROCKETMQ: DialingCommand._of_cluster}
+
+
 def _is_topic(text: Any) -> bool:
     return str(text).startswith(_TOPIC)
 
@@ -178,21 +186,28 @@ def context_defaults(context: Context, options: Set[str], multiple: Set[str | No
 
     Raises `BadContext` if it does not fit.
     """
-    if context.system is System.ROCKETMQ:
-        if "nameserver" not in options:
-            raise BadContext("is of RocketMQ, and this command needs a broker of BlazingMQ: give --broker or --context")
-        # Each nameserver knows the whole cluster.
-        nameservers: Any = list(context.nameservers) if "nameserver" in multiple else context.nameservers[0]
-        found: dict[str, Any] = {"rocketmq": True, "nameserver": nameservers}
-        if "controller" in options:
-            found["controller"] = list(context.controllers)
-    else:
-        if "broker" not in options:
-            raise BadContext("is of BlazingMQ, and this command needs RocketMQ: give --nameserver or --context")
-        if "rocketmq" in given:
-            raise BadContext("is of BlazingMQ, and --rocketmq is given: give --nameserver or --context")
-        found = {"broker": [context.address] if "broker" in multiple else context.address}
+    found = _PLACES[context.system](context, options, multiple, given)
     return found | _secrets(context, options, given) | _output_of(context, options)
+
+
+def _nameservers(context: Context, options: Set[str], multiple: Set[str | None], given: Set[str]) -> dict[str, Any]:
+    if "nameserver" not in options:
+        raise BadContext("is of RocketMQ, and this command needs a broker of BlazingMQ: give --broker or --context")
+    # Each nameserver knows the whole cluster.
+    nameservers: Any = list(context.nameservers) if "nameserver" in multiple else context.nameservers[0]
+    found: dict[str, Any] = {"rocketmq": True, "nameserver": nameservers}
+    return found | ({"controller": list(context.controllers)} if "controller" in options else {})
+
+
+def _broker(context: Context, options: Set[str], multiple: Set[str | None], given: Set[str]) -> dict[str, Any]:
+    if "broker" not in options:
+        raise BadContext("is of BlazingMQ, and this command needs RocketMQ: give --nameserver or --context")
+    if "rocketmq" in given:
+        raise BadContext("is of BlazingMQ, and --rocketmq is given: give --nameserver or --context")
+    return {"broker": [context.address] if "broker" in multiple else context.address}
+
+
+_PLACES: Final = {System.BLAZINGMQ: _broker, System.ROCKETMQ: _nameservers}
 
 
 def _secrets(context: Context, options: Set[str], given: Set[str]) -> dict[str, Any]:

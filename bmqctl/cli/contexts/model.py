@@ -68,8 +68,9 @@ class Context:
 
     def checked(self) -> Context:
         """Return the context with its addresses in one spelling. Raises `BadContext` if parts do not fit together."""
-        if self.system is System.ROCKETMQ:
-            return self._checked_rocketmq()
+        return _CHECKS[self.system](self)
+
+    def _checked_blazingmq(self) -> Context:
         if self.controllers:
             raise BadContext("a BlazingMQ broker has no controllers")
         if self.secret is not None and not self.authn_mechanism:
@@ -104,6 +105,9 @@ class Context:
         if self.secret_source is not None:
             fields[self.secret_source.value] = self.secret
         return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
+_CHECKS: Final = {System.BLAZINGMQ: Context._checked_blazingmq, System.ROCKETMQ: Context._checked_rocketmq}
 
 
 @dataclass(frozen=True, slots=True)
