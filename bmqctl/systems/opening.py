@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from bmqctl.carrying.bridge.ends import DEFAULT_GROUP, BadBridge
-from bmqctl.systems.system import Cluster, ClusterOptions, End
+
+if TYPE_CHECKING:
+    from bmqctl.systems.end import End
+    from bmqctl.systems.system import Cluster, ClusterOptions
 
 __all__ = ["open_broker", "open_cluster", "open_clusters", "open_end"]
 

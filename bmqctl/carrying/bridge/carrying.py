@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from bmqctl.carrying.bridge.account import Account
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.carrying.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
 from bmqctl.common.nurseries import open_nursery
 
@@ -19,10 +20,6 @@ BACKOFF_MIN_S: Final = 0.1
 BACKOFF_MAX_S: Final = 2.0
 
 Tell = Callable[[str], None]
-
-
-class CannotBegin(Exception):
-    """A reason for which a bridge does not begin; one line."""
 
 
 class Source(Protocol):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from bmqctl.carrying.bridge.carrying import CannotBegin
-
-__all__ = ["DEFAULT_GROUP", "BadBridge", "BlazingEnd", "RocketEnd", "is_topic_name"]
+__all__ = ["DEFAULT_GROUP", "BadBridge", "BlazingEnd", "CannotBegin", "RocketEnd", "is_topic_name"]
 
 DEFAULT_GROUP: Final = "bmqctl-bridge"
 # What Apache RocketMQ takes in a name.
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+
+
+class CannotBegin(Exception):
+    """A reason for which a command or a bridge does not begin; one line."""
 
 
 class BadBridge(CannotBegin):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.cli.administer.admin import AuthnData
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.contexts.command import DialingCommand

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.cli.administer.admin import Security
 from bmqctl.cli.families import expanded
 from bmqctl.cli.watch.cluster_options import Nodes, options_of

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.cli.administer.admin import AuthnData, Security, credentials_of
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.cli.administer.admin import Security
 from bmqctl.common.render import refuse
 from bmqctl.systems.opening import open_cluster

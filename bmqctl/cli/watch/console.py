@@ -18,7 +18,7 @@ from bmqctl.common.render import refuse
 if TYPE_CHECKING:
     from bmqctl.console.application import Settings
     from bmqctl.console.cluster import Connector
-from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import CannotBegin
 
 __all__ = ["console"]
 

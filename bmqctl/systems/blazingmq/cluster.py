@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminLost
 from bmqctl.client.protocol.authentication import Credentials

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from bmqctl.carrying.bridge.carrying import CannotBegin
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
 from bmqctl.systems.rocketmq.status.group import NobodyAnswers
