@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.pipeline.reading import lost_files, plan_tasks, read_task, schema_of
+from bmqctl.pipeline.reading import read_task, tables_of
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
@@ -41,10 +41,11 @@ def _codes(store: Path) -> set[int]:
 def _exported(store: Path, table: Table) -> Account:
     """Account for a table like `spark-export`, without Spark."""
     options = ReadOptions(paths=(str(store),), table=table)
-    accounts = [lost_files(options)]
-    for task in plan_tasks(options):
+    tables = tables_of(options.paths)
+    accounts = [tables.lost_files(options)]
+    for task in tables.plan(options):
         accounts.append(Account(compares=True))
-        for _ in read_task(task, options, schema_of(options), (), accounts[-1]):
+        for _ in read_task(task, options, tables.columns(options), (), accounts[-1]):
             pass
     return Account.total(accounts)
 
