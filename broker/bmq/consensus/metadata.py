@@ -94,6 +94,7 @@ class Metadata(StateExchange):
         self._damaged: set[int] = set()
         self._events: deque[tuple[Event, Cause]] = deque()
         self._pulled: ClusterState | None = None
+        self._is_state_due = False  # as the leader, to a follower for which it could not be recorded
         # The term in which this node assigned primaries.
         self._assigned_term = 0
         self.replicated = ReplicatedLedger(
@@ -201,6 +202,7 @@ class Metadata(StateExchange):
             )
         else:
             self.replicated.lead(self.term)
+            self._is_state_due = False
             self._primaries.lead()
             self._apply(Event.SLCT_LDR, Cause(self._own_id))
 
@@ -332,6 +334,8 @@ class Metadata(StateExchange):
     def _heal(self) -> None:
         assert self.leader_id is not None
         leads = self.is_active_leader
+        if leads and self._is_state_due:
+            self._apply(Event.CSL_CMT_FAIL)
         self._reassign_lost()
         self._queues.resume(self.leader_id, leads=leads)
         self._listener.on_healed(leads)
@@ -401,8 +405,10 @@ class Metadata(StateExchange):
             )
         except Full as full:
             log.error("the cluster's state cannot be recorded: %s", full)
+            self._is_state_due = True
             self._apply(Event.CSL_CMT_FAIL)
         else:
+            self._is_state_due = False
             self._pulled = None
             self._assigned_term = self.term
 

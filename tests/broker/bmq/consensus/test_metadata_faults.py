@@ -281,6 +281,24 @@ def test_a_leader_without_room_for_a_snapshot_sends_it_when_it_has_room() -> Non
     assert leader.metadata._watchdog is None
 
 
+def test_a_leader_that_heals_meanwhile_sends_the_snapshot_all_the_same() -> None:
+    """A follower registers when there is no room, and the snapshot of before is committed after that."""
+    bus = Bus()
+    bus.connect(2, 3)
+    bus.elect(3)
+    leader = bus.nodes[3]
+    while leader.metadata.fsm_state is not State.LDR_HEALING_STG3:
+        assert bus.step()
+    leader.directory.free = 0
+    bus.connect()
+    bus.nodes[1].metadata.leader_changed(3, bus.term)
+    bus.run()
+    assert bus.healed == [2, 3]
+    leader.directory.free = 1 << 20
+    bus.run(200)
+    assert bus.healed == [1, 2, 3]
+
+
 def test_a_commit_always_has_room() -> None:
     """The space reserved with advisories suffices for their commits, with the largest numbers."""
     high = LeaderMessageSequence(elector_term=(1 << 64) - 1, sequence_number=(1 << 64) - 1)
