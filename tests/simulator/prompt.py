@@ -18,7 +18,7 @@ from tests.simulator.network import Link
 if TYPE_CHECKING:
     from tests.simulator.cluster import ClusterWorld
 
-__all__ = ["PromptAcks", "PromptPushes"]
+__all__ = ["PromptAcks", "PromptPushes", "follows"]
 
 BOUND_US = 1_000_000
 LOOK_US = 50_000
@@ -74,7 +74,8 @@ def _has_room(subscription: Subscription) -> bool:
 class PromptAcks:
     """Judges producers that are connected to nodes.
 
-    Time counts while the primary, a quorum that has the message, and the producer's node are sound and linked.
+    Time counts while the primary, a quorum that has the message and follows it, and the producer's node are sound and
+    linked.
     """
 
     def __init__(self, world: ClusterWorld) -> None:
@@ -110,7 +111,11 @@ class PromptAcks:
                 leading = [host for host in world.hosts if host.node is not None and world.leads(host, uri)]
                 linked = self._linked_to(leading[0]) if posts and leading else {}
                 for post in posts if len(linked) >= world.quorum and broker in linked else ():
-                    having = {host: about for host, about in linked.items() if self._has(host, post)}
+                    having = {
+                        host: about
+                        for host, about in linked.items()
+                        if self._has(host, post) and follows(host, leading[0], uri)
+                    }
                     if len(having) >= world.quorum and world.records.is_safe(post):
                         yield link, post, having | {broker: linked[broker]}
 
@@ -135,3 +140,12 @@ class PromptAcks:
             if host.is_sound and not host.slow_us and (host is primary or is_linked):
                 found[host] = host.node, between
         return found if primary in found else {}
+
+
+def follows(host: Host, primary: Host, uri: str) -> bool:
+    """Return whether a node takes the primary of a queue for that. One that knows of a newer lease sends no receipts."""
+    assert host.member is not None
+    assert primary.member is not None
+    assert primary.node is not None
+    partition_id = primary.node.ledger.state.queues[uri].partition_id
+    return host.member.metadata.primary_of(partition_id) == primary.member.metadata.primary_of(partition_id)

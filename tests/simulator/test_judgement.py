@@ -27,6 +27,7 @@ from tests.broker.bmq.rig import ACK, WRITE, guid, start
 from tests.simulator.accounts import check_room
 from tests.simulator.attempts import Attempts
 from tests.simulator.clock import Clock
+from tests.simulator.cluster import ClusterWorld
 from tests.simulator.disk import Disk
 from tests.simulator.ends import refused_in
 from tests.simulator.features import Feature
@@ -36,8 +37,9 @@ from tests.simulator.malformed import Malformer, has_whole_message, is_malformed
 from tests.simulator.network import SILENCE_US_MAX, Network
 from tests.simulator.not_ready import NotReady
 from tests.simulator.passage import Broker, Passage
+from tests.simulator.prompt import follows
 from tests.simulator.rotting import just_written
-from tests.simulator.world import World
+from tests.simulator.world import PRIORITY, World
 
 URI = "bmq://priority/p"
 
@@ -374,6 +376,22 @@ def test_a_link_to_a_machine_that_has_lost_power_is_not_whole_until_its_other_en
     while link in link.network.links:
         clock.step()
     assert 0 < clock.us <= SILENCE_US_MAX + link.network.delay_us_max
+
+
+def test_a_replica_that_knows_of_the_next_primary_is_not_in_the_quorum_of_the_last() -> None:
+    world = ClusterWorld(1, nodes=3, features=frozenset())
+    for host in world.hosts:
+        host.start()
+    for client in world.clients:
+        client.dial()
+    world.run_until(1_000_000)
+    (primary,) = [host for host in world.hosts if world.leads(host, PRIORITY)]
+    assert [follows(host, primary, PRIORITY) for host in world.hosts] == [True] * 3
+    replica = next(host for host in world.hosts if host is not primary)
+    assert replica.member is not None
+    _, lease_id = replica.member.metadata.primary_of(0)
+    replica.member.metadata._primaries.tell(0, replica.node_id, lease_id + 1)
+    assert not follows(replica, primary, PRIORITY)
 
 
 def test_posts_are_refused_until_their_sender_knows_it() -> None:
