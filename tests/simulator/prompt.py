@@ -143,7 +143,7 @@ class PromptAcks:
 
 
 def follows(host: Host, primary: Host, uri: str) -> bool:
-    """Return whether a node takes the primary of a queue for that. One that knows of a newer lease sends no receipts."""
+    """Return whether a node follows a primary of a queue: one that knows a newer lease sends no receipts."""
     assert host.member is not None
     assert primary.member is not None
     assert primary.node is not None

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages that are stored together: one reservation of room in the log and in each queue, and one write to each.
 
-The store is byte for byte that of the same messages stored one by one. Whatever needs a look of its own is left to
-that: the end of a file, a full disk, messages that are held back, and parts of transactions.
+The store is byte for byte that of the same messages stored one by one. A batch that reaches the end of a file, meets a
+full disk, or has messages that are held back or parts of transactions, is stored one by one.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class Common:
         self.is_plain = not message.system_flags & TRANSACTION_MASK and not message.prepared_transaction_offset
 
     def record_end(self, properties: bytes) -> bytes:
-        """The end of a record, behind its body: the topic and the properties, each with its length."""
+        """Return the end of a record, after its body: the topic and the properties, each with its length."""
         return b"%b%b%b" % (self.topic_field, len(properties).to_bytes(2, "big"), properties)
 
 
-# What it has in common with others, its queue and time, its body and the end of its record, its hashes in the index,
-# and its tags code: a plain tuple, as one is made for each message.
+# The fields in common, the queue and time, the body and the end of the record, the hashes in the index, and the tags
+# code: a plain tuple, as one is made for each message.
 PlainMessage = tuple[Common, int, int, Buffer, bytes, Sequence[int], int]
 # The offset, the size and the queue offset of a message that was stored.
 Placed = tuple[int, int, int]
 
 
 def message_of(plain: PlainMessage) -> Message:
-    """The message as it is stored by itself."""
+    """Return the message as it is stored by itself."""
     common, queue_id, born_ms, body, end, _, _ = plain
     properties = end[len(common.topic_field) + 2 :]
     flags, hosts = (common.flag, common.system_flags), (common.born_host, common.store_host)
@@ -85,13 +85,13 @@ class _Run:
 
 
 class Batches:
-    """Stores messages together, as far as that can be."""
+    """Stores messages together where that is possible."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     def put(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
-        """Store messages in their order; the places of those before the first that is refused."""
+        """Store messages in their order; return the places of those before the first that is refused."""
         places = None if self._store.is_holding_back else self._put_together(messages, now_ms)
         return self._put_each(messages, now_ms) if places is None else places
 
@@ -106,7 +106,7 @@ class Batches:
         return places
 
     def _put_together(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed] | None:
-        """Store messages with one write; their places. None, and nothing done, if each is to be stored by itself."""
+        """Store messages with one write, and return their places; None, with nothing done, if that is impossible."""
         if not messages:
             return []
         store = self._store
@@ -167,7 +167,7 @@ class Batches:
         return places
 
     def _has_room(self, size: int, runs: dict[tuple[str, int], _Run]) -> bool:
-        """Return whether the log's file has room for so many bytes, and those of the queues for their entries."""
+        """Return whether the log's file has room for `size` bytes, and the queues' files for their entries."""
         log = self._store.log
         left = log.files.file_size - log.end % log.files.file_size
         if size + BLANK_BYTES_MIN > left:

@@ -23,7 +23,7 @@ _LITE: Final = LITE_TOPIC.encode()
 
 
 class Place(NamedTuple):
-    """An entry that a message is to have in the queue of its lite topic."""
+    """The entry that a message gets in the queue of its lite topic."""
 
     branch: Branch
     queue: ConsumeQueue
@@ -33,8 +33,8 @@ class Place(NamedTuple):
 class Branches:
     """Enters messages into the queues of lite topics, as their properties say.
 
-    `find_queue` gives a queue, which is made if need be; `held` gives what is held back. `entered` notes the queues
-    that are to be flushed.
+    `find_queue` returns a queue, created if missing; `held` returns the messages held back. `entered` notes the queues
+    that have to be flushed.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Branches:
         self._entered = entered
 
     def reserve(self, topic: str, properties: Mapping[str, str]) -> Place | None:
-        """Have room for a message that will be in the log; None if it belongs into no other queue than its own.
+        """Reserve room for a message that will be in the log; return None if it belongs into its own queue only.
 
-        It does not, either, if it is not the next one there. Raises `DiskFull`.
+        Returns None, too, if it is not the next one there. Raises `DiskFull`.
         """
         branch = _branch_of(topic, properties)
         if branch is None:
@@ -59,9 +59,9 @@ class Branches:
         return self._with_room(place) if self._following(place.queue) == branch.offset else None
 
     def reserve_copy(self, record: Record) -> Place | None:
-        """Have room for a record of another broker, like `reserve`.
+        """Reserve room for a record of another broker, like `reserve`.
 
-        A queue that does not end where it belongs begins anew there: it was removed at the other broker.
+        A queue that does not end where the record belongs restarts there: it was removed at the other broker.
         """
         branch = branch_of_record(record)
         if branch is None:
@@ -89,7 +89,7 @@ class Branches:
         return place
 
     def enter(self, place: Place, stored: Stored, stored_ms: int) -> Stored:
-        """Enter a message that is in the log; where it is. Raises `DiskFull`; not where there is room for it."""
+        """Enter a message that is in the log; return its place. Raises `DiskFull`, but not with reserved room."""
         branch, queue, tags_code = place
         held = self._held()
         if held is not None:
@@ -123,7 +123,7 @@ def _held_message(place: Place, offset: int, size: int, stored_ms: int) -> HeldM
 
 
 def branch_of_record(record: Record) -> Branch | None:
-    """The queue of the lite topic that a record is in; None for most."""
+    """Return the queue of the lite topic that a record is in; None for most."""
     return _branch_of(record.topic, decode_properties(record.properties)) if _LITE in record.properties else None
 
 

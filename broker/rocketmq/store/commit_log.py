@@ -1,4 +1,4 @@
-"""The commit log: all messages of all topics, one behind the other (source: CommitLog)."""
+"""The commit log: all messages of all topics, one after the other (source: CommitLog)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ log = logging.getLogger("broker.rocketmq.store")
 
 V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX: Final = 0x7F
-# A disk writes so much or nothing.
+# A disk writes a sector as a whole or not at all.
 SECTOR_BYTES: Final = 512
 LONG_BYTES: Final = 32 << 10
 PROPERTY_END: Final = b"\2"
 CRC_MASK: Final = 0x7FFFFFFF
-# By the two bits that say IPv6: the size of a front, and the function that packs its fields, in their order.
+# The size of a front and the function that packs its fields, by the two bits for IPv6.
 FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front in FRONTS.items()}
 
 
@@ -58,7 +58,7 @@ class Message(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record of the log, where it is, and how long it is."""
+    """A record of the log, its offset and its size."""
 
     offset: int
     size: int
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 
 class CommitLog:
-    """The log's files, and where it ends: the next record goes there."""
+    """The log's files, and the end of the log, where the next record goes."""
 
     def __init__(self, files: FileRow) -> None:
         self.files = files
@@ -78,17 +78,17 @@ class CommitLog:
         return self.files.begin
 
     def append(self, message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
-        """Write a message; its offset and its record's size.
+        """Write a message; return its offset and its record's size.
 
         Raises `DiskFull`, `TooLarge` for a message that no file takes, and other exceptions for a part that does not
-        fit its field. Nothing is written then. Properties that end with a zero get the separator that may stand behind
-        the last of them.
+        fit its field. Nothing is written then. Properties that end with a zero get the separator that may follow the
+        last of them.
         """
         topic, queue_id, flag, system_flags, born_ms, born_host, store_host, retried, prepared, body, properties = (
             message
         )
         if properties.endswith(b"\0"):
-            # Otherwise the end of the record looks like one that was never written.
+            # Otherwise the end of the record would look like one that was never written.
             if len(properties) >= PROPERTIES_BYTES_MAX:
                 raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
             properties += PROPERTY_END
@@ -98,7 +98,7 @@ class CommitLog:
         front_size, pack_front = FRONT_PACKERS[system_flags & V6_MASK]
         body_size, properties_size = len(body), len(properties)
         size = front_size + body_size + len(field) + 2 + properties_size
-        # Behind each record there is room for a blank one.
+        # After each record there is room for a blank one.
         if size + BLANK_BYTES_MIN > self.files.file_size:
             raise TooLarge(f"a record of {size} bytes does not fit into a file of {self.files.file_size}")
         offset = self.end
@@ -125,7 +125,7 @@ class CommitLog:
             prepared,
             body_size,
         )
-        # The room for the record first: a blank without it would be all that is left of a full disk.
+        # Reserve the record's room first: on a full disk, a blank without it would remain.
         room, place = self.files.spot(offset, size)
         if is_behind_blank:
             self.files.room(self.end, BLANK_BYTES_MIN)[:] = encode_blank(left)
@@ -133,7 +133,7 @@ class CommitLog:
         end = at + body_size
         room[at:end] = body
         room[end : place + size] = record_end
-        # The front last: a record whose writing was cut short has no size, and so it is none.
+        # Write the front last: a record whose writing was cut short has no size, and is no record.
         room[place:at] = front
         self.end = offset + size
         return offset, size
@@ -147,20 +147,21 @@ class CommitLog:
         self._write_all(offset, data)
 
     def append_all(self, data: memoryview) -> None:
-        """Write records that were made for the end of the log. They are in one file. Raises `DiskFull`; nothing is
-        written then.
+        """Write records that were made for the end of the log, all in one file.
+
+        Raises `DiskFull`; nothing is written then.
         """
         self._write_all(self.end, data)
 
     def _write_all(self, offset: int, data: memoryview) -> None:
         if len(data) >= LONG_BYTES:
-            # What is written when the process is killed ends with a page: like what a loss of power leaves.
+            # If the process is killed, the written part ends with a page, as after a loss of power.
             self.files.write(offset, data)
             self.end = offset + len(data)
             return
         buffer, place = self.files.spot(offset, len(data))
         buffer[place + 4 : place + len(data)] = data[4:]
-        # The size last: a record whose writing was cut short has none, and so it is none.
+        # Write the size last: a record whose writing was cut short has none, and is no record.
         buffer[place : place + 4] = data[:4]
         self.end = offset + len(data)
 
@@ -181,14 +182,14 @@ class CommitLog:
             raise FormatError("Record", place, "no record begins here")
 
     def data(self, offset: int, size: int) -> memoryview:
-        """The bytes of a record, as they are sent to consumers. `IndexError` if the log does not have them."""
+        """Return the bytes of a record, as they are sent to consumers. `IndexError` if the log does not have them."""
         if offset + size > self.end:
             raise IndexError(offset)
         file, place = self.files.place(offset)
         return file.buffer[place : place + size]
 
     def read(self, offset: int) -> Found:
-        """The record at `offset`.
+        """Return the record at `offset`.
 
         Raises `IndexError` if the log does not reach there, and `FormatError` if no record begins there.
         """
@@ -201,7 +202,7 @@ class CommitLog:
         return Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
 
     def records(self, begin: int) -> Iterator[Found]:
-        """All records from `begin` on, where one begins or the log ends."""
+        """Yield all records from `begin` on, which is the start of one or the log's end."""
         offset = begin
         while offset < self.end:
             file, place = self.files.place(offset)
@@ -220,17 +221,18 @@ class CommitLog:
         was_flushed: Callable[[Record], bool] = lambda record: True,
         epoch: LastEpoch | None = None,
     ) -> Iterator[Found]:
-        """Find the end of the log: all sound records from `begin` on, the start of one, on their way.
+        """Find the end of the log, yielding the sound records from `begin`, the start of one, on.
 
-        What follows the last of them is cut off if it is what an interrupted write leaves, or a loss of power, which
-        may take a page and leave later ones. Raises `StoreDamaged` if it is not: then what is missing had been on the
-        disk, as everything before `flushed_end` had, and everything before a sound record that `was_flushed`. Where the
-        original has cut the log, what it has left behind the last record of `epoch` is cut off.
+        The rest is cut off if an interrupted write or a loss of power can have left it; the latter may take a page and
+        leave later ones. Otherwise raises `StoreDamaged`: the missing part had been on the disk, as everything before
+        `flushed_end` had, and everything before a sound record that `was_flushed`. Where the original has cut the log,
+        its remains after the last record of `epoch` are cut off.
         """
         self.end, is_cut = yield from self._sound_records(begin, flushed_end, was_flushed, epoch)
         self.files.cut(self.end)
         if is_cut:
-            # Before anything else is written: what comes back must not follow a new record as if it belonged there.
+            # This comes before any other write: bytes that come back must not follow a new record as if they belonged
+            # there.
             for file in self.files.unflushed(self.end, self.end + 1):
                 file.flush()
 
@@ -270,7 +272,7 @@ class CommitLog:
             found = Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
             stored_ms = record.stored_ms
             if _ends_in_zeros(found, place) and offset + found.size > flushed_end:
-                # Whole, or cut short by a loss of power: what was written behind it tells.
+                # Whole, or cut short by a loss of power: the bytes that were written after it decide.
                 held = found
             else:
                 yield found
@@ -286,9 +288,9 @@ class CommitLog:
         epoch: LastEpoch | None,
         stored_ms: int,
     ) -> bool:
-        """Return whether sound records are behind `offset`, where the log is to end.
+        """Return whether sound records follow `offset`, where the log is to end.
 
-        Raises `StoreDamaged` if it reached further when it was flushed.
+        Raises `StoreDamaged` if the log reached further when it was flushed.
         """
         found = self._sound_behind(offset)
         if offset < flushed_end:
@@ -311,10 +313,10 @@ class CommitLog:
         return True
 
     def _is_rest(self, before: int, end: int, epoch: LastEpoch, stored_ms: int) -> bool:
-        """Return whether the sound records behind `before` are of an older log than the one that ends at `end`.
+        """Return whether the sound records after `before` are of an older log than the one that ends at `end`.
 
-        There are some, all in one file, as later files are removed with the cut. `stored_ms` is the time of the record
-        before `end`.
+        False if there are none. All are in one file, as later files are removed with the cut. `stored_ms` is the time
+        of the record before `end`.
         """
         file_end = end - end % self.files.file_size + self.files.file_size
         found = self._sound_behind(before) if epoch.may_end(end, stored_ms) else None
@@ -327,7 +329,7 @@ class CommitLog:
         return is_rest
 
     def _next_sound(self, offset: int) -> tuple[int, Record] | None:
-        """Find the first sound record at `offset` or behind it: most follow each other."""
+        """Find the first sound record at `offset` or later; most records follow each other."""
         if offset < self.files.end:
             file, place = self.files.place(offset)
             try:
@@ -347,7 +349,7 @@ class CommitLog:
         )
 
     def _sound_behind(self, offset: int) -> tuple[int, Record] | None:
-        """The first sound record anywhere behind `offset`, and where it is; None if there is none."""
+        """Return the first sound record anywhere after `offset`, with its offset; None if there is none."""
         at = offset + 1
         while at < self.files.end:
             file, place = self.files.place(at)
@@ -387,7 +389,7 @@ _MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))
 
 
 def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) -> tuple[int, Record] | None:
-    """The first sound record between two places of a file, and its offset; None if there is none."""
+    """Return the first sound record between two places of a file, with its offset; None if there is none."""
     data = bytes(buffer[begin:end])
     for magic in _MAGICS:
         at = data.find(magic)

@@ -48,7 +48,7 @@ class ConsumeQueue:
         self._flushed = self.end
 
     def _recover(self) -> None:
-        """Find the first and the last entry: the last by halves, for entries have no gaps between them."""
+        """Find the first and the last entry: the last by binary search, as entries have no gaps between them."""
         low, high = self._files.begin // _SIZE, self._files.end // _SIZE
         first = low
         while low < high:
@@ -69,29 +69,29 @@ class ConsumeQueue:
 
     @property
     def physical_end(self) -> int:
-        """The offset in the commit log behind the last message of the queue; 0 for none."""
+        """The offset in the commit log after the last message of the queue; 0 for none."""
         if self.end == self.begin:
             return 0
         last = self._at(self.end - 1)
         return last.physical_offset + last.size
 
     def make_room(self) -> None:
-        """Have disk behind the next entry. Raises `DiskFull`."""
+        """Allocate the next entry on the disk. Raises `DiskFull`."""
         self._files.spot(self.end * _SIZE, _SIZE)
 
     @property
     def begins_later(self) -> bool:
-        """Return whether there is room for later entries only, and none for the next one before it."""
+        """True if there is room for later entries only, and none for the next one before it."""
         return self.end * _SIZE < self._files.begin
 
     def make_later_room(self, number: int, count: int = 1) -> None:
-        """Have disk for entries from queue offset `number` on, the next one or a later one. Raises `DiskFull`.
+        """Allocate entries from queue offset `number`, the next one or a later one, on the disk. Raises `DiskFull`.
 
         All of them are in one file.
         """
         files = self._files
         if number * _SIZE < files.begin and self.end == self.begin:
-            # Those that there are were for later entries.
+            # The existing files were for later entries.
             files.cut(0)
         if files.files:
             # Files have no gaps between them.
@@ -100,7 +100,7 @@ class ConsumeQueue:
         files.spot(number * _SIZE, count * _SIZE)
 
     def add_all(self, entries: Iterable[tuple[int, int, int]]) -> None:
-        """Enter the next messages like `add`: offset, size and tags code of each. All of them are in one file."""
+        """Enter the next messages, all in one file, like `add`: offset, size and tags code of each."""
         self.add_packed(b"".join(starmap(pack_entry, entries)))
 
     def add_packed(self, data: bytes) -> None:
@@ -110,7 +110,7 @@ class ConsumeQueue:
         self.end += len(data) // _SIZE
 
     def add(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """Enter the next message. Raises `DiskFull`; not behind `make_room`."""
+        """Enter the next message. Raises `DiskFull`, but not after `make_room`."""
         buffer, place = self._files.spot(self.end * _SIZE, _SIZE)
         _write(buffer, place, physical_offset, size, tags_code)
         self.end += 1
@@ -118,9 +118,9 @@ class ConsumeQueue:
     def append(self, number: int, entry: ConsumeQueueEntry) -> None:
         """Enter the message with queue offset `number`, unless the queue has later messages of the log.
 
-        Then it is there already, or of a queue that was removed. A queue without entries may begin at any offset, and
-        one with some begins anew at an offset that it has: it was removed in between. Raises `DiskFull`, and
-        `ValueError` for a gap.
+        In that case it has the message already, or the message is of a removed queue. A queue without entries may begin
+        at any offset, and one with entries restarts at an offset that it already has: it was removed in between. Raises
+        `DiskFull`, and `ValueError` for a gap.
         """
         if entry.physical_offset < self.physical_end:
             return
@@ -132,7 +132,7 @@ class ConsumeQueue:
         self.end = number + 1
 
     def begin_at(self, number: int) -> None:
-        """Drop all entries, and fill the first file up to `number`, which is to be the first entry.
+        """Drop all entries, and fill the first file up to `number`, which will be the first entry.
 
         Raises `DiskFull`; the queue is empty then.
         """
@@ -145,27 +145,27 @@ class ConsumeQueue:
         self.begin = self.end = number
 
     def get(self, number: int) -> ConsumeQueueEntry:
-        """The entry of queue offset `number`. `IndexError` if it is not between `begin` and `end`."""
+        """Return the entry of queue offset `number`. `IndexError` if it is not between `begin` and `end`."""
         if not self.begin <= number < self.end:
             raise IndexError(number)
         return self._at(number)
 
     def entries(self, number: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The entries from `number` on that are in the same file, before `end`: their fields, in their order."""
+        """Yield the fields of the entries from `number` on, in the same file and before `end`."""
         file, place = self._files.place(number * _SIZE)
         return _read_all(file.buffer[place : min(self._files.file_size, place + (end - number) * _SIZE)])
 
     def file_end(self, number: int) -> int:
-        """The queue offset behind the last entry of the file that has `number`."""
+        """Return the queue offset after the last entry of the file that has `number`."""
         entries = self._files.file_size // _SIZE
         return number - number % entries + entries
 
     def cut_log(self, end: int) -> bool:
-        """Drop the entries of messages at `end` of the commit log and behind it; return whether there were any."""
+        """Drop the entries of messages from `end` of the commit log on; return whether there were any."""
         number = self.end
         while number > self.begin:
             last = self._at(number - 1)
-            # What a crash has left may have entries that were never written between others.
+            # After a crash there may be entries that were never written between others.
             if last.physical_offset < end and last.size > 0:
                 break
             number -= 1
@@ -177,13 +177,13 @@ class ConsumeQueue:
         return True
 
     def truncate(self, end: int) -> list[StoreFile | Directory]:
-        """Drop the entries of messages at `end` of the commit log and behind it; what is to be flushed after that."""
+        """Drop the entries of messages from `end` of the commit log on; return what has to be flushed after that."""
         if not self.cut_log(end):
             return []
         return [*self._files.unflushed(self.end * _SIZE, self.end * _SIZE + 1), self._files.directory]
 
     def drop_log(self, begin: int) -> None:
-        """Forget the entries of messages before `begin` of the commit log, and the files that have no other."""
+        """Drop the entries of messages before `begin` of the commit log, and the files that have no other."""
         low, high = self.begin, self.end
         while low < high:
             middle = (low + high) // 2
@@ -192,12 +192,12 @@ class ConsumeQueue:
             else:
                 high = middle
         self.begin = low
-        # The last file stays, so that the queue goes on where it was.
+        # The last file stays, so that the queue continues at its offset.
         while len(self._files.files) > 1 and (self._files.begin + self._files.file_size) // _SIZE <= self.begin:
             self._files.drop_first()
 
     def find_time(self, ms: int, stored_ms: Callable[[ConsumeQueueEntry], int]) -> int:
-        """The offset of the first message that was stored at `ms` or later; `end` if there is none."""
+        """Return the offset of the first message stored at `ms` or later; `end` if there is none."""
         low, high = self.begin, self.end
         while low < high:
             middle = (low + high) // 2
@@ -215,5 +215,5 @@ class ConsumeQueue:
         return found
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._files.close()

@@ -1,8 +1,8 @@
 """Takes records of another broker's commit log into a store, so that both logs are the same byte for byte.
 
-The bytes come from a network. So each record is looked at before it is written: that it is whole and sound, that it is
-meant for the offset where it is to go, and that it fits into the file there as it did into the other broker's. One that
-names a queue that cannot exist is copied into the log, as in the other broker's, and into no queue.
+The bytes come from a network, so each record is checked before it is written: it must be whole and sound, be meant for
+the offset where it goes, and fit into the file there as it did into the other broker's. One that names a queue that
+cannot exist is copied into the log, as in the other broker's, and into no queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECORD_BYTES_MAX: Final = 64 << 20
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 8
 
-# Told of messages that were copied: their topic, queue, number and bytes.
+# Called for each copied message with its topic, queue, number and size in bytes.
 Arrived = Callable[[str, int, int, int], None]
 
 
@@ -36,8 +36,8 @@ def copy_records(
     """Append the whole records at the front of `data`, which begins at `offset` of the other broker's log.
 
     That is the end of the store's log; a log without files may begin with any of them. Up to `confirmed` the other
-    broker's log is confirmed. Returns the number of bytes that were taken; the rest is the front of a record. Raises
-    `FormatError` for what cannot be a record there, and `DiskFull`; what was before it is taken then.
+    broker's log is confirmed. Returns the number of bytes taken; the rest is the front of a record. Raises
+    `FormatError` for an invalid record, and `DiskFull`; the records before it are taken then.
     """
     log = store.log
     if offset != log.end and log.files.files:
@@ -52,7 +52,7 @@ def copy_records(
             at += taken
             continue
         size = int.from_bytes(data[at : at + _SIZE_BYTES], "big", signed=True)
-        # What cannot be is refused before the rest of it has come.
+        # An invalid record is refused before the rest of it has come.
         _check_size(size, at, offset + at)
         _check_place(read_head(data, at, at + size), at, offset + at, log.files.file_size)
         if size > end - at:
@@ -65,14 +65,14 @@ def copy_records(
 def _copy_run(
     store: MessageStore, reader: RunReader, offset: int, data: memoryview, arrived: Arrived | None, confirmed: int
 ) -> int:
-    """Take the plain records at the front, all at once; their bytes. 0 if the first one has to be taken by itself."""
+    """Take the plain records at the front together; return their size, or 0 if the first has to be taken by itself."""
     run = reader.read(offset, data)
     if run.end == offset:
         return 0
     try:
         store.put_run(run, data[: run.end - offset], confirmed)
     except DiskFull:
-        # Perhaps there is disk for the first of them.
+        # The disk may have room for the first of them.
         return 0
     except Exception as error:
         raise Inconsistent("copying records", error) from error

@@ -1,8 +1,7 @@
 """Cuts the files of a store at an offset of its log, with a note beside them while that is under way.
 
-What a loss of power leaves of a log that was just being cut may have sound records behind damaged ones. By the note, a
-file of our own, the next start ends the cut. It does not count if the original has run since: that changes the
-checkpoint.
+After a loss of power during a cut, the log may have sound records after damaged ones. With the note, a file of our own,
+the next start completes the cut. It does not count if the original has run since: that changes the checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CUT_NAME: Final = "bmqctl.cut"
 
 
 def note_cut(root: Folder, stored_ms: int, offset: int) -> None:
-    """Put on the disk that the log is to end at an offset. Raises `DiskFull`."""
+    """Note on the disk that the log is to end at an offset. Raises `DiskFull`."""
     file = need_small(root, CUT_NAME, FLUSH_MARK.size)
     write_mark(file, stored_ms, offset)
     file.flush()
@@ -33,7 +32,7 @@ def note_cut(root: Folder, stored_ms: int, offset: int) -> None:
 
 
 def noted_cut(root: Folder, stored_ms: int) -> int | None:
-    """The offset at which the log was being cut when the process ended; None if it was not."""
+    """Return the offset at which the log was being cut when the process ended; None if it was not."""
     if CUT_NAME not in root.names():
         return None
     file = root.open(CUT_NAME, FLUSH_MARK.size)
@@ -43,7 +42,7 @@ def noted_cut(root: Folder, stored_ms: int) -> int | None:
 
 
 def drop_cut_note(root: Folder) -> None:
-    """Note that the log is cut, if it was."""
+    """Remove the note of a cut, if there is one."""
     if CUT_NAME in root.names():
         root.remove(CUT_NAME)
         root.flush()
@@ -57,14 +56,14 @@ def cut_files(
     index: IndexFiles,
     offset: int,
 ) -> None:
-    """Cut all files but those of the index at an offset of the log, wait until that is on the disk, and drop the note.
+    """Cut all files but those of the index at an offset of the log, flush that, and drop the note.
 
-    `mark` says up to where the log is on the disk.
+    `mark` has the offset up to which the log is on the disk.
     """
     marked = None if mark is None else read_mark(mark)
     if mark is not None and marked is not None and marked.log_end > offset:
         write_mark(mark, marked.stored_ms, offset)
-        # Before the log: what is before the mark is not looked at.
+        # Before the log: recovery does not examine the log before the mark.
         mark.flush()
     changed: list[StoreFile | Directory] = []
     for queue in queues:

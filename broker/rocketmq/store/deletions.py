@@ -1,4 +1,4 @@
-"""Notes of the topics whose queues were removed, by which a start enters no earlier record into them.
+"""Notes of the topics whose queues were removed, so that a start enters no earlier records into them.
 
 Queues are rebuilt from the log, which keeps the messages of a removed topic until they expire. Apache's broker has no
 such note: its next start after a crash brings messages of the topic back. A note is a file of our own in the folder
@@ -40,7 +40,7 @@ class Deletions:
                 self._ends[topic] = note.log_end
 
     def note(self, topic: str, end: int) -> None:
-        """Put on the disk that the queues of a topic have no record before `end` of the log. Raises `DiskFull`."""
+        """Note on the disk that the queues of a topic have no record before `end` of the log. Raises `DiskFull`."""
         folder = self._root.folder(DELETED_NAME)
         file = need_small(folder, topic, FLUSH_MARK.size)
         write_mark(file, 0, end)

@@ -6,7 +6,7 @@ __all__ = ["DiskFull", "NoPlace", "StoreDamaged", "TooLarge", "Unstorable"]
 
 
 class StoreDamaged(Exception):
-    """A file of the store that does not hold what it must. The text names the file, the offset and the remedy."""
+    """A file of the store with invalid content. The text names the file, the offset and the remedy."""
 
     def __init__(self, file: str, offset: int, reason: str, remedy: str) -> None:
         self.problem = f"{file} at offset {offset}: {reason}"

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Messages of the log that nobody may read yet: a broker with a controller shows what is confirmed, and no more.
+"""Messages of the log that may not be read yet: a broker with a controller delivers only confirmed messages.
 
 They are entered into their queues once they are confirmed, in the order of the log (source: ReputMessageService). Until
-then they are known here, in memory.
+then they are kept here, in memory.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class HeldBack:
         return self._next.get(queue, queue.end)
 
     def add(self, message: HeldMessage) -> None:
-        """Hold back the record behind the last one."""
+        """Hold back the record after the last one."""
         self._messages.append(message)
         if message.queue is not None:
             self._next[message.queue] = message.queue_offset + 1
 
     def begin(self, end: int) -> int:
-        """Return where the first record begins that is held back: `end`, that of the log, if there is none."""
+        """Return the offset of the first record held back; `end`, that of the log, if there is none."""
         return self._messages[0].offset if self._messages else end
 
     def first(self) -> HeldMessage | None:
@@ -68,14 +68,14 @@ class HeldBack:
             del self._next[message.queue]
 
     def forget(self, queue: ConsumeQueue) -> None:
-        """Enter nothing into a queue any more: it is removed."""
+        """Enter no more messages into a queue, which is removed."""
         if self._next.pop(queue, None) is not None:
             self._messages = deque(
                 each._replace(queue=None) if each.queue is queue else each for each in self._messages
             )
 
     def cut(self, offset: int) -> None:
-        """Forget the records at an offset of the log and behind it."""
+        """Forget the records from an offset of the log on."""
         self.confirmed = min(self.confirmed, offset)
         messages = self._messages
         while messages and messages[-1].offset >= offset:

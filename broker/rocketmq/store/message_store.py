@@ -67,7 +67,7 @@ class MessageStore:
         self._unflushed_root: tuple[Folder, ...] = (root,)  # until once: these two files may be new in it
         self._unflushed_queues: dict[ConsumeQueue, None] = {}
         self.flushed = self._stored_ms = self._cuts = 0
-        self._marked: Flush | None = None  # the last flush, which the mark tells and the checkpoint does not yet
+        self._marked: Flush | None = None  # the last flush, which is in the mark and not yet in the checkpoint
         self._held: HeldBack | None = None
         self._shown: Callable[[str, int], None] | None = None
         self._is_full = False
@@ -79,7 +79,7 @@ class MessageStore:
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
         """Append a message, and enter it into its queue and the index. `properties` are its own, if already parsed.
 
-        Raises `DiskFull` or `Unstorable`, and then does not store the message.
+        Raises `DiskFull` or `Unstorable`; the message is not stored then.
         """
         properties = decode_properties(message.properties) if properties is None else properties
         hashes = [index_hash(key) for key in message_index_keys(message.topic, properties)]
@@ -114,7 +114,7 @@ class MessageStore:
         return Stored(offset, size, queue_offset)
 
     def note_entered(self, queues: Iterable[ConsumeQueue], now_ms: int) -> None:
-        """Note that queues have got entries of messages stored now."""
+        """Note that queues have entries of messages stored now."""
         self._unflushed_queues.update(dict.fromkeys(queues))
         self._stored_ms = now_ms
 
@@ -128,8 +128,8 @@ class MessageStore:
     def put_copy(self, found: Found, data: memoryview) -> None:
         """Append a record of another broker's log as it is, and enter it into its queue and the index like `put`.
 
-        A queue that does not end where the record belongs begins anew there: it was removed at the other broker.
-        Raises `DiskFull`, and then does not store the record.
+        A queue that does not end where the record belongs restarts there: it was removed at the other broker. Raises
+        `DiskFull`; the record is not stored then.
         """
         offset, size, record = found
         properties = decode_properties(record.properties)
@@ -156,9 +156,9 @@ class MessageStore:
             self._put_hashes(hashes, offset, record.stored_ms)
 
     def put_run(self, run: Run, data: memoryview, confirmed: int) -> None:
-        """Append records of another broker's log, which follow each other in one file, like `put_copy`.
+        """Append consecutive records of another broker's log, all in one file, like `put_copy`.
 
-        Up to `confirmed` everything is confirmed there. Raises `DiskFull`, and then does not store any.
+        Up to `confirmed` the log is confirmed there. Raises `DiskFull`; no record is stored then.
         """
         held = self._held
         is_shown = held is None or (not held and run.end <= confirmed)
@@ -215,9 +215,9 @@ class MessageStore:
         return self.log.read(queue.get(queue_offset).physical_offset).record.stored_ms
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the queues of a topic, for good once this returns; its messages stay in the log until they expire.
+        """Remove the queues of a topic, durably; its messages stay in the log until they expire.
 
-        A removed lite topic may come back after a crash, to expire again. Raises `DiskFull`, and then removes nothing.
+        A removed lite topic may come back after a crash, to expire again. Raises `DiskFull`; nothing is removed then.
         """
         if not is_lite_queue(topic) and any(map(self.next_offset, self.queue_table.of_topic(topic))):
             self.deletions.note(topic, self.log.end)
@@ -228,12 +228,12 @@ class MessageStore:
             queue.close()
         self.queue_table.remove(topic)
 
-    # -- what may be read
+    # -- readable messages
 
     def hold_back(self, unnoted: int | None = None) -> None:
-        """Enter messages into their queues only once `confirm` says so, from here on.
+        """From here on, enter messages into their queues only once `confirm` allows it.
 
-        Confirmed is what was so when this was last noted on the disk; without a note what is before `unnoted`, or all.
+        The confirmed offset is the one last noted on the disk; without a note it is `unnoted`, or the end of the log.
         """
         begin = self.checkpoint.confirm_offset or (self.log.end if unnoted is None else max(self.log.begin, unnoted))
         try:
@@ -258,26 +258,26 @@ class MessageStore:
         )
 
     def tell_shown(self, shown: Callable[[str, int], None]) -> None:
-        """Have `shown` told of each message that may be read from here on: topic and queue."""
+        """Have `shown` called with the topic and queue of each message that becomes readable from here on."""
         self._shown = shown
 
     @property
     def is_holding_back(self) -> bool:
-        """Return whether messages are entered into their queues only once they are confirmed."""
+        """True if messages are entered into their queues only once they are confirmed."""
         return self._held is not None
 
     @property
     def readable_end(self) -> int:
-        """Return the offset of the log behind the last message that may be read."""
+        """The offset of the log after the last message that may be read."""
         return self.log.end if self._held is None else self._held.begin(self.log.end)
 
     @property
     def confirmed(self) -> int:
-        """Return the offset of the log before which everything may be read."""
+        """The offset of the log before which everything may be read."""
         return self.log.end if self._held is None else self._held.confirmed
 
     def confirm(self, offset: int) -> None:
-        """Let everything before an offset of the log be read, from here on and as far as it is there."""
+        """Let the log be read before an offset from here on, as far as the log reaches."""
         held = self._held
         if held is None:
             return
@@ -286,7 +286,7 @@ class MessageStore:
             try:
                 self._show(message)
             except DiskFull as error:
-                # It stays the first, and is tried again.
+                # The message stays the first, and is tried again.
                 if not self._is_full:
                     self._is_full = True
                     log.error("the message at %d cannot be entered into its queue: %s", message.offset, error)
@@ -340,10 +340,10 @@ class MessageStore:
     # -- the disk
 
     def cut_queues(self, end: int, *, is_certain: bool = True) -> None:
-        """Drop the queues' entries of messages at `end` of the log and behind it, and have that flushed.
+        """Drop the queues' entries of messages from `end` of the log on, and have that flushed.
 
-        The log must not grow over the place before: what a loss of power brings back would look like an entry of it.
-        Unless earlier cuts are certain to be on the disk, all queues are flushed.
+        The log must not grow over the place before: a loss of power may bring old bytes back that would look like an
+        entry of it. Unless earlier cuts are certain to be on the disk, all queues are flushed.
         """
         for queue in self.queues.values():
             if queue.cut_log(end) or not is_certain:
@@ -390,7 +390,7 @@ class MessageStore:
 
     @property
     def log_end(self) -> int:
-        """Return the offset behind the last record of the log."""
+        """The offset after the last record of the log."""
         return self.log.end
 
     def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -425,7 +425,7 @@ class MessageStore:
 
     @property
     def marked_end(self) -> int | None:
-        """Return the offset of the log before which everything is on the disk, if a mark records it."""
+        """The offset of the log before which everything is on the disk, if a mark records it."""
         mark = self.mark
         if mark is None or not is_current(mark, self.checkpoint.commit_log_ms):
             return None
@@ -433,11 +433,11 @@ class MessageStore:
 
     @property
     def mark(self) -> FlushMark | None:
-        """Return the mark of the last flush, current or not."""
+        """The mark of the last flush, current or not."""
         return None if self._mark is None else read_mark(self._mark)
 
     def begin_mark(self) -> None:
-        """Mark, on the disk, that no message was ever there. Without disk for it, there is no mark."""
+        """Mark on the disk that there was never a message. Without disk for it, there is no mark."""
         if self._mark is None:
             self._mark = make_mark(self._root)
             if self._mark is not None:
@@ -446,11 +446,11 @@ class MessageStore:
 
     @property
     def checkpoint(self) -> StoreCheckpoint:
-        """Return the checkpoint file's content."""
+        """The checkpoint file's content."""
         return STORE_CHECKPOINT.unpack(self._checkpoint.buffer)
 
     def truncate(self, offset: int) -> None:
-        """Drop the messages from `offset` of the log on, for good, also if the process ends on the way.
+        """Drop the messages from `offset` of the log on, durably, even if the process ends during the call.
 
         Waits for the disk. Raises `ValueError` if the log cannot end there, and `DiskFull`; nothing is dropped then.
         """
@@ -462,7 +462,7 @@ class MessageStore:
         self.end_truncating(offset)
 
     def end_truncating(self, offset: int) -> None:
-        """Drop what is not dropped yet. The index is not touched."""
+        """Complete a truncation. The index is not touched."""
         self._cuts += 1
         if self._held is not None:
             self._held.cut(offset)

@@ -1,4 +1,4 @@
-"""Opens a store, and mends what a crash has left of one: all else follows from the commit log."""
+"""Opens a store, and repairs it after a crash: everything else is derived from the commit log."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def open_store(
 ) -> MessageStore:
     """Open the store in a folder, creating it if needed, and repair the effects of a crash.
 
-    `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or
-    if the messages examined leave a gap; a missing folder of a single queue is not noticed otherwise,
-    and the remedy is to remove the others too. `epoch_begins` is where the log's epochs begin, if it has any: by them
-    the rest of a longer log is known that the original has left behind the end. Raises `StoreDamaged` or `DiskFull`;
-    nothing is dropped then that files of the log refer to which are missing.
+    `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or if the
+    messages examined leave a gap; a missing folder of a single queue is not noticed otherwise, and the remedy is to
+    remove the others too. `epoch_begins` is where the log's epochs begin, if it has any: they identify the rest of a
+    longer log that the original has left after the end. Raises `StoreDamaged` or `DiskFull`; entries that refer to
+    missing files of the log are not dropped then.
     """
     crashed = ABORT in root.names()
     store = MessageStore(root, options, name_of, due_ms)
@@ -98,17 +98,17 @@ def open_store(
 
 
 def _begin(store: MessageStore, root: Folder, crashed: bool, was_cut: bool) -> None:
-    """Note that the store is in use, once it is known that the files of its log are there. Raises `StoreDamaged`."""
+    """Note that the store is in use, once the files of its log are known to be there. Raises `StoreDamaged`."""
     _end_cut(store, root, crashed)
     files = store.log.files
     flushed = (store.checkpoint.commit_log_ms, store.mark)
     last_end = store.queue_table.last_end
     check_extent(Extent(files.directory.path, files.end, bool(files.files), *last_end, *flushed, crashed, was_cut))
     if not crashed:
-        # While it exists, a start counts as one after a crash.
+        # While this file exists, a start counts as one after a crash.
         root.open(ABORT, ABORT_BYTES).close()
     if not files.files and not store.checkpoint.commit_log_ms and not last_end[0]:
-        # From here on, entries for messages that a loss of power has taken are known as such.
+        # From here on, entries for messages that a loss of power has taken can be recognized.
         store.begin_mark()
     # Even after a crash: the process that made the folders may have been killed before it had flushed them.
     root.flush()
@@ -123,7 +123,7 @@ def _drop_removed(store: MessageStore) -> None:
 
 
 def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:
-    """Return whether a queue has nothing, though it had messages before the one at an offset of it."""
+    """Return whether a queue is empty, though it had messages before the one at an offset of it."""
     fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
     return fresh and offset > 0 and start > store.log.begin
 
@@ -151,16 +151,16 @@ def _flushed(store: MessageStore) -> tuple[int, Callable[[Record], bool]]:
 
 
 def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
-    """Go on with a cut during which the process ended."""
+    """Complete a cut during which the process ended."""
     cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
     if cut is not None and store.log.begin <= cut <= store.log.files.end:
         store.end_truncating(cut)
 
 
 def _last_entered(store: MessageStore, end: int, epoch: LastEpoch) -> int | None:
-    """Return where the last message begins that a queue has, if it ends at `end` and was the last that was entered.
+    """Return the offset of the last message that a queue has, if it ends at `end` and was the last that was entered.
 
-    None where entries of an old, longer log are left behind the end of a queue: its last entry is wrong then.
+    None where entries of an old, longer log are left after the end of a queue: its last entry is wrong then.
     """
     found = None
     for (topic, queue_id), queue in store.queues.items():
@@ -176,14 +176,14 @@ def _last_entered(store: MessageStore, end: int, epoch: LastEpoch) -> int | None
 
 
 def _places(record: Record) -> list[tuple[str, int, int]]:
-    """The queues that a record is in, and its offset in each."""
+    """Return the queues that a record is in, and its offset in each."""
     branch = branch_of_record(record)
     lite = [] if branch is None else [(branch.queue, QUEUE_ID, branch.offset)]
     return [(record.topic, record.queue_id, record.queue_offset), *lite]
 
 
 def _forget_entries(store: MessageStore) -> tuple[int, int]:
-    """Drop all entries of queues and index, to be made anew from the log; return where that begins."""
+    """Drop all entries of queues and index, to be rebuilt from the log; return where that begins."""
     log.warning("the queues end elsewhere than the log: they are made anew from it")
     for queue in store.queues.values():
         queue.cut_log(0)

@@ -14,17 +14,17 @@ class Folder(Directory, Protocol):
     """A folder with folders in it."""
 
     def path_of(self, name: str) -> str:
-        """The path of a file in it."""
+        """Return the path of a file in it."""
         ...
 
     def folders(self) -> Iterable[str]:
-        """The names of the folders in it."""
+        """Return the names of the folders in it."""
         ...
 
     def folder(self, name: str) -> Folder:
-        """The folder of that name in it; made when it is missing."""
+        """Return the folder of that name in it, created if missing."""
         ...
 
     def remove_folder(self, name: str) -> None:
-        """Delete a folder in it, with all that it has. Raises `FileNotFoundError` if it is not there."""
+        """Delete a folder in it with its content. Raises `FileNotFoundError` if it is not there."""
         ...

@@ -23,7 +23,7 @@ NOT_CONSUMED: Final = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 
 
 class QueueTable:
-    """The open queues, by topic and queue id. `misplaced` counts the records that no queue can have."""
+    """The open queues, by topic and queue id. `misplaced` counts the records whose queues cannot exist."""
 
     def __init__(self, folder: Folder, file_bytes: int, files_max: int) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class QueueTable:
 
     @property
     def last_end(self) -> tuple[int, str]:
-        """Return where the last message ends that a queue has, in the log, and that queue; 0 for none."""
+        """The largest end in the log of a queue's last message, and that queue; 0 for none."""
         ends = ((queue.physical_end, key) for key, queue in self.queues.items())
         end, (topic, queue_id) = max(ends, default=(0, ("", 0)))
         return end, f"queue {queue_id} of topic {topic}"

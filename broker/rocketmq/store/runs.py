@@ -1,6 +1,6 @@
 """Runs of plain records of another broker's log, which are entered into queues and index together.
 
-A run ends before whatever is not plain: that is left to those who take one record at a time, and so is every fault.
+A run ends before a record that is not plain or is invalid: the caller takes such records one at a time.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ShortRun:
         yield from _in_order(self.queues)
 
     def add(self, record: PlainRecord, queues: Queues) -> bool:
-        """Add the next record; False if it is none that this may have."""
+        """Add the next record; return False if a run cannot have it."""
         offset, size, topic, queue_id, queue_offset, stored_ms, properties = record
         each = self._queues.get((topic, queue_id)) or self._open(topic, queue_id, queues)
         if each is None or queue_offset != each.next or queue_offset > each.last:
@@ -202,7 +202,7 @@ class RunReader:
     """Reads the runs of a piece of a log, one after the other.
 
     Many records are read at once, until they end before one that is not plain only by its properties or its place in
-    its queue: others like it may follow, and what is behind them would be looked at again and again.
+    its queue: others like it may follow, and the records after them would be examined again and again.
     """
 
     def __init__(self, queues: Queues, file_size: int, size_max: int) -> None:
@@ -264,7 +264,7 @@ class _LongRun:
 
 
 def _long_run(columns: PlainColumns, offset: int, queues: Queues) -> _LongRun | None:
-    """Make a run of columns; None if one of the queues does not take them, or there are no records."""
+    """Make a run of columns; None if one of the queues does not accept them, or there are no records."""
     found = []
     for each in columns.queues:
         queue = _open_queue(each.topic, each.queue_id, queues)
@@ -277,7 +277,7 @@ def _long_run(columns: PlainColumns, offset: int, queues: Queues) -> _LongRun | 
 
 
 def _open_queue(field: bytes, queue_id: int, queues: Queues) -> ConsumeQueue | None:
-    """Open the queue that a record names; None if that cannot be."""
+    """Open the queue that a record names; None if it cannot exist."""
     try:
         topic = field[1:].decode()
     except UnicodeDecodeError:

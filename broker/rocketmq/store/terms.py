@@ -1,4 +1,4 @@
-"""The options of a store, and what it tells of a message stored and of a flush."""
+"""The options of a store, and the results of storing a message and of a flush."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DueTime", "Flush", "StoreOptions", "Stored"]
 
 
 class StoreOptions(NamedTuple):
-    """Sizes of the files, where the defaults are the original's, and their number."""
+    """Sizes of the files, with the original's defaults, and their maximum number."""
 
     commit_log_file_bytes: int = 1 << 30
     consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY.size
@@ -34,8 +34,8 @@ class Stored(NamedTuple):
 class Flush(NamedTuple):
     """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
 
-    Up to its end, where what is in the queues ends, the storing time of the last message of that, that of the last one
-    in the full index files, how many times the log's folder was changed, and how often it was cut.
+    The fields are the log's end after the messages that are in the queues, the storing time of the last of these, that
+    of the last one in the full index files, the number of changes of the log's folder, and the number of cuts.
     """
 
     files: list[StoreFile | Directory]

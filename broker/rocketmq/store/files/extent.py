@@ -1,7 +1,7 @@
-"""The check that no file of a commit log is missing, by what the other files of a store say about it.
+"""Checks by the other files of a store that no file of its commit log is missing.
 
 Recovery follows the log, and drops the entries of queues for messages that the log does not have. If files of the log
-are missing, that would destroy what refers to them.
+are missing, that would destroy the entries that refer to them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["Extent", "check_extent", "is_current"]
 
 
 class Extent(NamedTuple):
-    """The end of a log's files, and what other files say about it.
+    """The end of a log's files, and what the store's other files imply about it.
 
-    `path` is that of the log; `has_files` is false for a log without any. `queue_end` is where the last message ends
-    that a queue has, in the log, 0 for none, and `queue` that queue's name. `checkpoint_ms` is the storing time of the
-    last message that was on the disk by the checkpoint, 0 for none. `has_crashed` is true unless the broker has stopped
-    as it should, and `was_cut` if the log may have been cut.
+    `path` is that of the log; `has_files` is false for a log without any. `queue_end` is the largest end in the log of
+    a queue's last message, 0 for none, and `queue` that queue's name. `checkpoint_ms` is the storing time of the last
+    message that was on the disk by the checkpoint, 0 for none. `has_crashed` is true unless the broker has stopped
+    cleanly, and `was_cut` if the log may have been cut.
     """
 
     path: str
@@ -42,8 +42,9 @@ def is_current(mark: FlushMark | None, checkpoint_ms: int) -> bool:
 def check_extent(extent: Extent) -> None:
     """Raise `StoreDamaged` if files at the end of the log are missing, or all of them.
 
-    After a loss of power, queues may have entries for messages that the disk never had. Only a mark that is not older
-    than the checkpoint shows that. Where the original has cut the log, it leaves old entries after the end of a queue.
+    After a loss of power, queues may have entries for messages that never reached the disk. Only a mark that is not
+    older than the checkpoint shows that. Where the original has cut the log, it leaves old entries after the end of a
+    queue.
     """
     mark = extent.mark if is_current(extent.mark, extent.checkpoint_ms) else None
     if mark is not None and mark.log_end > extent.end:

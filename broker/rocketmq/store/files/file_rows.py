@@ -14,7 +14,7 @@ __all__ = ["FileRow", "OpenFiles", "check_row", "open_file"]
 
 
 class OpenFiles:
-    """The number of files that are open, and how many may be: each takes descriptors of the process and mappings."""
+    """The number of open files, and its maximum: each takes descriptors and mappings of the process."""
 
     def __init__(self, most: int) -> None:
         self.number = 0
@@ -30,7 +30,7 @@ class OpenFiles:
 
 
 def open_file(directory: Directory, name: str, size: int) -> StoreFile:
-    """Open a file of a folder, or make it. Raises `DiskFull` where the system refuses that."""
+    """Open a file of a folder, or create it. Raises `DiskFull` if the system refuses."""
     try:
         return directory.open(name, size)
     except OSError as error:
@@ -70,8 +70,8 @@ class FileRow:
         self.file_size = file_size
         self.files: list[StoreFile] = []
         self.begin = 0
-        # How many times files were made or removed, and up to which of these the directory is on the disk. One is what
-        # the process before may have done: it may have been killed before it had flushed the directory.
+        # The number of times that files were created or removed, and its value at the directory's last flush. It starts
+        # at 1: the process before may have been killed before it had flushed the directory.
         self.changes = 1
         self._changes_flushed = 0
         # The file that was last written to: its start, and the part of it that is allocated on the disk.
@@ -107,7 +107,7 @@ class FileRow:
         return self.files[number], place
 
     def room(self, offset: int, size: int) -> memoryview:
-        """Return `size` writable bytes at `offset` in one file, allocated on the disk; the file is made if needed.
+        """Return `size` writable bytes at `offset` in one file, created if missing, and allocated on the disk.
 
         Raises `DiskFull`.
         """
@@ -128,7 +128,7 @@ class FileRow:
         return file.buffer, place
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write long data at `offset`, into one file, which is made if needed. Raises `DiskFull`."""
+        """Write long data at `offset`, into one file, created if missing. Raises `DiskFull`."""
         if offset >= self.end:
             self._extend(offset)
         file, place = self.place(offset)
@@ -186,9 +186,9 @@ class FileRow:
         return removed
 
     def unflushed(self, begin: int, end: int) -> list[StoreFile | Directory]:
-        """Return the files to flush for the bytes between two offsets, with the directory if its files are others.
+        """Return the files to flush for the bytes between two offsets, and the directory if its files have changed.
 
-        Once that is done, call `flushed` with the number `changes` of this moment.
+        After the flush, call `flushed` with the present value of `changes`.
         """
         first = max(0, (begin - self.begin) // self.file_size)
         last = max(0, -((self.begin - end) // self.file_size))
@@ -198,7 +198,7 @@ class FileRow:
         return found
 
     def flushed(self, changes: int) -> None:
-        """Note that the directory was flushed after it had been changed so many times."""
+        """Note that the directory was flushed when `changes` had this value."""
         self._changes_flushed = max(self._changes_flushed, changes)
 
     def close(self) -> None:

@@ -43,11 +43,11 @@ def make_mark(root: Folder) -> StoreFile | None:
 
 
 def read_mark(file: StoreFile) -> FlushMark | None:
-    """The mark in a file; None without one that is whole."""
+    """Return the mark in a file; None without one that is whole."""
     return decode_mark(file.buffer)
 
 
 def write_mark(file: StoreFile, stored_ms: int, log_end: int) -> None:
-    """Write a mark; not where there is no disk for it."""
+    """Write a mark, unless there is no disk for it."""
     if file.reserve(FLUSH_MARK.size):
         file.buffer[: FLUSH_MARK.size] = encode_mark(stored_ms, log_end)

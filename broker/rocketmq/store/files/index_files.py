@@ -15,7 +15,7 @@ from formats.rocketmq.numbers import read_digits
 __all__ = ["IndexFiles", "is_index_name"]
 
 NAME_DIGITS: Final = 17
-# From so many keys on it pays to add them together.
+# From MANY keys on, adding them together is faster.
 MANY: Final = 24
 # Maximum number of messages with one hash that a search with `is_wanted` examines.
 LOOK_AT_MAX: Final = 1_000
@@ -63,12 +63,12 @@ class IndexFiles:
 
     @property
     def end_offset(self) -> int:
-        """Return the offset of the last message in the index; -1 if there is none."""
+        """The offset of the last message in the index; -1 if there is none."""
         return self._files[-1][1].header.end_offset if self._files else -1
 
     @property
     def last(self) -> tuple[int, int]:
-        """Return the storing time and offset of the last message in the index; 0 and 0 if there is none."""
+        """The storing time and offset of the last message in the index; 0 and 0 if there is none."""
         if not self._files:
             return 0, 0
         header = self._files[-1][1].header
@@ -76,9 +76,9 @@ class IndexFiles:
 
     @property
     def full_ms(self) -> int:
-        """Return the storing time of the last message in the full files; 0 if there is none.
+        """The storing time of the last message in the full files; 0 if there is none.
 
-        The checkpoint keeps it: after a crash nothing in the last file is relied upon.
+        The checkpoint keeps it: after a crash the last file is not trusted.
         """
         full = [index for _, index in self._files if index.is_full]
         return full[-1].header.end_ms if full else 0
@@ -180,9 +180,9 @@ class IndexFiles:
         return offsets
 
     def drop_after(self, ms: int) -> None:
-        """Remove the files that may be incomplete after a crash, `ms` being `full_ms` as it was noted before that.
+        """Remove the files that may be incomplete after a crash, with `ms` the `full_ms` that was noted before it.
 
-        Kept are the first ones whose ends increase up to `ms`. A file whose header did not reach the disk seems to end
+        The first files whose ends increase up to `ms` are kept. A file whose header did not reach the disk seems to end
         earlier than those before it, and one that was begun afterwards may end at `ms` too.
         """
         ends = [index.header.end_ms for _, index in self._files]
@@ -200,7 +200,7 @@ class IndexFiles:
         while self._files:
             file, index = self._files[-1]
             there = index.entries_before(file.data_end)
-            # Anything beyond is overwritten.
+            # Later entries are overwritten.
             self._make_room(file, there)
             if index.cut_log(offset, there, stored_ms):
                 break
@@ -223,7 +223,7 @@ class IndexFiles:
     def unflushed(self) -> list[StoreFile | Directory]:
         """Return the files to flush for the index; they count as flushed from here on, except the last one.
 
-        The directory also if no file is left: what was removed must not come back.
+        The directory is included even if no file is left: removed files must not come back.
         """
         found, self._unflushed = self._unflushed, [file for file, _ in self._files[-1:]]
         return [*found, self._directory]

@@ -1,11 +1,11 @@
-"""The rest of an old, longer log that the original leaves behind the end of one that it has cut.
+"""The rest of an older, longer log that the original leaves after the end of a log that it has cut.
 
 Source: AutoSwitchHAClient, MappedFileQueue.truncateDirtyFiles, ConsumeQueue.truncateDirtyLogicFiles, CommitLog. A
-broker whose log has parted from its master's sets the ends of its log and its queues back, removes later files, and
-writes on from there. It does not clear what is behind. At its next start the log ends where no sound record begins.
+broker whose log has diverged from its master's sets the ends of its log and its queues back, removes later files, and
+writes on from there. It does not clear the old bytes. At its next start the log ends where no sound record begins.
 
-That alone would pass over damage in the middle of a log, too. A rest is known by its records: in one epoch no record
-is older than the first, and all of the rest are, as they were stored before the master of the last epoch began.
+That alone would pass over damage in the middle of a log, too. The records show that it is a rest: in one epoch no
+record is older than the first, and all of the rest are, as they were stored before the master of the last epoch began.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["LastEpoch", "find_last_epoch", "read_sound"]
 class LastEpoch(NamedTuple):
     """The last epoch of a log that has records: where it begins, and when its first record was stored.
 
-    No epoch begins behind `last_begin`. After a clean stop, `dispatched_ms` is the time of the log's last record.
+    No epoch begins after `last_begin`. After a clean stop, `dispatched_ms` is the time of the log's last record.
     """
 
     begin: int
@@ -32,7 +32,7 @@ class LastEpoch(NamedTuple):
     dispatched_ms: int | None = None
 
     def may_end(self, offset: int, stored_ms: int) -> bool:
-        """Return whether a log with this epoch may end at an offset, behind a record that was stored at that time."""
+        """Return whether a log with this epoch may end at an offset, after a record that was stored at that time."""
         return self.begin < offset and self.last_begin <= offset and self.dispatched_ms in (None, stored_ms)
 
     def is_older(self, record: Record) -> bool:
@@ -43,7 +43,8 @@ class LastEpoch(NamedTuple):
 def find_last_epoch(files: FileRow, begins: Sequence[int], dispatched_ms: int | None) -> LastEpoch | None:
     """Find the last of the epochs with these first offsets that has a record.
 
-    None if that cannot be told: where no record is, one may have been damaged, unless `dispatched_ms` tells.
+    None if that is uncertain: a place without a record may have had one that was damaged, unless `dispatched_ms`
+    decides.
     """
     for begin in sorted(begins, reverse=True):
         found = read_sound(files, begin)
@@ -55,7 +56,7 @@ def find_last_epoch(files: FileRow, begins: Sequence[int], dispatched_ms: int | 
 
 
 def read_sound(files: FileRow, offset: int) -> Record | None:
-    """Read the record at `offset`, or behind a blank one that is there; None if it is not sound."""
+    """Read the record at `offset`, or after a blank one that is there; None if it is not sound."""
     while files.begin <= offset < files.end:
         file, place = files.place(offset)
         try:
@@ -66,6 +67,6 @@ def read_sound(files: FileRow, offset: int) -> Record | None:
             return record if record.is_body_sound and record.physical_offset == offset else None
         if record is None:
             return None
-        # It fills the file.
+        # A blank record fills the file.
         offset += record.size
     return None
