@@ -1,4 +1,4 @@
-"""The work of a slave's process: it finds the master, takes its log, and asks for the rest; see `node.Part`."""
+"""The work of a slave's process: it finds the master, copies its log, and requests its other data; see `node.Part`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Following"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# A slave that knows no master asks its nameservers so often.
+# The interval at which a slave without a master asks its nameservers.
 ASK_MS: Final = 3_000
 
 
 class Following:
-    """A slave at work. `register` registers with the nameservers, whose answers `registered` is to get."""
+    """A slave at work. `register` registers with the nameservers; their answers go to `registered`."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class Following:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._asked_ms = now_ms()
-        # The last address that was none.
+        # The last invalid address.
         self._refused = ""
         if options.master_address is not None:
             slave.follow(options.master_address)
 
     def registered(self, answer: Frame) -> None:
-        """Take the master's addresses from a nameserver's answer, if they are there."""
+        """Take the master's addresses from a nameserver's answer, if they are in it."""
         try:
             told = read_header(RegisterBrokerResponse, answer.ext_fields)
         except FormatError:
@@ -66,7 +66,7 @@ class Following:
             self._slave.follow(told.ha_server_addr)
 
     def found(self, address: str, ha_address: str | None) -> None:
-        """Follow a master that has come, whose address for slaves may be unknown yet."""
+        """Follow a master that was found; its address for slaves may be unknown yet."""
         if self._is_place(address):
             self._link.follow(address)
         if ha_address is None:
@@ -93,12 +93,12 @@ class Following:
         return HaRuntime(False, ha_client_runtime_info=told)
 
     def end_step(self) -> bool:
-        """Report what the step has taken in."""
+        """Report what the step has stored."""
         self._slave.end_step()
         return False
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         now_ms = self._now_ms()
         knows_master = self._slave.master is not None and self._link.address is not None
         if not knows_master and now_ms - self._asked_ms >= ASK_MS:
@@ -110,5 +110,5 @@ class Following:
             self._metadata.tick(now_ms)
 
     def leave(self) -> None:
-        """Take in nothing any more."""
+        """Stop: take in nothing more."""
         self._slave.stop()

@@ -1,4 +1,4 @@
-"""The lifecycles of both ends of a replication stream, and of a broker with a controller, as a table each."""
+"""State tables for both ends of a replication stream, and for a broker with a controller."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SlaveEvent(Enum):
     STOP = "stop"
 
 
-# A master that is another one than before is dialed at once; a dialing that is under way is first waited for.
+# A new master is dialed at once; a dialing that is under way is first waited for.
 SLAVE_TRANSITIONS: dict[tuple[SlaveState, SlaveEvent], SlaveState] = {
     (SlaveState.ALONE, SlaveEvent.MASTER): SlaveState.DIALING,
     (SlaveState.ALONE, SlaveEvent.STOP): SlaveState.STOPPED,
@@ -130,8 +130,8 @@ class MemberEvent(Enum):
     STOP = "stop"
 
 
-# What a controller has forgotten it is told again; a master or slave stays what it is meanwhile, as with one that
-# cannot be reached. The id is kept for good.
+# The broker registers again with a controller that has forgotten it; a master or slave keeps its role meanwhile, as
+# when no controller can be reached. The id is kept for good.
 MEMBER_TRANSITIONS: dict[tuple[MemberState, MemberEvent], MemberState] = {
     (MemberState.NAMELESS, MemberEvent.OFFERED): MemberState.APPLYING,
     (MemberState.NAMELESS, MemberEvent.STOP): MemberState.STOPPED,

@@ -27,7 +27,7 @@ class OpenOther(Protocol):
 
 
 class Master:
-    """The slaves of a broker. `changed` is told of sessions with something to send, `now_ms` never goes back.
+    """The slaves of a broker. `changed` gets sessions that have output, `now_ms` never goes back.
 
     See `Copies` for `reach`, and `ReplicationSession` for `make_entrance`. Where a slave may act as master, `alive`
     returns the number of brokers of this name that nameservers know.
@@ -55,7 +55,7 @@ class Master:
         self.waiting = Waiting(options, self.copies, now_ms, None if alive is None else self.in_sync)
 
     def in_sync(self) -> int:
-        """Return how many brokers are in sync and known to nameservers, this one included."""
+        """Return the number of brokers that are in sync and known to nameservers, this one included."""
         in_sync = self.copies.in_sync()
         return in_sync if self._alive is None else min(in_sync, self._alive())
 
@@ -89,9 +89,9 @@ class Master:
         return False
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         self.copies.tick(self._now_ms())
         self.waiting.tick()
 
     def leave(self) -> None:
-        """Slaves see that the connection is closed."""
+        """Do nothing: slaves see that the connection is closed."""

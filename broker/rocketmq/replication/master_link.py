@@ -53,7 +53,7 @@ class MasterLink:
 
     @property
     def is_connected(self) -> bool:
-        """Return whether it can be asked."""
+        """Return whether requests can be sent."""
         return self._session is not None and self._proving is not None and self._proving.is_done
 
     def follow(self, address: str) -> None:
@@ -66,7 +66,7 @@ class MasterLink:
             self._session.give_up("another master is known")
 
     def close(self) -> None:
-        """Connect to nobody from here on."""
+        """Close the connection, and open no other."""
         self.address = None
         if self._session is not None:
             self._session.give_up("it is not needed any more")
@@ -84,14 +84,14 @@ class MasterLink:
             self._calls.call(self._session, self._seal(request), now_ms, done)
 
     def tick(self, now_ms: int) -> None:
-        """Connect, if it is not connected; give up requests that are not answered."""
+        """Connect, if it is not connected; give up unanswered requests that are too old."""
         self._calls.expire(now_ms)
         if self.address is None or self._session is not None or self._is_dialing:
             return
         if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
             self._dialed_ms = now_ms
             self._dial(self.address, self._connected, self._failed)
-            # Behind it: what cannot be dialed is not waited for.
+            # Set after the call: an address that cannot be dialed is not waited for.
             self._is_dialing = True
 
     def _connected(self, address: str) -> Session:

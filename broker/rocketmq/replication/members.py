@@ -1,7 +1,7 @@
 """The brokers of one name that can stand in for each other, as nameservers know them (source: BrokerController).
 
-With an acting master, each broker lets nameservers hear from it every second, so that they drop it soon after it falls
-silent, and asks them who else is there: a master counts those, and a slave learns that the master is back.
+With an acting master, each broker sends nameservers a heartbeat every second, so that they drop it soon after it fails,
+and asks them for the other brokers: a master counts those, and a slave learns that the master is back.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = ["FoundMaster", "Members"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 
-# Told of a master that is there: its address, and the one for its log, if that is known.
+# Called with the address of a master that was found, and with the one for its log, if that is known.
 FoundMaster = Callable[[str, str | None], None]
 
 
 class Members:
-    """All brokers of this one's name; see `node.Part`. `alive` is how many there are, this one included.
+    """All brokers of this one's name; see `node.Part`. `alive` is their number, this one included.
 
-    `flushed` tells up to where the log of this broker is on the disk. `now_ms` is a clock that never goes back. `peers`
-    decides who may speak for a master.
+    `flushed` returns the offset up to which the log of this broker is on the disk. `now_ms` is a clock that never goes
+    back. `peers` decides which hosts may speak for a master.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Members:
     ) -> None:
         self._peers = peers or Peers()
         self.alive = options.total_replicas
-        # The others, by their ids, as nameservers have told last; None before any has.
+        # The others by their ids, from the nameservers' last answer; None before the first.
         self.others: dict[int, str] | None = None
-        # The least id of all. It is taken for the master's until nameservers know better.
+        # The least id of all. It counts as the master's until nameservers say otherwise.
         self.least = MASTER_ID
         self._options = options
         self._broker = broker
@@ -70,7 +70,7 @@ class Members:
         }
 
     def join(self, nameservers: Nameservers, wall_ms: Callable[[], int], found: FoundMaster | None = None) -> None:
-        """Begin to work. A slave has `found` told of a master that has come."""
+        """Begin to work. On a slave, `found` is called with a master that was found."""
         self._nameservers, self._wall_ms = nameservers, wall_ms
         if found is not None:
             self._found = found
@@ -78,14 +78,14 @@ class Members:
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Return False, as nothing follows from a step."""
+        """Return False, as a step causes no more work."""
         return False
 
     def leave(self) -> None:
-        """Leave it to the registration to say farewell."""
+        """Do nothing: the registration unregisters the broker."""
 
     def tick(self) -> None:
-        """Let nameservers hear from this broker, and ask them who is there, when it is time."""
+        """Send nameservers a heartbeat, and ask them for the other brokers, when that is due."""
         nameservers, now_ms = self._nameservers, self._now_ms()
         if nameservers is None:
             return
@@ -107,7 +107,7 @@ class Members:
     # -- the others
 
     def _answered(self, answers: Sequence[Frame]) -> None:
-        """Take what nameservers have told: a broker that one of them knows is there."""
+        """Handle the nameservers' answers: a broker counts as alive if one of them knows it."""
         self._is_asking = False
         told = told_members(answers)
         if told is None:
@@ -119,7 +119,7 @@ class Members:
             self._take_least(least, told[least])
 
     def _take_least(self, least: int, address: str) -> None:
-        """Take note of the broker that has the least id. It is the acting master, or the master itself."""
+        """Note the broker that has the least id. It is the acting master, or the master itself."""
         if self._options.role is not Role.SLAVE or least == self.least:
             return
         if split_address(address) is None:
@@ -140,7 +140,7 @@ class Members:
         return success()
 
     def _exchange(self, request: Request) -> Frame:
-        """Take the addresses of a master that is about to be there, or tell them as master."""
+        """Take the addresses of a master that is about to register, or return those of this master."""
         header, broker = read_header(ExchangeHaInfoRequest, request.fields), self._broker
         if self._options.role is not Role.SLAVE:
             if header.master_ha_address is not None:

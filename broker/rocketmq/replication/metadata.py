@@ -1,7 +1,7 @@
-"""The questions of slaves to their master about what is not in its log, every few seconds (source: SlaveSynchronize).
+"""A slave's regular requests to its master for data that is not in its log (source: SlaveSynchronize).
 
-Topics, groups, consumer offsets, and how far delayed and timer messages were given out. A slave gives out nothing
-itself: the last two are files for the day on which it is started as a master.
+These are topics, groups, consumer offsets, and the progress of delayed and timer messages. A slave delivers nothing
+itself: the last two are files for a later start as a master.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Kept", "Metadata"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 PERIOD_MS: Final = 3_000
-# Topics that are asked for as soon as the log has a message of theirs, each once.
+# Maximum number of topics that are requested once each, as soon as the log has a message of theirs.
 NEW_TOPICS_MAX: Final = 10_000
 
 
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
 
 
 def stored_topics(store: MessageStore) -> dict[str, int]:
-    """Return the topics that have messages, also such as may not be read yet, and the number of queues of each."""
+    """Return the number of queues of each topic that has messages, including unconfirmed ones."""
     found: dict[str, int] = {}
     for (topic, queue_id), queue in store.queues.items():
         if store.next_offset(queue) > queue.begin:
@@ -59,7 +59,7 @@ def stored_topics(store: MessageStore) -> dict[str, int]:
 
 
 class Metadata:
-    """Asks the master, one question after the other, and takes what it says.
+    """Sends the requests one after the other, and stores the answers.
 
     `acts` returns whether this slave acts as master. Its consumer offsets are its own then: a master that comes back
     answers here before it has asked for them.
@@ -71,7 +71,7 @@ class Metadata:
         self._link = link
         self._asked_ms: int | None = None
         self._is_asking = False
-        # What could not be taken is said once, until it can.
+        # The requests whose answers could not be stored; each is logged once, until it succeeds.
         self._failing: set[RequestCode] = set()
         self._new_topics: set[str] = set()
         self._questions: dict[RequestCode, Callable[[Buffer], None]] = {
@@ -84,10 +84,9 @@ class Metadata:
         }
 
     def saw(self, topic: str) -> None:
-        """Take note of a topic that the log has a message of: one that is not known here is asked for soon.
+        """Note a topic that the log has a message of; request it soon if it is unknown here.
 
-        Without it, the message could not be read if this broker was master next. A topic that was deleted is asked for
-        once.
+        Otherwise the message could not be read if this broker became master next. A deleted topic is requested once.
         """
         if topic in self._kept.topics.table or topic in self._new_topics:
             return
@@ -96,7 +95,7 @@ class Metadata:
             self._asked_ms = None
 
     def tick(self, now_ms: int) -> None:
-        """Ask, when it is time."""
+        """Send the requests that are due."""
         is_due = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < PERIOD_MS
         if is_due and not self._is_asking and self._link.is_connected:
             self._asked_ms = now_ms
@@ -119,11 +118,11 @@ class Metadata:
             log.warning("%s of the master cannot be taken: %s", code.name, reason)
         elif not reason:
             self._failing.discard(code)
-        # Without a connection the rest is asked for next time.
+        # Without a connection the rest is requested next time.
         self._ask(rest if answer is not None else [], now_ms)
 
     def _take(self, code: RequestCode, body: Buffer) -> str:
-        """Take what the master has said; the reason why that cannot be done, or an empty text."""
+        """Store the master's answer; return the reason why that is impossible, or an empty text."""
         try:
             self._questions[code](body)
         except FormatError as error:
@@ -158,7 +157,7 @@ class Metadata:
             self._kept.keep_request_modes(fastjson.dumps_pretty(value).encode())
 
     def _take_timers(self, body: Buffer) -> None:
-        # A master of the original has a wheel, and this one its own notes: a new master reads the whole topic again,
-        # and passes over what was due before.
+        # A master of the original has a wheel, and this broker its own notes: a new master reads the whole topic again,
+        # and skips messages that were due before.
         checkpoint = TIMER_CHECKPOINT.unpack(body)._replace(log_flushed=0, queue_offset=0)
         self._kept.keep_timer_checkpoint(TIMER_CHECKPOINT.pack(checkpoint).ljust(CHECKPOINT_BYTES, b"\0"))

@@ -20,22 +20,22 @@ class Role(Enum):
 class ReplicationOptions:
     """The options of a master or of a slave. Administrators change some while it runs: holders of this object see that.
 
-    `in_sync_replicas` counts the master itself. `master_address` is a slave's master, if it is not to be learnt from
-    nameservers. `from_last_file`: a new slave gets the last file of the log only. Slaves connect to `port`; 0 is the
-    port behind the broker's, and without one there are none. Consumers are far behind if what they need next is further
-    from the log's end than `memory_percent` of this machine's memory.
+    `in_sync_replicas` counts the master itself. `master_address` is a slave's master; empty to get it from nameservers.
+    `from_last_file`: a new slave gets the last file of the log only. Slaves connect to `port`; 0 is the broker's port
+    plus 1, and without a port there are no slaves. A consumer is far behind if its next message is further from the
+    log's end than `memory_percent` of this machine's memory.
 
-    With `is_controlled`, the controllers at the addresses `controllers` say who is master. A slave that was not caught
-    up for `behind_ms_max` is no longer in sync, which is looked at every `check_ms`. Senders wait for all brokers that
-    are in sync if `all_in_sync`, and are refused if those are fewer than `in_sync_replicas_min`. Controllers hear from
-    this broker every `beat_ms`, take it for gone after `gone_ms`, and prefer a low `priority`; it asks them who is
-    master every `sync_ms`, and which of them leads every `leader_ms`.
+    With `is_controlled`, the controllers at the addresses `controllers` appoint the master. A slave that was not caught
+    up for `behind_ms_max` is no longer in sync; this is checked every `check_ms`. Senders wait for all brokers that are
+    in sync if `all_in_sync`, and are refused if those are fewer than `in_sync_replicas_min`. This broker sends
+    controllers a heartbeat every `beat_ms`; they take it for gone after `gone_ms`, and prefer a low `priority`. It asks
+    them for the master every `sync_ms`, and for their leader every `leader_ms`.
 
-    With `has_acting_master`, where there is no controller, the slave with the least id stands in for a master that is
-    gone: it is read from. Nameservers hear from this broker every `beat_ms`, take it for gone after `silent_ms`, and
-    are asked every `members_ms` who else is there. Senders are refused if fewer brokers are in sync than
-    `in_sync_replicas`, or, if that is adapted by `auto_in_sync`, than `in_sync_replicas_min`. Of `total_replicas`
-    brokers, the others are asked for their consumer offsets before a master is registered.
+    With `has_acting_master`, and without a controller, the slave with the least id stands in for a master that is gone:
+    consumers read from it. This broker sends nameservers a heartbeat every `beat_ms`; they take it for gone after
+    `silent_ms`, and it asks them for the other brokers every `members_ms`. Senders are refused if fewer brokers are in
+    sync than `in_sync_replicas`, or, if that is adapted by `auto_in_sync`, than `in_sync_replicas_min`. Of
+    `total_replicas` brokers, the others are asked for their consumer offsets before a master registers.
     """
 
     role: Role = Role.ASYNC_MASTER

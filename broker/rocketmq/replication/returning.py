@@ -24,7 +24,7 @@ __all__ = ["Returning"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# So much longer than nameservers take to drop a broker that is dead the others are waited for.
+# The time for which the others are waited for, in addition to that after which nameservers drop a dead broker.
 SLACK_MS: Final = 5_000
 
 
@@ -51,11 +51,11 @@ class Returning:
         self._answered: set[str] = set()
 
     def end_step(self) -> bool:
-        """Return False, as nothing follows from a step."""
+        """Return False, as a step causes no more work."""
         return False
 
     def tick(self) -> None:
-        """Ask those who are there, and go on when all have answered, or the time is over."""
+        """Ask the others, and go on when all have answered, or the time is over."""
         if self._back is None:
             return
         now_ms = self._now_ms()
@@ -104,7 +104,7 @@ class Returning:
             back()
 
     def leave(self) -> None:
-        """Ask nobody any more."""
+        """Stop: send no more requests."""
         self._back = None
         for link in self._links.values():
             link.close()

@@ -1,4 +1,4 @@
-"""The part of replication in a broker's requests: a slave refuses, and a master's senders wait for copies.
+"""The effect of replication on requests: a slave refuses some, and a master's senders wait for copies.
 
 Source: SendMessageProcessor, EndTransactionProcessor, RecallMessageProcessor, PullMessageProcessor, CommitLog.handleHA.
 """
@@ -22,7 +22,7 @@ __all__ = ["BrokerRole"]
 
 _SENDING: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _PULLING: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-# Requests that store something, and so are for masters only.
+# Requests that store something, which only masters carry out.
 _STORING: Final = _SENDING | {
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
@@ -38,7 +38,7 @@ _FORBIDDEN: Final = {
     RequestCode.END_TRANSACTION: None,
     RequestCode.RECALL_MESSAGE: "recall failed, broker service not available",
 }
-# Requests whose senders wait for copies of what was stored.
+# Requests whose senders wait for copies of the stored message.
 _WAITING: Final = _SENDING | {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
 
 _NOT_HERE: Final = (
@@ -51,11 +51,11 @@ _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class BrokerRole:
-    """The role of a broker. `waiting` are a master's senders, `status` describes its replication.
+    """The role of a broker. `waiting` has a master's senders, `status` describes its replication.
 
-    `log_end` is the end of the commit log. `in_sync` tells how many brokers are in sync, where senders are refused if
-    those are too few. With a controller the role changes, and `advance` confirms what those in sync have. `handlers`
-    carry out what else is asked of such a broker.
+    `log_end` is the end of the commit log. `in_sync` returns the number of brokers in sync, where senders are refused
+    if those are too few. With a controller the role changes, and `advance` confirms what those in sync have. `handlers`
+    carry out the other requests that such a broker has.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class BrokerRole:
         self._status = status or (lambda: HaRuntime(True, log_end()))
         self._in_sync = in_sync
         self.advance = advance
-        # Whether this is a master that has yet to ask for the consumer offsets of the slave that acted for it.
+        # True for a master that has yet to ask for the consumer offsets of the slave that acted for it.
         self.is_returning = False
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_HA_STATUS: lambda request: with_body(HA_RUNTIME.write(self._status())),
@@ -90,21 +90,21 @@ class BrokerRole:
 
     @property
     def takes_plain(self) -> bool:
-        """Return whether messages may be stored and acknowledged without asking here."""
+        """Return whether messages may be stored and acknowledged without asking this object."""
         if self.is_slave or self._is_short:
             return False
         return self._waiting is None or not self._waiting.is_wanted
 
     @property
     def lacks(self) -> str | None:
-        """Return what keeps a master from serving senders, in one line for people; None for nothing."""
+        """Return what keeps a master from serving senders, in one line for people; None if nothing does."""
         if not self._is_short:
             return None
         return f"too few brokers are in sync for senders: {self._in_sync() if self._in_sync else 0}"
 
     @property
     def _is_short(self) -> bool:
-        """Return whether fewer brokers are in sync than there have to be."""
+        """Return whether fewer brokers are in sync than required."""
         options = self.options
         if self._in_sync is None or options.role is not Role.SYNC_MASTER:
             return False
@@ -114,7 +114,7 @@ class BrokerRole:
         return replicas_needed(options, in_sync) > in_sync
 
     def refuse(self, request: Frame) -> Frame | None:
-        """Return the answer to a request that this broker does not carry out; None for others."""
+        """Return the answer to a request that this broker refuses; None for others."""
         code = request.code
         if not self.is_slave:
             if code in _WAITING and self._is_short and _waits(request):
@@ -141,13 +141,13 @@ class BrokerRole:
         return True
 
     def disconnected(self, peer: Peer) -> None:
-        """Forget what a closed connection waits for."""
+        """Forget the waiting answers of a closed connection."""
         if self._waiting is not None:
             self._waiting.forget(peer)
 
 
 def _waits(request: Frame) -> bool:
-    """Return whether the sender of a message wants to wait, as it does unless its properties say otherwise."""
+    """Return whether a sender waits for copies, the default unless the message's properties say otherwise."""
     fields = request.ext_fields or {}
     text = fields.get("i" if request.code != RequestCode.SEND_MESSAGE else "properties") or ""
     return "WAIT" not in text or decode_properties(text.encode()).get("WAIT", "true").lower() == "true"

@@ -10,15 +10,15 @@ from broker.rocketmq.replication.options import ReplicationOptions, Role
 
 __all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "Waiting", "replicas_needed"]
 
-# Instead of a number: all brokers that are in sync, by what the controller says.
+# All brokers that are in sync, by the controller's set, instead of a number.
 ALL_IN_SYNC: Final = -1
 
-# Beyond so many nobody waits: the time counts as over at once.
+# Maximum number of waiting senders; for others, the time counts as over at once.
 WAITING_MAX: Final = 100_000
 
 
 def replicas_needed(options: ReplicationOptions, in_sync: int) -> int:
-    """Return how many brokers are to have a message where so many are in sync, and a slave may act as master."""
+    """Return how many brokers must have a message with `in_sync` brokers in sync, where a slave may act as master."""
     if not options.auto_in_sync:
         return options.in_sync_replicas
     return max(min(options.in_sync_replicas, in_sync), options.in_sync_replicas_min)
@@ -28,7 +28,7 @@ class Acknowledged(Protocol):
     """The slaves of a master."""
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return up to where so many brokers have the log, the master included; -1 if there are not so many."""
+        """Return the offset up to which `replicas` brokers have the log, the master included; -1 if there are fewer."""
         ...
 
 
@@ -42,7 +42,7 @@ class _Waiter(NamedTuple):
 class Waiting:
     """All waiting senders, in the order of the log. `now_ms` is a clock that never goes back.
 
-    `in_sync` tells how many brokers are in sync, where that changes how many are waited for.
+    `in_sync` returns the number of brokers in sync, where the number of copies to wait for depends on it.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Waiting:
         self._options = options
         self._copies = copies
         self._now_ms = now_ms
-        # By the number of brokers that are to have the message, which administrators may change meanwhile.
+        # By the number of brokers that must have the message, which administrators may change meanwhile.
         self._waiters: dict[int, deque[_Waiter]] = {}
         self._count = 0
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether senders wait at all."""
+        """Return whether any senders wait."""
         return self._options.role is Role.SYNC_MASTER and self._replicas not in (0, 1)
 
     @property
@@ -76,9 +76,9 @@ class Waiting:
         return self._count
 
     def wait(self, end: int, owner: object, done: Callable[[bool], None]) -> None:
-        """Call `done` once enough brokers have the log up to `end`, with True, or when the time is over, with False.
+        """Call `done` with True once enough brokers have the log up to `end`, or with False when the time is over.
 
-        It may be called at once. `owner` is what `forget` is told.
+        It may be called at once. `owner` identifies the waits for `forget`.
         """
         replicas = self._replicas
         if self._copies.acknowledged_by(replicas) >= end:
@@ -91,14 +91,14 @@ class Waiting:
             self._count += 1
 
     def moved(self) -> None:
-        """Let those go whose messages have been copied."""
+        """Release the senders whose messages have been copied."""
         for replicas, waiters in list(self._waiters.items()):
             copied = self._copies.acknowledged_by(replicas)
             while waiters and waiters[0].end <= copied:
                 self._release(replicas, waiters, is_copied=True)
 
     def tick(self) -> None:
-        """Let those go whose time is over."""
+        """Release the senders whose time is over."""
         now_ms = self._now_ms()
         for replicas, waiters in list(self._waiters.items()):
             while waiters and waiters[0].until_ms <= now_ms:
@@ -112,13 +112,13 @@ class Waiting:
         waiter.done(is_copied)
 
     def end(self) -> None:
-        """Let all go: this broker is no master from here on, and what it has stored may be dropped."""
+        """Release all senders: this broker is master no longer, and its stored messages may be dropped."""
         for replicas, waiters in list(self._waiters.items()):
             while waiters:
                 self._release(replicas, waiters, is_copied=False)
 
     def forget(self, owner: object) -> None:
-        """Let those go who wait no longer, as their connection is closed."""
+        """Drop the waits of a closed connection."""
         for replicas, waiters in list(self._waiters.items()):
             rest = deque(waiter for waiter in waiters if waiter.owner is not owner)
             self._count -= len(waiters) - len(rest)

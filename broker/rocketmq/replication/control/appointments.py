@@ -1,6 +1,6 @@
-"""The words of a controller about a broker name: its master, its epoch, and who is in sync. All of it is checked here.
+"""Reads and checks a controller's messages about a broker name: its master, its epoch, and the brokers in sync.
 
-A controller is another process: what it says may be wrong, or another program's.
+A controller is another process: its messages may be wrong, or another program's.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def read_elected(answer: Frame) -> Appointment:
 
 
 def read_replicas(answer: Frame) -> Appointment:
-    """Read the answer to who is master. Raises `FormatError`."""
+    """Read the answer to a request for the master. Raises `FormatError`."""
     head = read_header(GetReplicaInfoResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer))
 
 
 def read_notice(request: Frame) -> Appointment:
-    """Read a controller's word that the roles have changed. Raises `FormatError`."""
+    """Read a controller's notice that the roles have changed. Raises `FormatError`."""
     head = read_header(NotifyBrokerRoleChangedRequest, request.ext_fields)
     in_sync = _set(request, head.sync_state_set_epoch)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, in_sync)

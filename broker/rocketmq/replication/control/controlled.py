@@ -34,8 +34,8 @@ _MASTER_ID: Final = 0
 class RoleChange(NamedTuple):
     """The calls by which the rest of the broker changes with its role.
 
-    `end_waits` answers who waits for the disk, `begin_epoch` raises the version of the topics, `changed` makes anew
-    what only a master does, and tells the nameservers.
+    `end_waits` answers the requests that wait for the disk, `begin_epoch` raises the version of the topics, and
+    `changed` rebuilds the parts that only a master has, and notifies the nameservers.
     """
 
     end_waits: Callable[[], None]
@@ -44,7 +44,7 @@ class RoleChange(NamedTuple):
 
 
 class Controlled:
-    """The roles of one broker, one at a time. It is nobody's before a controller has said who is master."""
+    """The roles of one broker, one at a time; it has none before a controller has named a master."""
 
     def __init__(self, shared: Log, options: ReplicationOptions, broker: BrokerOptions) -> None:
         self._shared = shared
@@ -63,7 +63,7 @@ class Controlled:
         }
         options.role = Role.SLAVE
         entries = shared.epochs.entries
-        # A process that was killed before its first note had an epoch by then; what is before that is from the time
+        # A process that was killed before its first note had an epoch by then; the log before that is from the time
         # without a controller.
         shared.store.hold_back(entries[0].start_offset if entries else None)
 
@@ -74,7 +74,7 @@ class Controlled:
     # -- see `waiting.Acknowledged` and `role.BrokerRole`
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return up to where so many brokers have the log, or all that are in sync."""
+        """Return the offset up to which `replicas` brokers have the log, or all that are in sync."""
         if self._master is None:
             return -1
         in_sync = self._master.in_sync
@@ -89,7 +89,7 @@ class Controlled:
         return 0 if self._master is None else self._master.in_sync.size
 
     def advance(self) -> None:
-        """Confirm what the step has stored, if nobody else has to have it."""
+        """Confirm the messages that the step has stored, if no other broker has to have them."""
         if self._master is not None:
             self._master.in_sync.advance()
 
@@ -108,13 +108,13 @@ class Controlled:
         return LogState(last_epoch(entries), last_epoch(cut_epochs(entries, end)), end, store.confirmed)
 
     def lead(self, epoch: int, in_sync: InSync) -> bool:
-        """Be master of an epoch; False if that cannot be."""
+        """Become master of an epoch; return False if that is impossible."""
         assert self._change is not None
         assert self.membership is not None
         assert self._world is not None
         store, book = self._shared.store, self._shared.epochs
         if self._slave is not None:
-            # What it is sent from here on is of no account.
+            # Anything that it is sent from here on is ignored.
             self._slave.close()
             self._slave = None
         try:
@@ -144,7 +144,7 @@ class Controlled:
         return True
 
     def follow(self, appointment: Appointment) -> None:
-        """Be the slave of a master."""
+        """Become the slave of a master."""
         assert self._change is not None
         assert self.membership is not None
         assert self._world is not None
@@ -165,7 +165,7 @@ class Controlled:
         self._change.changed()
 
     def appoint(self, in_sync: InSync) -> None:
-        """Take the set of brokers that are in sync, as master."""
+        """Set the brokers that are in sync, as master."""
         if self._master is not None:
             self._master.in_sync.appoint(*in_sync)
 
@@ -204,14 +204,14 @@ class Controlled:
     # -- the clock
 
     def end_step(self) -> bool:
-        """Send or report what the step has brought."""
+        """Send or report the results of the step."""
         term = self._master or self._slave
         if term is not None:
             term.end_step()
         return False
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         if self.membership is not None:
             self.membership.tick()
         term = self._master or self._slave
@@ -231,7 +231,7 @@ class Controlled:
                 log.error("the file of epochs cannot be written: %s", error)
 
     def leave(self) -> None:
-        """Take in nothing any more, and ask nobody."""
+        """Stop: take in nothing more, and send no more requests."""
         if self.membership is not None:
             self.membership.stop()
         if self._slave is not None:

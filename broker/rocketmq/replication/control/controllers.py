@@ -1,7 +1,4 @@
-"""A broker's connections to the controllers: all of them hear that it is there, and the one that leads is asked.
-
-Source: ReplicasManager.updateControllerMetadata, BrokerOuterAPI.
-"""
+"""A broker's connections to the controllers: heartbeats go to all, requests to the leader."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ __all__ = ["Controllers"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# While nobody is known to lead, the controllers are asked so often.
+# The interval of requests for the leader while none is known.
 SEEK_MS: Final = 500
 
 
@@ -36,7 +33,7 @@ class Controllers:
         self._links: dict[str, MasterLink] = {}
         self.leader: str | None = None
         self._asked_ms: int | None = None
-        # The last address that was none.
+        # The last invalid address.
         self._refused = ""
         for address in options.controllers:
             self._connect(address)
@@ -47,16 +44,16 @@ class Controllers:
 
     @property
     def has_leader(self) -> bool:
-        """Return whether there is somebody to ask."""
+        """Return whether the leader is known and connected."""
         return self.leader is not None and self._links[self.leader].is_connected
 
     def tell(self, request: Frame) -> None:
-        """Send a request without an answer to all that are connected."""
+        """Send a request without an answer to all connected controllers."""
         for link in self._links.values():
             link.tell(request)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
-        """Ask the one that leads; `done` gets the answer, or None if there is none. Perhaps it leads no longer."""
+        """Send a request to the last known leader; `done` gets the answer, or None if there is none."""
         if self.leader is None:
             done(None)
         else:
@@ -69,7 +66,7 @@ class Controllers:
         done(answer if is_leader else None)
 
     def tick(self, now_ms: int) -> None:
-        """Connect where that is to be done, and ask who leads when it is time."""
+        """Connect where that is due, and ask for the leader when it is time."""
         for link in self._links.values():
             link.tick(now_ms)
         period_ms = self._options.leader_ms if self.has_leader else SEEK_MS
@@ -100,12 +97,12 @@ class Controllers:
         self.leader = leader
 
     def _forget_others(self, leader: str) -> None:
-        """Close the connections to controllers that are not configured, and were only heard of."""
+        """Close the connections to controllers that are not configured, other than the leader."""
         kept: Iterable[str] = (*self._options.controllers, leader)
         for address in [address for address in self._links if address not in kept]:
             self._links.pop(address).close()
 
     def close(self) -> None:
-        """Connect to nobody from here on."""
+        """Close all connections, and open no more."""
         for link in self._links.values():
             link.close()

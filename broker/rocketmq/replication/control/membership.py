@@ -1,7 +1,7 @@
-"""A broker among those of its name, as a controller has them: it gets its id, registers, and learns who is master.
+"""A broker's membership with its controller: it gets an id, registers, and learns which broker is master.
 
-Source: ReplicasManager. One question is asked at a time; what comes next is a matter of the state, which `lifecycles`
-has as a table. A question that is not asked at once is asked a second later.
+Source: ReplicasManager. One request is sent at a time; the next one follows from the state, by the table in
+`lifecycles`. A request that is not sent at once is sent a second later.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FORGOTTEN: Final = (
     ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
     ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
 )
-# With these a controller says that it has changed nothing.
+# The answers by which a controller says that it has changed nothing.
 _REFUSED: Final = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -61,12 +61,13 @@ _REFUSED: Final = frozenset(
 )
 
 
-# Called with the set that was taken, if one was, and if the proposal was refused; otherwise nobody knows.
+# Called with the set that was accepted, if any, and whether the proposal was refused; with neither, the outcome is
+# unknown.
 ProposalDone = Callable[[InSync | None, bool], None]
 
 
 class LogState(NamedTuple):
-    """The last epoch of a log, the last one with records, where the log ends, and up to where it is confirmed."""
+    """The last epoch of a log, the last one with records, where the log ends, and its confirmed offset."""
 
     epoch: int
     written: int
@@ -95,7 +96,7 @@ class IdentityFiles(Protocol):
         ...
 
     def forget(self) -> None:
-        """Remove that of an applicant."""
+        """Remove the identity of an applicant."""
         ...
 
 
@@ -108,20 +109,20 @@ class Roles(Protocol):
         ...
 
     def lead(self, epoch: int, in_sync: InSync) -> bool:
-        """Be master of an epoch; False if that cannot be."""
+        """Become master of an epoch; return False if that is impossible."""
         ...
 
     def follow(self, appointment: Appointment) -> None:
-        """Be the slave of a master."""
+        """Become the slave of a master."""
         ...
 
     def appoint(self, in_sync: InSync) -> None:
-        """Take the set of brokers that are in sync, as master."""
+        """Set the brokers that are in sync, as master."""
         ...
 
 
 class Membership:
-    """The life of a broker with a controller; its `epoch` is the highest that it has heard of as led by somebody."""
+    """The life of a broker with a controller; `epoch` is the highest known epoch that has a leader."""
 
     def __init__(
         self,
@@ -163,10 +164,10 @@ class Membership:
         self.broker_id = broker_id
         self._enter(MemberEvent.GRANTED)
 
-    # -- what is asked
+    # -- requests
 
     def tick(self) -> None:
-        """Tell the controllers that this broker is there, and ask what is to be asked."""
+        """Send the controllers a heartbeat, and the next request, if they are due."""
         now_ms = self._now_ms()
         self._controllers.tick(now_ms)
         if self._is_registered and now_ms - self._beat_ms >= self._options.beat_ms:
@@ -176,7 +177,7 @@ class Membership:
 
     @property
     def _is_registered(self) -> bool:
-        """Return whether the controllers are to count this broker among those that may lead."""
+        """Return whether the controllers may count this broker among those that may lead."""
         if self._waiting_ms is not None:
             return False
         return self.state in (MemberState.REGISTERED, MemberState.LEADING, MemberState.FOLLOWING)
@@ -198,7 +199,7 @@ class Membership:
         self._controllers.tell(Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=write_header(header)))
 
     def _ask(self) -> None:
-        """Ask what the state wants to know."""
+        """Send the request that the state needs."""
         if self._is_asking or not self._controllers.has_leader:
             return
         cluster, name = self._broker.cluster, self._broker.name
@@ -213,7 +214,7 @@ class Membership:
         elif self.state is MemberState.NAMED:
             self._register()
         elif self.state is MemberState.REGISTERED and self._waiting_ms is None:
-            # A controller elects those that it has heard of.
+            # A controller elects only brokers from which it has a heartbeat.
             self._beat()
             elected = replicating.ElectMasterRequest(cluster, name, self.broker_id, False, self._wall_ms())
             self._send(RequestCode.CONTROLLER_ELECT_MASTER, write_header(elected), self._take_elected)
@@ -234,7 +235,7 @@ class Membership:
         self._send(RequestCode.CONTROLLER_REGISTER_BROKER, write_header(header), self._take_registered)
 
     def _send(self, code: RequestCode, fields: dict[str, str], take: Callable[[Frame], bool]) -> None:
-        """Ask; `take` takes the answer, and returns whether something else is to be asked at once."""
+        """Send a request; `take` handles the answer, and returns whether to send the next request at once."""
 
         def answered(answer: Frame | None) -> None:
             self._is_asking = False
@@ -263,7 +264,7 @@ class Membership:
             self._reason = reason
             log.warning("the controller's answer to %s cannot be taken: %s", code.name, reason)
 
-    # -- what is answered
+    # -- answers
 
     def _check(self, answer: Frame, *codes: ResponseCode) -> None:
         """Raise `FormatError` unless an answer has one of the codes."""
@@ -320,7 +321,7 @@ class Membership:
         self.appointed(read_replicas(answer))
         return False
 
-    # -- who is master
+    # -- the master
 
     def notified(self, told: Appointment) -> None:
         """Ask the controllers at once whether they have elected another master.
@@ -337,12 +338,12 @@ class Membership:
             self._ask()
 
     def appointed(self, appointment: Appointment) -> None:
-        """Take a controller's word of who is master. Older ones than what is known are passed over."""
+        """Handle a controller's appointment of a master. One older than the known one is ignored."""
         if self.state not in (MemberState.REGISTERED, MemberState.LEADING, MemberState.FOLLOWING):
             return
         if appointment.master_id is None:
             if appointment.epoch > self.epoch:
-                # Who may be elected is the controller's to say.
+                # The controller decides which broker may be elected.
                 self._waiting_ms = None
                 self._elect()
         elif appointment.epoch > self.epoch:
@@ -351,7 +352,7 @@ class Membership:
             self._roles.appoint(appointment.in_sync)
 
     def _elect(self) -> None:
-        """Have a master elected, as the old one is gone; this broker stays what it is until then."""
+        """Request an election, as the old master is gone; this broker keeps its role until then."""
         if self._is_asking or self.state is MemberState.REGISTERED:
             return
         self._beat()
@@ -378,9 +379,9 @@ class Membership:
     def _may_lead(self, appointment: Appointment) -> bool:
         """Return whether this broker may write to an epoch: not if the file of epochs has it from an earlier process.
 
-        Power may have failed on records of that epoch that a slave has, and other records at their offsets would pass
-        for the same. The controllers do not hear of this broker until another epoch has begun. By the log alone it is
-        not known: power may have failed on all records of the epoch.
+        A loss of power may have taken records of that epoch that a slave has, and other records at their offsets would
+        pass for the same. The broker sends the controllers no heartbeat until another epoch has begun. The log alone
+        does not show this: a loss of power may have taken all records of the epoch.
         """
         if appointment.epoch > self._roles.log_state.epoch:
             return True
@@ -410,12 +411,12 @@ class Membership:
                 self._complain(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, str(error))
         elif answer is not None:
             log.info("the controller refuses another set of brokers in sync: %s", answer.remark)
-            # Perhaps this broker is master no longer, or the set is another one.
+            # This broker may be master no longer, or the set may be another one.
             self._next_ms = min(self._next_ms, self._now_ms() + RETRY_MS)
         done(taken, answer is not None and answer.code in _REFUSED)
 
     def stop(self) -> None:
-        """Take nothing any more."""
+        """Stop: handle no more answers."""
         if self.state is not MemberState.STOPPED:
             self._enter(MemberEvent.STOP)
             self._controllers.close()

@@ -31,7 +31,7 @@ __all__ = ["Log", "MasterTerm", "NoMaster", "SlaveTerm", "World"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# A slave asks its master so often where the stream is to be had, until it says so.
+# The interval at which a slave asks its master for the address of the stream, until it gets one.
 ASK_MS: Final = 1_000
 
 
@@ -62,7 +62,7 @@ class World(NamedTuple):
 
 
 class NoMaster(ReplicationEnd):
-    """The end of a stream at a broker that is no master: slaves that connect are sent away."""
+    """The end of a stream at a broker that is no master: connections of slaves are closed."""
 
     def __init__(self, session: ReplicationSession) -> None:
         session.give_up("this broker is no master")
@@ -77,7 +77,7 @@ class NoMaster(ReplicationEnd):
         return False
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
-        """Do nothing: nobody knows of it."""
+        """Do nothing: no object keeps this end."""
 
 
 class MasterTerm:
@@ -113,7 +113,7 @@ class MasterTerm:
         self.in_sync.appoint(*in_sync)
 
     def _propose(self, members: frozenset[int], epoch: int) -> None:
-        # The connections that are closed with the term are nobody's fault.
+        # The connections that are closed with the term have not failed.
         if not self._is_over:
             self._ask(members, epoch, self._answered)
 
@@ -134,11 +134,11 @@ class MasterTerm:
         return HaRuntime(True, end, len(self.in_sync.members) - 1, found)
 
     def end_step(self) -> None:
-        """Send what the step has added to the log, and what is confirmed since."""
+        """Send the part of the log that the step has added, and the new confirmed offset."""
         self.copies.end_step()
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         self.copies.tick()
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class MasterTerm:
 
 
 class SlaveTerm:
-    """A broker as the slave of a master, which it asks where its stream is to be had."""
+    """A broker as the slave of a master, which it asks for the address of its stream."""
 
     def __init__(
         self, own_id: int, shared: Log, options: ReplicationOptions, world: World, appointment: Appointment
@@ -179,7 +179,7 @@ class SlaveTerm:
         self._world.arrived(topic, queue_id, messages, size)
 
     def _told(self, answer: Frame | None) -> None:
-        """Take the address of the stream. A broker that is not master yet tells none."""
+        """Take the address of the stream. A broker that is not master yet sends none."""
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return
         try:
@@ -203,14 +203,14 @@ class SlaveTerm:
         return HaRuntime(False, ha_client_runtime_info=told)
 
     def end_step(self) -> None:
-        """Report what the step has taken in, or to the disk."""
+        """Report what the step has stored, or flushed to the disk."""
         self._slave.end_step()
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         now_ms = self._world.now_ms()
         self._link.tick(now_ms)
-        # A stream that was lost may be elsewhere when the master is back.
+        # A stream that was lost may have another address when the master is back.
         is_due = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_MS
         if is_due and self._slave.stream is None and self._link.is_connected:
             self._asked_ms = now_ms
@@ -221,6 +221,6 @@ class SlaveTerm:
             self._metadata.tick(now_ms)
 
     def close(self) -> None:
-        """Take in nothing any more."""
+        """Stop: take in nothing more."""
         self._slave.stop()
         self._link.close()

@@ -1,7 +1,4 @@
-"""One connection of a replication stream, without its socket: what both of its ends have in common.
-
-See `broker.shell.connections.link.Machine`, and `broker.rocketmq.node.Connection`.
-"""
+"""One connection of a replication stream, without its socket: the code common to both of its ends."""
 
 from __future__ import annotations
 
@@ -30,18 +27,18 @@ class ReplicationEnd(Protocol):
     """The side of a stream that a session belongs to: a master's view of one slave, or a slave."""
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Take the whole structures at the front of `data[at:end]`; where the first that is not whole begins.
+        """Take the whole structures at the front of `data[at:end]`; return where the first incomplete one begins.
 
-        Raises `FormatError` for what cannot be one, or is not for this log.
+        Raises `FormatError` for an invalid structure, or one that does not fit this log.
         """
         ...
 
     def output(self) -> bytearray:
-        """Return what is to be sent next, and count it as sent."""
+        """Return the next bytes to send, and count them as sent."""
         ...
 
     def has_output(self) -> bool:
-        """Return whether there is anything to be sent."""
+        """Return whether there is anything to send."""
         ...
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
@@ -50,7 +47,7 @@ class ReplicationEnd(Protocol):
 
 
 class ReplicationSession:
-    """A connection, to a slave or to a master; `host` is the other end. `changed` is told that something is to be sent.
+    """A connection, to a slave or to a master; `host` is the other end. `changed` is called when there is output.
 
     `now_ms` is a clock that never goes back. The end that `make_end` returns receives and sends nothing until the
     entrance that `make_entrance` returns has admitted the other side.
@@ -72,7 +69,7 @@ class ReplicationSession:
         self.host = host
         self.reason = ""
         self.finished = False
-        # Nothing that a slave or a master says waits for what it is sent.
+        # Input is taken regardless of the output: neither end's messages wait for what it is sent.
         self.paused = False
         self.input_can_wait = False
         self.backlog_bytes_max = 1 << 62
@@ -92,12 +89,12 @@ class ReplicationSession:
 
     @property
     def description(self) -> str:
-        """The session, for people."""
+        """A description of the session for people."""
         return f"{self.host}#{self.session_id}"
 
     @property
     def heard_ms(self) -> int:
-        """The time at which something was last heard."""
+        """The time at which something was last received."""
         return self._heard_ms
 
     @property
@@ -106,7 +103,7 @@ class ReplicationSession:
         return self._now_ms() - self._written_ms
 
     def receive(self, data: memoryview) -> int:
-        """Handle the whole structures at the front of `data`; the number of bytes that they took."""
+        """Handle the whole structures at the front of `data`; return the number of bytes that they took."""
         if self.finished:
             return len(data)
         self._heard_ms = self._now_ms()
@@ -182,17 +179,17 @@ class ReplicationSession:
         return len(self._held)
 
     def output_sent(self) -> None:
-        """Go on, if there is more."""
+        """Continue, if there is more to send."""
         if not self.finished and self._entrance is None and self._end.has_output():
             self._changed(self)
 
     def tick(self) -> None:
-        """Give up a connection on which nothing was heard for too long."""
+        """Close a connection on which nothing was received for too long."""
         if self._now_ms() - self._heard_ms > self._options.silence_ms:
             self.give_up(f"nothing was received from it for {self._options.silence_ms // 1000} s")
 
     def give_up(self, reason: str) -> None:
-        """End at once."""
+        """Close at once."""
         if self.finished:
             return
         self.finished = True

@@ -1,9 +1,9 @@
-"""A master's view of its slaves: how far each is, and the part of the log that each gets next.
+"""A master's view of its slaves: how far each is, and which part of the log it gets next.
 
 Source: DefaultHAConnection, DefaultHAService.
 
-A slave says how far its log reaches. From there on it gets the master's, in pieces, as fast as its connection takes
-them, and says again and again how far it is.
+A slave reports the end of its log. From there on it gets the master's log in pieces, as fast as its connection takes
+them, and reports its progress again and again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Copies", "Copy", "CopyStatus"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# What one step hands to a connection, for the sake of others.
+# Maximum size of the pieces that one step hands to a connection.
 STEP_BYTES: Final = 256 << 10
 SECOND_MS: Final = 1000
 _NEW_SLAVE: Final = 0
 
 
 class CopyStatus(NamedTuple):
-    """A slave as administrators are shown it."""
+    """The state of a slave, as administrators see it."""
 
     address: str
     acknowledged: int
@@ -40,9 +40,9 @@ class CopyStatus(NamedTuple):
 
 
 class Copy:
-    """The copy of the log that one slave makes. `acknowledged` is how far it is; -1 before it has said so.
+    """The copy of the log at one slave. `acknowledged` is the end of that copy; -1 before its first report.
 
-    `reach` tells how much of the log it may have.
+    `reach` returns the offset up to which it may have the log.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Copy:
     # -- see `connection.ReplicationEnd`
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Take in what the slave says: the last report counts, the first says where to begin."""
+        """Handle the slave's reports: the last one counts, the first says where to begin."""
         last = None
         while (found := next_report(data, at, end)) is not None:
             report, at = found
@@ -105,7 +105,7 @@ class Copy:
             self.session.send()
 
     def _acknowledge(self, offset: int) -> None:
-        # Nobody has what was not sent. A new slave, which has nothing, may be sent less than everything.
+        # No slave has what was not sent. A new slave, which has nothing, may start later than at the begin of the log.
         if offset > self.next_offset:
             self._enter(CopyEvent.REFUSED)
             raise FormatError(
@@ -141,7 +141,7 @@ class Copy:
         return data
 
     def has_output(self) -> bool:
-        """Return whether the slave lacks anything that it may have, and was not sent."""
+        """Return whether there is a part of the log that the slave may have, and was not sent."""
         return self.state is CopyState.COPYING and self.next_offset < self._log.end and self.next_offset < self._reach()
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
@@ -153,7 +153,7 @@ class Copy:
     # -- the master's clock
 
     def tick(self, now_ms: int) -> None:
-        """Send a heartbeat when nothing else was sent for a while: the slave waits for that."""
+        """Send a heartbeat when nothing else was sent for a while: the slave expects one."""
         if now_ms - self._rated_ms >= SECOND_MS:
             self.rate = self._sent * SECOND_MS // (now_ms - self._rated_ms)
             self._sent, self._rated_ms = 0, now_ms
@@ -162,15 +162,15 @@ class Copy:
             self.session.send()
 
     def is_in_sync(self, end: int) -> bool:
-        """Return whether the slave lacks no more of a log with that end than is allowed."""
+        """Return whether the slave lags behind a log with that end by no more than is allowed."""
         return self.acknowledged >= 0 and end - self.acknowledged < self._options.gap_bytes_max
 
 
 class Copies:
-    """All slaves of a master. `moved` is called when one has got further.
+    """All slaves of a master. `moved` is called when one has acknowledged more.
 
-    `reach` tells up to where slaves may have the log: where senders wait for the disk, up to where it is there. Nobody
-    else may have more. It does not wait, and sees to it that it is the end of the log some steps later.
+    `reach` returns the offset up to which slaves may have the log: the end of what is on the disk, if senders wait for
+    the disk. It does not block, and arranges that it reaches the present end of the log some steps later.
     """
 
     def __init__(
@@ -200,23 +200,23 @@ class Copies:
         self._moved()
 
     def replicas_with(self, end: int) -> int:
-        """Count the brokers that have the log up to there, this one included."""
+        """Return the number of brokers that have the log up to `end`, this one included."""
         return 1 + sum(copy.acknowledged >= end for copy in self._copies)
 
     def in_sync(self) -> int:
-        """Count the brokers that are in sync, this one included."""
+        """Return the number of brokers in sync, this one included."""
         end = self._log.end
         return 1 + sum(copy.is_in_sync(end) for copy in self._copies)
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return up to where so many brokers have the log, this one included; -1 if there are not so many."""
+        """Return the offset up to which `replicas` brokers have the log, this one included; -1 if there are fewer."""
         found = sorted((copy.acknowledged for copy in self._copies), reverse=True)
         if replicas <= 1:
             return self._log.end
         return found[replicas - 2] if len(found) >= replicas - 1 else -1
 
     def end_step(self) -> None:
-        """Send what the step has added to the log, or taken to the disk."""
+        """Send the part of the log that the step has added, or flushed to the disk."""
         if self._copies and self._log.end != self._told_end:
             reach = self._reach()
             if reach != self._told_end:
@@ -226,7 +226,7 @@ class Copies:
                         copy.session.send()
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         for copy in self._copies:
             copy.tick(now_ms)
 

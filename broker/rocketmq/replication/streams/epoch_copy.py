@@ -1,7 +1,7 @@
 """A master's view of one slave, in the form of the stream with epochs (source: AutoSwitchHAConnection).
 
-The slave introduces itself, is told the epochs of this log, cuts its own by them, and says how far it is. From there on
-it gets the log, in pieces that are in one epoch each and say up to where the log is confirmed.
+The slave introduces itself, receives the epochs of this log, cuts its own by them, and reports the end of its log. From
+there on it gets the log in pieces that are in one epoch each and contain the confirmed offset.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ __all__ = ["EpochCopies", "EpochCopy"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# What one step hands to a connection, for the sake of others.
+# Maximum size of the pieces that one step hands to a connection.
 STEP_BYTES: Final = 256 << 10
 _NEW_SLAVE: Final = 0
 _NO_EPOCH: Final = EpochEntry(-1, 0)
 
 
 class EpochCopy:
-    """The copy that one slave makes; see `connection.ReplicationEnd`. `broker_id` is -1 before it is known.
+    """The copy of the log at one slave; see `connection.ReplicationEnd`. `broker_id` is -1 before it is known.
 
-    `reach` tells how much of the log it may have.
+    `reach` returns the offset up to which it may have the log.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EpochCopy:
         self._ended = ended
         self._from_last_file = self._owes_greeting = self._owes_heartbeat = False
         self._told_confirmed = -1
-        # Up to where the slave might have the log at the last sending, and its time.
+        # The offset up to which the slave might have the log at the last sending, and the time of that.
         self._sent_end, self._sent_ms = -1, now_ms()
 
     def _enter(self, event: CopyEvent) -> None:
@@ -79,7 +79,7 @@ class EpochCopy:
         return FormatError(path, 0, reason)
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Take in what the slave says: the last report counts, the first says where to begin."""
+        """Handle the slave's reports: the last one counts, the first says where to begin."""
         last = None
         while (found := next_from_slave(data, at, end)) is not None:
             said, at = found
@@ -147,7 +147,7 @@ class EpochCopy:
         data = bytearray()
         if self._owes_greeting:
             self._owes_greeting = False
-            # The oldest give way: what only they would tell is long the same.
+            # The oldest are left out: the logs have long been the same there.
             data += encode_epoch_handshake(self._log.end, self._epochs.entries[-EPOCHS_MAX:])
         if self.state is not CopyState.COPYING:
             return data
@@ -187,7 +187,7 @@ class EpochCopy:
         )
 
     def has_output(self) -> bool:
-        """Return whether the slave lacks anything that it may have, and was not sent."""
+        """Return whether there is a part of the log that the slave may have, and was not sent."""
         if self.state is not CopyState.COPYING:
             return self._owes_greeting
         if self._in_sync.confirmed != self._told_confirmed:
@@ -203,7 +203,7 @@ class EpochCopy:
         self._ended(self)
 
     def tick(self) -> None:
-        """Send a heartbeat when nothing else was sent for a while: the slave waits for that."""
+        """Send a heartbeat when nothing else was sent for a while: the slave expects one."""
         if self.state is CopyState.COPYING:
             self._note_caught_up()
             if self.session.idle_ms >= self._options.heartbeat_ms:
@@ -214,7 +214,7 @@ class EpochCopy:
 class EpochCopies:
     """All slaves of a master with epochs.
 
-    `reach` tells up to where slaves may have the log, as `copies.Copies` has it.
+    `reach` is as in `copies.Copies`.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class EpochCopies:
         return copy
 
     def end_step(self) -> None:
-        """Send what the step has added to the log, or taken to the disk, and what is confirmed since."""
+        """Send the part of the log that the step has added, or flushed to the disk, and the new confirmed offset."""
         self._in_sync.advance()
         told = (self._reach(), self._in_sync.confirmed)
         if told != self._told:
@@ -269,12 +269,12 @@ class EpochCopies:
         ]
 
     def close(self) -> None:
-        """End all connections: this broker is no master from here on."""
+        """Close all connections: this broker is master no longer."""
         for copy in list(self._copies):
             copy.session.give_up("another broker is master")
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         for copy in list(self._copies):
             copy.tick()
         self._in_sync.tick()

@@ -1,7 +1,7 @@
 """A slave's end of the stream in its form with epochs (source: AutoSwitchHAClient).
 
-The slave introduces itself, and is told the master's epochs. It cuts its log where the two part, and asks for what
-follows there. Each epoch is in its file before the first of its records is in its log.
+The slave introduces itself, and receives the master's epochs. It cuts its log where the two diverge, and asks for the
+master's log from there on. Each epoch is in its file before the first of its records is in its log.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 
 class SlaveListener(NamedTuple):
-    """The calls that tell what comes of a stream.
+    """The calls that report the results of a stream.
 
-    `arrived` is told of the messages; `confirmed` of the offset up to which the log is confirmed, as far as this one
-    reaches; `cut` of the offset at which the log was cut.
+    `arrived` gets the messages; `confirmed` the offset up to which the log is confirmed, at most the end of this one;
+    `cut` the offset at which the log was cut.
     """
 
     arrived: Arrived
@@ -57,7 +57,7 @@ class SlaveListener(NamedTuple):
 class EpochSlaveStream:
     """One connection; see `connection.ReplicationEnd`.
 
-    `reach` tells up to where the log may be reported, as `copies.Copies` has it.
+    `reach` returns the offset up to which the log may be reported, as in `copies.Copies`.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class EpochSlaveStream:
         self._reach = reach
         self.session = session
         self.reported = -1
-        # The master's epochs, once it has told them.
+        # The master's epochs, once they were received.
         self.master_epochs: list[EpochEntry] | None = None
         self._store = store
         self._epochs = epochs
         self._broker_id = broker_id
         self._options = options
         self._taker = LogTaker(store, listener.arrived)
-        # As the master has said last.
+        # The confirmed offset in the master's last message.
         self._confirmed = -1
         self._listener = listener
         self._ended = ended
@@ -91,11 +91,11 @@ class EpochSlaveStream:
 
     @property
     def is_agreed(self) -> bool:
-        """Return whether the master has told its epochs, and this log has been cut by them."""
+        """Return whether the master's epochs were received, and this log has been cut by them."""
         return self.master_epochs is not None
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Take in the master's epochs, then the pieces of its log, and report how far this one is."""
+        """Take in the master's epochs, then the pieces of its log, and report the end of this one."""
         while (found := next_from_master(data, at, end)) is not None:
             said, at = found
             if isinstance(said, MasterEpochs):
@@ -104,7 +104,7 @@ class EpochSlaveStream:
                 raise FormatError("EpochTransfer", 0, "the master has not told its epochs")
             else:
                 self._take_piece(self.master_epochs, said.head, said.body)
-        # The rest of the piece that has begun is on its way, and is waited for.
+        # The rest of an incomplete piece is on its way, and is waited for.
         if at == end or self._taker.is_filled:
             self._taker.take(self._confirmed)
             self._listener.confirmed(min(self._confirmed, self._store.log.end))
@@ -112,14 +112,14 @@ class EpochSlaveStream:
         return at
 
     def end_step(self) -> None:
-        """Report what was not reported yet, as far as that may be."""
+        """Report the progress that was not reported yet, up to `reach`."""
         if self.master_epochs is None:
             return
         if self._owes_report or (self._store.log.end > self.reported and self._reach() > self.reported):
             self.session.send()
 
     def _align(self, theirs: list[EpochEntry], their_end: int) -> None:
-        """Cut the log and its epochs where they part from the master's."""
+        """Cut the log and its epochs where they diverge from the master's."""
         if self.master_epochs is not None:
             raise FormatError("EpochHandshake", 0, "the master tells its epochs once more")
         end = self._store.log.end
@@ -127,7 +127,7 @@ class EpochSlaveStream:
         if self._store.log.files.files and end:
             point = consistent_point(LogSpan(self._epochs.entries, end), LogSpan(theirs, their_end))
         if point is None and not self._store.confirmed:
-            # Of a log that nobody has confirmed, nothing is lost with it; both have its begin.
+            # Cutting a log that has nothing confirmed loses nothing; both logs have the same begin.
             point = 0
         if point is None:
             raise FormatError(
@@ -153,7 +153,8 @@ class EpochSlaveStream:
                 theirs = self.master_epochs = begin_epoch(theirs, head.epoch, head.epoch_offset)
             except ValueError as error:
                 raise FormatError("EpochTransfer.epoch", 0, str(error)) from None
-        # By the master's list, not by the piece: the original gives the last piece of an epoch the number of the next.
+        # Use the master's list, not the number in the piece: the original gives the last piece of an epoch the number
+        # of the next.
         self._replace(cut_epochs(theirs, max(self._store.log.end + 1, head.offset + len(body))))
         if body:
             self._taker.gather(head.offset, body)
@@ -184,7 +185,7 @@ class EpochSlaveStream:
         return bytearray(EPOCH_REPORT.pack(EpochReport(HaState.TRANSFER, end)))
 
     def has_output(self) -> bool:
-        """Return False: what is to be reported is reported at once."""
+        """Return False: reports are sent at once."""
         return False
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
@@ -192,7 +193,7 @@ class EpochSlaveStream:
         self._ended(self, reason)
 
     def tick(self) -> None:
-        """Report again when nothing was reported for a while: the master waits for that."""
+        """Report again when nothing was reported for a while: the master expects a report."""
         if self.master_epochs is not None and self.session.idle_ms >= self._options.heartbeat_ms:
             self._owes_report = True
             self.session.send()

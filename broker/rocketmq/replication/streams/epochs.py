@@ -1,8 +1,7 @@
-"""The epochs of a commit log, and where two logs with epochs part (source: EpochFileCache).
+"""The epochs of a commit log, and where two logs with epochs diverge (source: EpochFileCache).
 
-Each master begins an epoch at the end of its log. An epoch has one master, and so records at one offset of one epoch
-are the same in all logs that have them. All functions take entries in order, as `formats.rocketmq.files.epochs` reads
-them.
+Each master begins an epoch at the end of its log. An epoch has one master, so records at one offset of one epoch are
+the same in all logs that have them. All functions take entries in order, as `formats.rocketmq.files.epochs` reads them.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ class EpochBook:
         self._write = write
 
     def replace(self, entries: Sequence[EpochEntry]) -> None:
-        """Have other entries, in the file first."""
+        """Replace the entries, in the file first."""
         if self.entries != list(entries):
             self._write(encode_epochs(entries))
             self.entries = list(entries)
 
 
 def last_epoch(epochs: Sequence[EpochEntry]) -> int:
-    """The number of the last epoch; -1 without one."""
+    """Return the number of the last epoch; -1 without one."""
     return epochs[-1].epoch if epochs else -1
 
 
 def begin_epoch(epochs: Sequence[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:
-    """The entries with an epoch that begins at an offset of the log, its end.
+    """Return the entries with another epoch, which begins at an offset of the log, its end.
 
     An epoch without any record stays: a slave of the original may know it, and no later one. (The original drops the
     new epoch instead, whose records then count as those of the old one.) Raises `ValueError` for an epoch that is not
-    behind all others that have records.
+    later than all others that have records.
     """
     if last_epoch(cut_epochs(epochs, offset)) >= epoch:
         raise ValueError(f"epoch {epoch} cannot follow {last_epoch(cut_epochs(epochs, offset))}")
@@ -67,18 +66,18 @@ def begin_epoch(epochs: Sequence[EpochEntry], epoch: int, offset: int) -> list[E
 
 
 def cut_epochs(epochs: Sequence[EpochEntry], offset: int) -> list[EpochEntry]:
-    """The entries of a log that is cut at an offset: those that begin before it."""
+    """Return the entries of a log that is cut at an offset: those that begin before it."""
     return [entry for entry in epochs if entry.start_offset < offset]
 
 
 def drop_epochs(epochs: Sequence[EpochEntry], begin: int) -> list[EpochEntry]:
-    """The entries of a log whose records before `begin` were removed: those that end behind it, and the last."""
+    """Return the entries of a log whose records before `begin` were removed: those that end after it, and the last."""
     last = len(epochs) - 1
     return [entry for at, entry in enumerate(epochs) if at == last or epochs[at + 1].start_offset > begin]
 
 
 def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> EpochEntry | None:
-    """The epoch that has an offset of the log, the last one without end; None before the first."""
+    """Return the epoch of an offset of the log, where the last one has no end; None before the first."""
     found = None
     for entry in epochs:
         if entry.start_offset > offset:
@@ -88,14 +87,14 @@ def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> EpochEntry | None:
 
 
 def epoch_end(epochs: Sequence[EpochEntry], epoch: int) -> int | None:
-    """The offset at which the next epoch begins; None for the last one."""
+    """Return the offset at which the next epoch begins; None for the last one."""
     return next((entry.start_offset for entry in epochs if entry.epoch > epoch), None)
 
 
 def consistent_point(ours: LogSpan, theirs: LogSpan) -> int | None:
-    """The offset up to which two logs are the same; None if they have nothing in common that is known.
+    """Return the offset up to which two logs are the same; None if they have no known part in common.
 
-    That is in the highest epoch that began at the same offset in both, where it ends first.
+    It is the earlier of the two ends of the highest epoch that began at the same offset in both.
     """
     starts = dict(theirs.epochs)
     for entry in reversed(ours.epochs):

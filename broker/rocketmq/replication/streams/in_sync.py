@@ -1,7 +1,7 @@
-"""The SyncStateSet at its master: who is in it, who should be, and up to where the log is confirmed.
+"""The SyncStateSet at its master: its members, proposals to change it, and the confirmed offset of the log.
 
-Source: AutoSwitchHAService. The set is the controller's: a master proposes another one, and as long as it has no answer
-it counts the members of both, so that nothing is confirmed that a member of either lacks.
+Source: AutoSwitchHAService. The controller decides on the set; a master proposes changes. Until a proposal is answered,
+the master counts the members of both sets, so that nothing is confirmed that a member of either lacks.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def members_wanted(
     least: int,
     caught_up_since_ms: int,
 ) -> frozenset[int]:
-    """The set as it should be.
+    """Return the members that should be in the set.
 
-    A member stays while it is connected and had everything at `caught_up_since_ms` or later. Another slave comes in
-    once its log ends at `least` or behind it: what is confirmed, and the begin of this master's epoch.
+    A member stays while it is connected and had everything at `caught_up_since_ms` or later. Another slave is added
+    once its log ends at `least` or later: the confirmed offset, and the begin of this master's epoch.
     """
     staying = {each for each in members if each in slaves and slaves[each].caught_up_ms >= caught_up_since_ms}
     coming = {
@@ -55,7 +55,10 @@ def members_wanted(
 def confirmed_by(
     own_id: int, counted: frozenset[int], slaves: Mapping[int, SlaveProgress], end: int, confirmed: int
 ) -> int:
-    """The offset up to which all who count have a log with that end. It never goes back, and stays if one is away."""
+    """Return the offset up to which all counted brokers have a log with that end.
+
+    It is never less than `confirmed`, and is `confirmed` if a counted broker is not connected.
+    """
     least = end
     for each in counted:
         if each != own_id:
@@ -69,10 +72,10 @@ def confirmed_by(
 class InSyncSet:
     """The set of one master in one epoch.
 
-    `propose` asks the controller for another set; later, `appoint` is called with what it has, and then `answered`.
-    `moved` is called when more is confirmed, or a slave has got further. `reach` tells how much of the log this broker
-    counts as having: where senders wait for the disk, what is there. `confirmed` is what was so before. `now_ms` is a
-    clock that never goes back.
+    `propose` asks the controller for another set; later, `appoint` is called with the controller's set, and then
+    `answered`. `moved` is called when more is confirmed, or a slave has acknowledged more. `reach` returns the offset
+    up to which this broker counts as having the log: the end of what is on the disk, if senders wait for the disk.
+    `confirmed` is the confirmed offset at the start. `now_ms` is a clock that never goes back.
     """
 
     def __init__(
@@ -92,12 +95,12 @@ class InSyncSet:
         self.confirmed = confirmed
         self.slaves: dict[int, SlaveProgress] = {}
         self._proposed: frozenset[int] | None = None
-        # The members of all sets that were proposed and may have been taken, and whether an answer is expected.
+        # The members of all proposed sets that the controller may have accepted, and whether an answer is expected.
         self._pending: frozenset[int] = frozenset()
         self._is_asking = False
-        # Those of them that were proposed before the last one.
+        # The members that were proposed before the last proposal.
         self._unanswered: frozenset[int] = frozenset()
-        # What was refused, and is not proposed again at once.
+        # The set that was refused last; it is not proposed again at once.
         self._refused: frozenset[int] | None = None
         self._owners: dict[int, object] = {}
         self._reach = reach
@@ -110,13 +113,13 @@ class InSyncSet:
 
     @property
     def counted(self) -> frozenset[int]:
-        """The members of the set, and of those that were proposed."""
+        """The members of the set, and of the proposed ones."""
         return self.members | self._pending
 
     def appoint(self, members: frozenset[int], epoch: int) -> None:
-        """Take the set that the controller has. One that is older than the known one is ignored.
+        """Set the controller's set. One that is older than the known one is ignored.
 
-        That it has the known one says nothing of a proposal, which may be on its way.
+        The known set again says nothing about a proposal, which may be on its way.
         """
         if epoch > self.epoch:
             self.members, self.epoch = members, epoch
@@ -126,13 +129,14 @@ class InSyncSet:
             self._moved()
 
     def answered(self, *, is_refused: bool = False) -> None:
-        """Take note that there is an answer to what was proposed, or will be none; `appoint` takes the set itself.
+        """Note that the proposal was answered, or will not be; `appoint` sets the set itself.
 
-        What was neither taken nor refused may be taken later, and counts until then.
+        A proposal that was neither accepted nor refused may be accepted later, and counts until then.
         """
         self._is_asking = False
         if is_refused:
-            # That says nothing of earlier proposals without an answer: one that was taken has this one refused.
+            # A refusal says nothing about earlier unanswered proposals: the controller may have accepted one, and
+            # refused this one therefore.
             self._refused, self._proposed, self._pending = self._proposed, None, self._unanswered
             self.advance()
             self._moved()
@@ -142,12 +146,12 @@ class InSyncSet:
     # -- the slaves
 
     def joined(self, broker_id: int, owner: object, *, is_learner: bool) -> None:
-        """Take note of a slave on a connection, which is the only one that counts from here on."""
+        """Note a slave on a connection, from here on the only one that counts."""
         self._owners[broker_id] = owner
         self.slaves[broker_id] = SlaveProgress(is_learner, self._now_ms())
 
     def acknowledged(self, broker_id: int, owner: object, offset: int) -> None:
-        """Take note of how far a slave is."""
+        """Note the end of a slave's log."""
         slave = self._of(broker_id, owner)
         if slave is not None:
             slave.acknowledged = offset
@@ -157,7 +161,7 @@ class InSyncSet:
                 self._suggest()
 
     def caught_up(self, broker_id: int, owner: object, ms: int) -> None:
-        """Take note of a time at which a slave had everything."""
+        """Note a time at which a slave had everything."""
         slave = self._of(broker_id, owner)
         if slave is not None:
             slave.caught_up_ms = max(slave.caught_up_ms, ms)
@@ -176,26 +180,27 @@ class InSyncSet:
 
     @property
     def size(self) -> int:
-        """Return how many brokers are in sync, by the set or by the one that was proposed, this one included."""
+        """Return the number of brokers in sync, by the set or by the proposed one, this one included."""
         return max(len(self.members), len(self._proposed or ()))
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return up to where so many brokers have the log, this one included; -1 if there are not so many."""
+        """Return the offset up to which `replicas` brokers have the log, this one included; -1 if there are fewer."""
         if replicas <= 1:
             return _EVERYTHING
         found = sorted((slave.acknowledged for slave in self.slaves.values()), reverse=True)
         return found[replicas - 2] if len(found) >= replicas - 1 else -1
 
     def acknowledged_by_all(self) -> int:
-        """Return up to where all have the log that count; -1 if one is away.
+        """Return the offset up to which all counted brokers have the log; -1 if one is not connected.
 
-        Alone, that is what is confirmed: a slave may still come in without the rest, while the disk is at work.
+        A broker that is alone returns the confirmed offset: a slave may still be added without the rest, while a flush
+        is under way.
         """
         others = [self.slaves.get(each) for each in self.counted if each != self.own_id]
         return min((-1 if each is None else each.acknowledged for each in others), default=self.confirmed)
 
     def advance(self) -> None:
-        """Confirm what everyone who counts has."""
+        """Confirm the part of the log that all counted brokers have."""
         confirmed = confirmed_by(self.own_id, self.counted, self.slaves, self._reach(), self.confirmed)
         if confirmed != self.confirmed:
             self.confirmed = confirmed
@@ -213,7 +218,7 @@ class InSyncSet:
         self._propose(wanted, self.epoch)
 
     def tick(self) -> None:
-        """Look after slaves that are behind, and propose again what has no answer."""
+        """Propose to remove slaves that lag, and repeat proposals that got no answer."""
         now_ms = self._now_ms()
         if now_ms - self._checked_ms >= self._options.check_ms:
             self._checked_ms = now_ms

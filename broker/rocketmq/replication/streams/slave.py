@@ -19,7 +19,8 @@ __all__ = ["DialMaster", "MasterStream", "Slave", "SlaveStream"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 PAUSE_MS: Final = 1_000
-# Who is refused, by himself or by the master, comes again ever later; so do the lines in both logs.
+# The longest pause before the next attempt after a refusal, by this slave or by the master. Pauses grow, and so do the
+# intervals of the lines in both logs.
 PAUSE_MS_MAX: Final = 32_000
 SOON_MS: Final = 5_000
 
@@ -33,9 +34,9 @@ class DialMaster(Protocol):
 
 
 class SlaveStream:
-    """The slave's end of one connection. `arrived` is told of the messages.
+    """The slave's end of one connection. `arrived` gets the messages.
 
-    `reach` tells up to where the log may be reported, as `copies.Copies` has it.
+    `reach` returns the offset up to which the log may be reported, as in `copies.Copies`.
     """
 
     def __init__(
@@ -55,27 +56,27 @@ class SlaveStream:
         self._taker = LogTaker(store, arrived)
         self._ended = ended
         self._wants_report = True
-        # Whether the master has sent anything: it does not, and closes the connection, where the logs do not fit.
+        # True once the master has sent anything: where the logs do not fit, it sends nothing and closes the connection.
         self.is_agreed = False
         session.send()
 
     # -- see `connection.ReplicationEnd`
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Take in the pieces of the log that have come, and report how far it is."""
+        """Take in the pieces of the log that have come, and report its end."""
         while (found := next_piece(data, at, end)) is not None:
             piece, at = found
             self.is_agreed = True
             if piece.body:
                 self._taker.gather(piece.offset, piece.body)
-        # The rest of the piece that has begun is on its way, and is waited for.
+        # The rest of an incomplete piece is on its way, and is waited for.
         if at == end or self._taker.is_filled:
             self._taker.take()
             self.end_step()
         return at
 
     def end_step(self) -> None:
-        """Report what was not reported yet, as far as that may be."""
+        """Report the progress that was not reported yet, up to `reach`."""
         if self._store.log.end > self.reported and self._reach() > self.reported:
             self.session.send()
 
@@ -91,7 +92,7 @@ class SlaveStream:
         return bytearray(REPORT.pack(Report(end)))
 
     def has_output(self) -> bool:
-        """Return False: what is to be reported is reported at once."""
+        """Return False: reports are sent at once."""
         return False
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
@@ -99,7 +100,7 @@ class SlaveStream:
         self._ended(self, reason)
 
     def tick(self) -> None:
-        """Report again when nothing was reported for a while: the master waits for that."""
+        """Report again when nothing was reported for a while: the master expects a report."""
         if self.session.idle_ms >= self._options.heartbeat_ms:
             self._wants_report = True
             self.session.send()
@@ -112,7 +113,7 @@ class MasterStream(Protocol):
 
     @property
     def is_agreed(self) -> bool:
-        """Return whether the master goes on where this log ends."""
+        """Return whether the master continues where this log ends."""
         ...
 
     def end_step(self) -> None: ...
@@ -125,8 +126,8 @@ S = TypeVar("S", bound=MasterStream)
 class Slave(Generic[S]):
     """A slave, with its connection to the master while there is one.
 
-    `open_session` makes that, and `make_stream` its end here, which calls the function that it is given when it is
-    over.
+    `open_session` makes the connection's session, and `make_stream` its end here, which calls the function that it gets
+    when it is over.
     """
 
     def __init__(
@@ -153,20 +154,20 @@ class Slave(Generic[S]):
 
     @property
     def is_agreed(self) -> bool:
-        """Return whether the master sends its log to go on where this one ends.
+        """Return whether the master sends its log from the end of this one on.
 
-        Until then, what else it says is not to be followed: it may be an empty broker in the old one's place.
+        Until then, its other data must not be followed: it may be an empty broker in the old one's place.
         """
         return self.stream is not None and self.stream.is_agreed
 
     def follow(self, master: str) -> None:
-        """Take the log of this master, HOST:PORT, from here on."""
+        """Follow the master at HOST:PORT from here on."""
         if master == self.master or self.state is SlaveState.STOPPED:
             return
         log.info("the master's log is at %s", master)
         stream = self.stream
         if stream is None and self.state is not SlaveState.DIALING:
-            # First: what cannot be dialed changes nothing.
+            # This comes first: an address that cannot be dialed changes nothing.
             self._begin_dialing(master)
         self.master = master
         self._pause_ms = PAUSE_MS
@@ -187,7 +188,7 @@ class Slave(Generic[S]):
         if self.state is SlaveState.STOPPED:
             session.give_up("the broker stops")
         elif address != self.master:
-            # Another one became known while this one was dialed.
+            # Another master became known while this one was dialed.
             self.state = SLAVE_TRANSITIONS[self.state, SlaveEvent.FAILED]
             self._forget(session)
         else:
@@ -234,12 +235,12 @@ class Slave(Generic[S]):
             self._enter(SlaveEvent.DUE)
 
     def end_step(self) -> None:
-        """Report what the step has taken in, or to the disk."""
+        """Report what the step has stored, or flushed to the disk."""
         if self.stream is not None:
             self.stream.end_step()
 
     def stop(self) -> None:
-        """Take in nothing any more."""
+        """Stop: take in nothing more."""
         if self.state is not SlaveState.STOPPED:
             self._enter(SlaveEvent.STOP)
             if self.stream is not None:

@@ -1,9 +1,9 @@
 """Takes pieces of a master's log into a slave's.
 
-A slave takes whole records only, and reports only those: what has come of the next one is kept beside the log until the
-rest is there, and forgotten with the connection. So both logs are the same up to the end of the slave's, always.
+A slave stores and reports whole records only: the front of the next record is kept in memory until the rest has come,
+and is dropped with the connection. So both logs are always the same up to the end of the slave's.
 
-Pieces that come one behind the other are gathered and taken together, which costs far less than each by itself.
+Pieces that follow each other are gathered and stored together, which costs far less than one by one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ __all__ = ["Arrived", "LogTaker"]
 
 SIZE_BYTES: Final = 4
 HEAD_BYTES: Final = 8
-# So much is taken in at once, for the sake of others who wait for this process.
+# Gathered pieces are stored once they have this size, which bounds the time for which other connections wait.
 GATHERED_BYTES_MAX: Final = 512 << 10
 
 
 class LogTaker:
-    """The pieces that come over one connection. `arrived` is told of the messages."""
+    """The pieces that come over one connection. `arrived` gets the messages."""
 
     def __init__(self, store: MessageStore, arrived: Arrived) -> None:
         self._store = store
         self._arrived = arrived
-        # What is not in the log yet, where it begins in the master's, and how much of it was looked at before.
+        # The bytes that are not in the log yet, their offset in the master's log, and how many of them were examined
+        # before.
         self._held = bytearray()
         self._held_at = 0
         self._seen = 0
@@ -46,14 +47,14 @@ class LogTaker:
 
     @property
     def is_filled(self) -> bool:
-        """Return whether so much was gathered that more of it is not to be waited for."""
+        """Return whether the gathered pieces have `GATHERED_BYTES_MAX`, and should be stored now."""
         return len(self._held) - self._seen >= GATHERED_BYTES_MAX
 
     def take(self, confirmed: int = 0) -> None:
-        """Take in what was gathered; the master's log is confirmed up to `confirmed`. Raises `FormatError`."""
+        """Store the gathered pieces; the master's log is confirmed up to `confirmed`. Raises `FormatError`."""
         held, seen = self._held, self._seen
         self._seen = len(held)
-        # The size of a record is checked as soon as it is there, and the rest of it only gathered.
+        # The size of a record is checked as soon as it is there; the rest of it is only gathered.
         if len(held) == seen or (seen >= HEAD_BYTES and len(held) < int.from_bytes(held[:SIZE_BYTES], "big")):
             return
         try:
