@@ -1,4 +1,4 @@
-"""A client in one call, and what it looks up and asks."""
+"""A client in one call, with its lookups and its requests to brokers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ F = TypeVar("F", Topic, GroupConfig)
 
 
 class ClientAsker:
-    """A client in one call: what goes wrong behind a question ends that call. See `calling.Asker`.
+    """A client in one call; a fault in handling an answer ends that call. See `calling.Asker`.
 
-    `seal` signs a request as the user who calls; `failed` ends the call with a reason. `is_guarded`: brokers check who
-    asks.
+    `seal` signs a request as the user who calls; `failed` ends the call with a reason. `is_guarded`: brokers check the
+    caller.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class ClientAsker:
 
     @property
     def request_timeout_ms(self) -> int:
-        """The time that the client gives its requests, as it has told."""
+        """The time that the client gives its requests, by its settings."""
         return 0 if self.client.settings is None else ms_of(self.client.settings.request_timeout)
 
     @property
     def is_present(self) -> bool:
-        """Return whether its stream of Telemetry is open."""
+        """True if its stream of Telemetry is open."""
         return self.client.telemetry is not None
 
     def go_on(self, work: Callable[[], None]) -> None:
-        """Do more for the call, later; what goes wrong ends it."""
+        """Do more for the call, later; a fault ends the call."""
         try:
             work()
         except Exception as error:
             self._failed(error)
 
     def knows(self, broker: str) -> bool:
-        """Return False if there is no broker of that name for certain."""
+        """Return False if there is certainly no broker of that name."""
         return self._backend.knows(broker)
 
     def find_topic(self, name: str, then: Callable[[Topic], None]) -> None:
@@ -83,7 +83,7 @@ class ClientAsker:
         self._backend.find_group(name, topic, partial(self._go_on_with, then))
 
     def _go_on_with(self, then: Callable[[F], None], found: F | Rejected) -> None:
-        """Go on with what was found; what goes wrong ends the call."""
+        """Call `then` with a lookup's result; a fault ends the call."""
         try:
             if isinstance(found, Rejected):
                 raise found
@@ -106,7 +106,7 @@ class ClientAsker:
         return link
 
     def _take(self, done: Done, answer: Frame) -> None:
-        """Take an answer; what goes wrong ends the call."""
+        """Handle an answer; a fault ends the call."""
         try:
             if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
                 raise Rejected(Code.UNAUTHORIZED, answer.remark or "")

@@ -1,4 +1,4 @@
-"""Calls as the parts of the service take them, and clients as they see them."""
+"""Interfaces between the parts of the service: calls, and the clients that make them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Answer", "Asked", "Asker", "Handler", "Handlers"]
 
 
 class Asker(Protocol):
-    """The client that calls, on whose behalf the broker is asked."""
+    """The client that calls, for which brokers are asked."""
 
     @property
     def client_id(self) -> str: ...
@@ -25,35 +25,35 @@ class Asker(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of its library, as the call says; empty if it does not."""
+        """The version of its library, as stated in the call; empty if it is not."""
         ...
 
     @property
     def is_vouched_for(self) -> bool:
-        """Return whether its calls are checked here, so that brokers let it do what they let the proxy do."""
+        """True if its calls are checked here, so that brokers treat it like the proxy."""
         ...
 
     @property
     def request_timeout_ms(self) -> int:
-        """The time that it gives its requests, as its settings say; 0 if they do not."""
+        """The time that it gives its requests, by its settings; 0 if they do not say."""
         ...
 
     @property
     def key(self) -> object:
-        """The client itself, whichever call it makes."""
+        """The client itself, the same in all of its calls."""
         ...
 
     @property
     def is_present(self) -> bool:
-        """Return whether its stream of Telemetry is open."""
+        """True if its stream of Telemetry is open."""
         ...
 
     def go_on(self, work: Callable[[], None]) -> None:
-        """Do more for the call, later; what goes wrong, or a `Rejected`, ends it."""
+        """Do more for the call, later; a fault or a `Rejected` ends it."""
         ...
 
     def knows(self, broker: str) -> bool:
-        """Return False if there is no broker of that name for certain."""
+        """Return False if there is certainly no broker of that name."""
         ...
 
     def find_topic(self, name: str, then: Callable[[Topic], None]) -> None:
@@ -72,12 +72,12 @@ class Asker(Protocol):
         ...
 
     def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
-        """Make the client known by its heartbeat; see `backend.Link`."""
+        """Register the client by its heartbeat; see `backend.Link`."""
         ...
 
 
 class Asked(NamedTuple):
-    """A call: its request, who made it and when, and the time that it has (None: any)."""
+    """A call: its request, its client, its time, and the time that is left (None: any)."""
 
     request: Message
     client: Asker
@@ -88,6 +88,6 @@ class Asked(NamedTuple):
 
 # Takes the answer.
 Answer = Callable[[Message], None]
-# Carries out a call, now or later. Raises `Rejected` for one that is not carried out.
+# Carries out a call, now or later. Raises `Rejected` to refuse it.
 Handler = Callable[[Asked, Answer], None]
 Handlers = Mapping[str, Handler]

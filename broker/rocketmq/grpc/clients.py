@@ -1,7 +1,7 @@
-"""The clients of version 5: their settings, their membership of groups, and the stream by which the broker asks them.
+"""The clients of version 5: their settings, their groups, and the stream by which brokers send them requests.
 
-Source: GrpcClientSettingsManager, ClientActivity. A client tells its settings over the stream of Telemetry, and is
-answered with those that hold; what it says of groups goes to the broker as the heartbeats of other clients do.
+Source: GrpcClientSettingsManager, ClientActivity. A client sends its settings over the stream of Telemetry, and gets
+the effective ones as an answer; its groups go to the broker as the heartbeats of other clients do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from formats.rocketmq.remoting.frame import Frame, LanguageCode
 
 __all__ = ["Client", "ClientCalls"]
 
-# What a client tells of itself is kept as long as it is there.
+# Maximum size of a client's settings, which are kept while it is connected.
 _SETTINGS_BYTES_MAX: Final = 64 << 10
 _PRODUCER_ATTEMPTS: Final = 3
 _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS = 10, 1_000
@@ -73,7 +73,7 @@ class Client:
 
 
 class ClientCalls:
-    """Takes what clients say of themselves. `find` gives the client of a call, `leave` forgets it."""
+    """Handles settings and heartbeats of clients. `find` returns the client of a call, `leave` forgets it."""
 
     def __init__(self, find: Callable[[Asked], Client], leave: Callable[[Client], None]) -> None:
         self._find = find
@@ -85,7 +85,7 @@ class ClientCalls:
         }
 
     def _command(self, asked: Asked, answer: Answer) -> None:
-        """Take what comes over the stream of Telemetry. Only settings are answered."""
+        """Handle a command of the stream of Telemetry. Only settings are answered."""
         if asked.request.WhichOneof("command") != "settings":
             return
         told = asked.request.settings
@@ -115,7 +115,7 @@ class ClientCalls:
         asked.client.find_group(check_group(subscription.group), topic, found)
 
     def _register(self, asked: Asked, client: Client, settings: Message, answer: Answer) -> None:
-        """Make a client known by its settings, which are complete, and answer with them."""
+        """Register a client by its complete settings, and answer with the effective ones."""
         settings.metric.CopyFrom(make("Metric"))
 
         def registered(frame: Frame) -> None:
@@ -154,18 +154,18 @@ class ClientCalls:
 
 
 def _name_of(client_type: int) -> str:
-    """The name of a kind of clients, which may be none that is known."""
+    """Return the name of a type of clients, which may be an unknown one."""
     return ClientType(client_type).name if client_type in _CLIENT_TYPES else "UNRECOGNIZED"
 
 
 def _join(asked: Asked, client: Client, settings: Message, done: Callable[[Frame], None]) -> None:
-    """Make a client known. Producers have no groups any more: the name of a topic is that of the group."""
+    """Register a client. Producers have no groups any more: the name of a topic is that of the group."""
     groups = [topic.name for topic in settings.publishing.topics]
     asked.client.join(_heartbeat(client, settings), groups, done)
 
 
 def _heartbeat(client: Client, settings: Message) -> Frame:
-    """Make the broker's kind of heartbeat. Raises `Rejected`."""
+    """Make the remoting heartbeat of a client. Raises `Rejected`."""
     consumers, producers = [], []
     if settings.WhichOneof("pub_sub") == "publishing":
         producers = [ProducerData(topic.name) for topic in settings.publishing.topics]
@@ -220,5 +220,5 @@ def _exponential(backoff: Message, first_ms: int, last_ms: int, factor: float) -
 
 
 def _duration(ms: int) -> Message:
-    """Make a duration of what an administrator has set, which may be any number."""
+    """Make a duration of a number set by an administrator, which may be any number."""
     return duration_of_ms(min(max(ms, 0), _DURATION_MS_MAX))

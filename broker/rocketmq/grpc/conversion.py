@@ -1,7 +1,4 @@
-"""Messages of gRPC as the broker stores them, and stored messages as gRPC has them.
-
-Source: SendMessageActivity, GrpcConverter.
-"""
+"""Conversion between messages of gRPC and stored messages."""
 
 from __future__ import annotations
 
@@ -40,20 +37,20 @@ _DELAYING: Final = frozenset(("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "T
 
 
 def system_flags_of(message: Message) -> int:
-    """The system flags of a message to be stored."""
+    """Return the system flags of a message to be stored."""
     system = message.system_properties
     flags = _COMPRESSED if system.body_encoding == Encoding.GZIP else 0
     return flags | (_PREPARED if system.message_type == MessageType.TRANSACTION else 0)
 
 
 def born_ms_of(message: Message, now_ms: int) -> int:
-    """The time at which a message was made, by its client; now if that says a time that cannot be."""
+    """Return the time at which the client made a message; `now_ms` if its time is invalid."""
     born = message.system_properties.born_timestamp
     return ms_of(born) if is_time(born) else now_ms
 
 
 def properties_of(message: Message, producer_group: str, host: Host, now_ms: int) -> dict[str, str]:
-    """The properties of a message to be stored. Raises `Rejected` for one that cannot be."""
+    """Return the properties of a message to be stored. Raises `Rejected` for an invalid one."""
     size = len(message.body)
     if not size:
         raise Rejected(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
@@ -91,7 +88,7 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
 
 
 def _add_times(properties: dict[str, str], system: Message, now_ms: int) -> None:
-    """Say when a message was made, and when it is to be delivered. Raises `Rejected`."""
+    """Add the times at which a message was made, and is to be delivered. Raises `Rejected`."""
     if system.HasField("delivery_timestamp"):
         if not is_time(system.delivery_timestamp):
             raise Rejected(Code.ILLEGAL_DELIVERY_TIME, "the delivery timestamp is none that can be")
@@ -111,7 +108,7 @@ def _check_message_group(group: str) -> None:
 
 
 def _user_properties(message: Message) -> dict[str, str]:
-    """The user's properties, with the tag and the keys. Raises `Rejected`."""
+    """Return the user's properties, with the tag and the keys. Raises `Rejected`."""
     if len(message.user_properties) > _PROPERTIES_MAX:
         text = f"too many user properties, max is {_PROPERTIES_MAX}"
         raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
@@ -147,7 +144,7 @@ def _user_properties(message: Message) -> dict[str, str]:
 
 
 def message_type(properties: dict[str, str]) -> MessageType:
-    """The kind of a message by its properties."""
+    """Return the type of a message by its properties."""
     if properties.get("TRAN_MSG") == "true":
         return MessageType.TRANSACTION
     if not _DELAYING.isdisjoint(properties):
@@ -158,7 +155,7 @@ def message_type(properties: dict[str, str]) -> MessageType:
 
 
 def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -> Message:
-    """Make the message of a record, which was given out `attempts` times before, and its receipt handle."""
+    """Make the message of a record that was delivered `attempts` times before, with its receipt handle."""
     properties = decode_properties(record.properties)
     store_host = Host.unpack(record.store_host)
     body = bytes(record.body)

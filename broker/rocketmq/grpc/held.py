@@ -1,4 +1,4 @@
-"""Calls that wait until it is known who makes them, and what came of them meanwhile."""
+"""Calls that wait for the authentication of their callers, and their messages meanwhile."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from broker.rocketmq.grpc.http2.wire import GrpcError, GrpcStatus
 
 __all__ = ["Held", "HeldCalls"]
 
-# The bounds on the messages of one call, which has one or is a stream of small ones, and on those of all calls.
+# Maximum sizes of the messages of one call, which has one or is a stream of small ones, and of all calls.
 _MESSAGES_MAX: Final = 16
 _BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A call that waits: its messages, and whether there are no more."""
+    """A waiting call: its messages, and whether it is half closed."""
 
     messages: list[bytes] = field(default_factory=list)
     is_half_closed: bool = False
 
 
 class HeldCalls:
-    """The calls. False where there are none."""
+    """The waiting calls."""
 
     def __init__(self) -> None:
         self._calls: dict[Call, Held] = {}
@@ -34,11 +34,11 @@ class HeldCalls:
         return bool(self._calls)
 
     def begin(self, call: Call) -> None:
-        """Take note of a call."""
+        """Add a call."""
         self._calls[call] = Held()
 
     def keep(self, call: Call, data: bytes) -> bool:
-        """Keep a message of a call; False if that one does not wait. Raises `GrpcError` if too much would wait."""
+        """Keep a message of a call; return False if it does not wait. Raises `GrpcError` beyond the limits."""
         held = self._calls.get(call)
         if held is None:
             return False
@@ -49,14 +49,14 @@ class HeldCalls:
         return True
 
     def half_close(self, call: Call) -> bool:
-        """Note that a call has no more messages; False if that one does not wait."""
+        """Note that a call has no more messages; return False if it does not wait."""
         held = self._calls.get(call)
         if held is not None:
             held.is_half_closed = True
         return held is not None
 
     def end(self, call: Call) -> Held | None:
-        """Forget a call; what came of it, or None if it does not wait."""
+        """Remove a call, and return its messages; None if it does not wait."""
         held = self._calls.pop(call, None)
         if held is not None:
             self._bytes -= sum(map(len, held.messages))

@@ -1,4 +1,4 @@
-"""The clients that are known, and how many there may be of them."""
+"""The known clients, and their maximum number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from formats.rocketmq.grpc.codes import Code
 __all__ = ["Clients"]
 
 _ALL_MAX: Final = 50_000
-# Behind one address there may be many clients, but not all: nobody is to keep out others.
+# There may be many clients behind one address, but they must leave room for others.
 _ADDRESS_MAX: Final = 5_000
 
 
@@ -33,22 +33,22 @@ class Clients:
         return len(self._clients)
 
     def __iter__(self) -> Iterator[Client]:
-        """All, whoever is forgotten in the meantime."""
+        """Yield a snapshot of all clients; clients may be forgotten meanwhile."""
         return iter(list(self._clients.values()))
 
     def get(self, address: str, client_id: str, user: str = "") -> Client | None:
-        """The client of that id and user at that address."""
+        """Return the client of that id and user at that address."""
         return self._clients.get((address, user, client_id))
 
     def check_room(self, address: str) -> None:
-        """Check that there may be one more. Raises `Rejected`."""
+        """Raise `Rejected` if there may be no more clients."""
         if len(self._clients) >= self._all_max:
             raise Rejected(Code.TOO_MANY_REQUESTS, "there are too many clients")
         if self._counts[address] >= self._address_max:
             raise Rejected(Code.TOO_MANY_REQUESTS, f"there are too many clients of {address}")
 
     def add(self, client: Client) -> None:
-        """Note a client, of an address and id that has none."""
+        """Add a client, of an address and id that has none."""
         address = client.host.address
         self._clients[address, client.user, client.client_id] = client
         self._counts[address] += 1

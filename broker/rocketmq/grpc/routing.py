@@ -1,6 +1,6 @@
-"""Calls about routes: the queues of a topic, and those that a consumer is to ask for messages (source: RouteActivity).
+"""Calls about routes: the queues of a topic, and those that a consumer reads (source: RouteActivity).
 
-Clients stay with the endpoints that they were told to use: every queue is at the address that they ask about.
+Clients keep using their configured endpoints: every queue is at the address that the call states.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from formats.rocketmq.remoting.bodies.routes import QueueData
 
 __all__ = ["Routing"]
 
-# The answer repeats for each queue what the client says of the topic and of the way to the broker.
+# For each queue, the answer repeats the call's topic and endpoints, which are bounded therefore.
 _REPEATED_BYTES_MAX: Final = 4 << 10
 _READ, _WRITE = int(route_bodies.Permission.READ), int(route_bodies.Permission.WRITE)
 
 
 class Routing:
-    """Answers from what is known of the topics."""
+    """Answers from the known topics."""
 
     def __init__(self) -> None:
         self.handlers: Handlers = {"QueryRoute": self._route, "QueryAssignment": self._assign}
@@ -74,7 +74,7 @@ class Routing:
 
 
 def _permissions(queues: QueueData) -> list[Permission]:
-    """The permission of each queue of a topic at a broker."""
+    """Return the permission of each queue of a topic at a broker."""
     reads, writes = queues.perm & _READ, queues.perm & _WRITE
     if not reads and not writes:
         return [Permission.NONE] * max(1, queues.read_queue_nums, queues.write_queue_nums)
@@ -86,7 +86,7 @@ def _permissions(queues: QueueData) -> list[Permission]:
 
 
 def _add_assignments(response: Message, request: Message, queues: QueueData, *, in_order: bool) -> None:
-    """Add the queues of a broker that a consumer is to ask for messages: each, or one that stands for all."""
+    """Add the queues of a broker that a consumer reads: each, or one that stands for all."""
     if not queues.perm & _READ or not queues.read_queue_nums:
         return
     permission = Permission.READ_WRITE if queues.perm & _WRITE else Permission.READ

@@ -38,7 +38,7 @@ _RECALLED = codec_of(RecallMessageResponse)
 _DEFAULT_QUEUES: Final = 4
 _INT_MAX: Final = (1 << 31) - 1
 
-# Outcomes of which the message is stored nevertheless.
+# Outcomes with which the message is stored nevertheless.
 _DOUBTFUL: Final[dict[int, Code]] = {
     ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
@@ -47,7 +47,7 @@ _DOUBTFUL: Final[dict[int, Code]] = {
 
 
 class Sending:
-    """Has messages stored, in queues of its own choice."""
+    """Has messages stored, in queues of its choice."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -70,7 +70,7 @@ class Sending:
     def _store(
         self, asked: Asked, topic: Topic, messages: list[Message], properties: list[dict[str, str]], answer: Answer
     ) -> None:
-        """Have the messages stored, once it is known that all may be."""
+        """Have the messages stored, once all are known to be allowed."""
         pairs = zip(messages, properties, strict=True)
         frames = [self._frame(topic, message, each, asked) for message, each in pairs]
         response = make("SendMessageResponse")
@@ -101,7 +101,7 @@ class Sending:
         return broker, frame
 
     def _place(self, topic: Topic, message: Message) -> tuple[str, int]:
-        """The broker and the queue for a message. Raises `Rejected`."""
+        """Return the broker and the queue for a message. Raises `Rejected`."""
         count = sum(each for _, each in topic.writes)
         if count < 1:
             raise Rejected(Code.FORBIDDEN, "no writable queue")
@@ -120,7 +120,7 @@ class Sending:
     def _stored(
         self, asked: Asked, broker: str, response: Message, number: int, left: set[int], answer: Answer, frame: Frame
     ) -> None:
-        """Note the outcome of one message, and answer when that of every one is known."""
+        """Note the outcome of one message; answer when all are known."""
         entry, message = response.entries[number], asked.request.messages[number]
         if frame.code == ResponseCode.SUCCESS:
             header = _RESPONSE.read(frame.ext_fields or {})
@@ -143,7 +143,7 @@ class Sending:
         if left:
             return
         if len(response.entries) == 1 and frame.code != ResponseCode.SUCCESS and frame.code not in _DOUBTFUL:
-            # What the broker refuses has no results.
+            # A refusal by the broker has no results.
             answer(make("SendMessageResponse", status=entry.status))
             return
         response.status.CopyFrom(joint({each.status.code for each in response.entries}, ""))
@@ -156,7 +156,7 @@ class Sending:
 
         def found(topic: Topic) -> None:
             _check_type(topic, MessageType.DELAY)
-            # A handle that cannot be read is refused by whichever broker is asked.
+            # Any broker refuses a handle that cannot be read.
             broker = broker_of_handle(request.recall_handle) or next((name for name, _ in topic.writes), "")
             asked.client.ask(broker, Frame(RequestCode.RECALL_MESSAGE, 0, ext_fields=_RECALL.write(header)), done)
 
@@ -172,7 +172,7 @@ class Sending:
 
 
 def _check_type(topic: Topic, kind: MessageType) -> None:
-    """Check that a topic takes a kind of messages. Raises `Rejected`."""
+    """Check that a topic accepts a type of messages. Raises `Rejected`."""
     if topic.name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
         return
     expected = topic.types

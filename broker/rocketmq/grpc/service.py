@@ -1,6 +1,6 @@
-"""The service of gRPC: which call is carried out by which part, for which client.
+"""The gRPC service: assigns each call to its client and to the part that carries it out.
 
-Every client has a link of its own to the brokers; what a call leads to is asked over that. See `backend`.
+Every client has a link of its own to the brokers, over which the requests of its calls go. See `backend`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _TELEMETRY: Final = "Telemetry"
 _RECEIVE: Final = "ReceiveMessage"
 _SEND: Final = "SendMessage"
 _SUBSCRIBE_LITE: Final = "SyncLiteSubscription"
-# The bound on messages that carry nothing of users, however large they were before.
+# Maximum size of messages that carry no user data.
 _BARE_BYTES_MAX: Final = 1 << 20
-# The bound on the fields of a request, with repetitions; what is repeated is counted again when it is read.
+# Maximum number of fields in a request, with repetitions; repeated ones are counted again when they are read.
 _FIELDS_MAX: Final = 1_100
 # Clients name all lite topics that they are subscribed to.
 _LITE_FIELDS_MAX: Final = 16_384
@@ -110,7 +110,7 @@ class GrpcService:
     # -- calls
 
     def begin(self, call: Call) -> None:
-        """Take note of a call. Raises `GrpcError`."""
+        """Handle a new call. Raises `GrpcError`."""
         path = call.method
         name = path[len(_PREFIX) :] if path.startswith(_PREFIX) else ""
         if name not in self._handlers:
@@ -118,14 +118,14 @@ class GrpcService:
         if name != _SEND:
             call.bound_messages(_BARE_BYTES_MAX)
         if self._access.is_on:
-            # Who may not call is to leave nothing behind.
+            # A caller that is refused must leave no state.
             self._held.begin(call)
             self._access.authenticate(call.headers, partial(self._authenticated, call, name))
         else:
             self._admit(call, name)
 
     def _authenticated(self, call: Call, name: str, reason: Rejected | None) -> None:
-        """Go on with a call of which it is known who makes it, unless it is over meanwhile."""
+        """Continue a call once its caller is known, unless it is over meanwhile."""
         held = self._held.end(call)
         if held is None:
             return
@@ -147,7 +147,7 @@ class GrpcService:
         try:
             client = self._client(call)
         except Rejected as rejected:
-            # As with other reasons, the answer to the request says it.
+            # As with other reasons, the answer to the request states it.
             self._rejected[call] = rejected
             return
         self._open[call] = _Open(name, METHODS[name], client, [])
@@ -155,7 +155,7 @@ class GrpcService:
             client.telemetry = call
 
     def message(self, call: Call, data: bytes) -> None:
-        """Take a message. Raises `GrpcError`."""
+        """Handle a message. Raises `GrpcError`."""
         if self._held and self._held.keep(call, data):
             return
         if call in self._rejected and call.method == _PREFIX + _TELEMETRY:
@@ -250,7 +250,7 @@ class GrpcService:
         self._open.pop(call, None)
 
     def _reject(self, call: Call, name: str, rejected: Rejected) -> None:
-        """Answer with the reason why a call is not carried out."""
+        """Answer with the reason why a call is refused."""
         if name == _TELEMETRY:
             inner = rejected.code >= Code.INTERNAL_ERROR
             code = GrpcStatus.INTERNAL if inner else GrpcStatus.INVALID_ARGUMENT
@@ -266,9 +266,9 @@ class GrpcService:
         self._open.pop(call, None)
 
     def _failed(self, call: Call, name: str, error: Exception) -> None:
-        """End a call that is not carried out, for a reason that it gives or because of a fault.
+        """End a call that failed, with its reason or because of a fault.
 
-        Faults are of the call alone: the broker's own end its session with the client, or the process; see `Loopback`.
+        Faults affect the call only: the broker's own end its session with the client, or the process; see `Loopback`.
         """
         if not isinstance(error, Rejected):
             self._faults.note(f"the call {name}", error)
@@ -278,7 +278,7 @@ class GrpcService:
     # -- clients
 
     def _client(self, call: Call) -> Client:
-        """The client that calls, known from now on. Raises `Rejected`."""
+        """Return the client that calls, known from now on. Raises `Rejected`."""
         client_id = call.headers.get("x-mq-client-id", "")
         if not client_id.strip() or len(client_id) > _ID_MAX:
             raise Rejected(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -297,7 +297,7 @@ class GrpcService:
         return client
 
     def _dismiss(self, client: Client) -> None:
-        """Forget a client that says farewell."""
+        """Forget a client that unregisters."""
         self._leave_client(client, GrpcStatus.OK, "")
 
     def _leave_client(
@@ -317,7 +317,7 @@ class GrpcService:
             self._open.pop(telemetry, None)
 
     def _asked(self, client: Client, broker: str, frame: Frame) -> bool:
-        """Take what a broker asks of a client; return whether it is there to be asked that."""
+        """Handle a broker's request to a client; return whether the client can be asked."""
         if frame.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
             return self._unsubscribe(client, frame)
         if frame.code != RequestCode.CHECK_TRANSACTION_STATE or client.telemetry is None:
@@ -331,25 +331,25 @@ class GrpcService:
         return True
 
     def _unsubscribe(self, client: Client, frame: Frame) -> bool:
-        """Tell a client that it is no longer subscribed to a lite topic; return whether that was about it."""
+        """Notify a client that it lost its subscription to a lite topic; return whether the frame was about that."""
         command = unsubscription(client.client_id, frame)
         if command is not None and client.telemetry is not None:
             client.telemetry.send(command.SerializeToString())
         return command is not None
 
     def _tell(self, client: Client, broker: str, frame: Frame) -> None:
-        """Tell a broker something of a client that leaves."""
+        """Send a broker a frame about a client that leaves."""
         if client.link is not None:
             client.link.ask(broker, frame, lambda _: None)
 
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Hand on what brokers have said. True if that led to new questions."""
+        """Pass on the brokers' answers. Return True if that led to new requests."""
         return self._backend.end_step()
 
     def tick(self) -> None:
-        """Forget clients that are silent, and those that the broker has given up."""
+        """Forget clients that are silent, and those that the broker has dropped."""
         self._backend.tick()
         self._transactions.tick(self._wall_ms())
         self._renewals.tick(self._wall_ms())
@@ -360,7 +360,7 @@ class GrpcService:
                 self._leave_client(client)
 
     def leave(self) -> None:
-        """Say farewell: the process stops."""
+        """Prepare for the end of the process."""
         for session in list(self._sessions):
             session.leave()
         self._backend.leave()

@@ -22,8 +22,8 @@ __all__ = [
     "topic_not_found",
 ]
 
-# The codes of frames that stand for the answer of a broker that has given none: it has not come in time, the broker
-# cannot be reached or was lost, there is no broker of the name. No broker sends codes below 0.
+# The codes of frames that replace an answer that a broker has not given: it was late, the broker cannot be reached or
+# was lost, or there is no broker of the name. No broker sends codes below 0.
 NO_ANSWER: Final = -101
 UNREACHABLE: Final = -102
 NO_BROKER: Final = -103
@@ -44,7 +44,7 @@ _CODES: Final[dict[int, Code]] = {
 
 
 class Rejected(Exception):
-    """A call that is not carried out: the code of the answer, and its text."""
+    """A refused call: the code of the answer, and its text."""
 
     def __init__(self, code: Code, text: str) -> None:
         super().__init__(text)
@@ -53,7 +53,7 @@ class Rejected(Exception):
 
 
 def status(code: Code, text: str | None = None) -> Message:
-    """Make a status; without a text, it has the name of the code."""
+    """Make a status; the default text is the name of the code."""
     return make("Status", code=code.value, message=code.name if text is None else text)
 
 
@@ -62,7 +62,7 @@ _ALL_WELL: Final = {int(Code.OK)}
 
 
 def topic_not_found(name: str) -> Rejected:
-    """Make what says that there is no topic of a name."""
+    """Make the rejection for an unknown topic."""
     return Rejected(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}")
 
 
@@ -72,7 +72,7 @@ def not_asked(code: int, text: str) -> Frame:
 
 
 def rejection(answer: Frame) -> Rejected:
-    """Make what says that the broker has not carried out a request."""
+    """Make the rejection of a call whose request the broker refused."""
     return Rejected(_CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR), answer.remark or f"{answer.code:d}")
 
 

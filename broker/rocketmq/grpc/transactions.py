@@ -1,9 +1,9 @@
-"""Calls that end transactions, and the broker's questions about those that nobody has ended.
+"""Calls that end transactions, and the broker's checks of those that are still open.
 
 Source: EndTransactionActivity, TransactionProcessor, AbstractTransactionService.
 
-Clients know a transaction by its id only. Where its prepared message is was said when that was stored, or when the
-broker asked about it, and is kept here for a while.
+Clients know a transaction by its id only. The place of its prepared message is known from the answer to storing it, or
+from the broker's check, and is kept here for a while.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class _Place(NamedTuple):
 
 
 class Transactions:
-    """The transactions that are open, as far as clients of this process take part in them."""
+    """The open transactions of clients of this process."""
 
     def __init__(self) -> None:
-        # The oldest come first.
+        # Oldest first.
         self._places: dict[tuple[str, str], _Place] = {}
         self.handlers: Handlers = {"EndTransaction": self._end}
 
@@ -63,7 +63,7 @@ class Transactions:
             del self._places[next(iter(self._places))]
 
     def tick(self, now_ms: int) -> None:
-        """Forget what is old."""
+        """Forget old transactions."""
         while self._places and self._places[key := next(iter(self._places))].until_ms <= now_ms:
             del self._places[key]
 
@@ -77,7 +77,7 @@ class Transactions:
             raise Rejected(Code.INVALID_TRANSACTION_ID, "cannot found transaction data")
         end = _ENDS.get(request.resolution)
         if end is None:
-            # The broker asks again.
+            # The broker checks again.
             answer(make("EndTransactionResponse", status=OK))
             return
         header = EndTransactionRequest(

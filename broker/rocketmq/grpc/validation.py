@@ -1,4 +1,4 @@
-"""Conditions that what clients send has to meet (source: GrpcValidator, Validators, ProxyConfig)."""
+"""Checks of clients' requests (source: GrpcValidator, Validators, ProxyConfig)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = [
 ]
 
 _INVISIBLE_MS_MAX: Final = 12 * 3_600_000
-# Official clients name one message, one handle, or the topics of one client; the original has no bound of its own.
+# Official clients name one message, one handle, or the topics of one client; the original has no limit.
 _COUNT_MAX: Final = 1_024
 
 
 def check_topic(topic: Message) -> str:
-    """The name of a topic that clients may use. Raises `Rejected`."""
+    """Return the name of a topic that clients may use. Raises `Rejected`."""
     name: str = topic.name
     fault = names.fault_of_topic(name)
     if fault is not None:
@@ -38,7 +38,7 @@ def check_topic(topic: Message) -> str:
 
 
 def check_group(group: Message) -> str:
-    """The name of a group that clients may use. Raises `Rejected`."""
+    """Return the name of a group that clients may use. Raises `Rejected`."""
     name: str = group.name
     fault = names.fault_of_group(name)
     if fault is not None:
@@ -49,7 +49,7 @@ def check_group(group: Message) -> str:
 
 
 def check_lite_topic(name: str) -> str:
-    """The name of a lite topic. Raises `Rejected`."""
+    """Return the name of a lite topic. Raises `Rejected`."""
     fault = fault_of_lite_topic(name)
     if fault is not None:
         raise Rejected(Code.ILLEGAL_LITE_TOPIC, fault)
@@ -70,7 +70,7 @@ def check_size(part: Message, what: str, bytes_max: int) -> None:
 
 
 def check_invisible_ms(ms: int, least: int = 0) -> int:
-    """The time for which a message is hidden. Raises `Rejected`."""
+    """Return the time for which a message is hidden. Raises `Rejected`."""
     if ms < least:
         raise Rejected(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}")
     if ms > _INVISIBLE_MS_MAX:

@@ -1,4 +1,4 @@
-"""The check of calls: who makes one, and what he may do; at the broker of this process, or at a proxy."""
+"""Access control of calls: the caller and its rights, checked at the broker of this process or at a proxy."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from formats.rocketmq.remoting.signature import signed
 __all__ = ["Access", "Checked", "LocalAccess"]
 
 
-# Takes the reason why a call is not carried out, or None.
+# Called with the reason why a call is refused, or None.
 Checked = Callable[[Rejected | None], None]
 
 
 class Access(Protocol):
-    """The checks. `headers` are the metadata of a call. What is found out is given at once or later."""
+    """The checks. `headers` are the metadata of a call. Each calls `checked` at once or later."""
 
     @property
     def is_on(self) -> bool:
@@ -34,18 +34,18 @@ class Access(Protocol):
         ...
 
     def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
-        """Check who calls."""
+        """Check the caller of a call."""
         ...
 
     def authorize(
         self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
     ) -> None:
-        """Check that who was found to call from an address may have the call of a name carried out."""
+        """Check that an authenticated caller at an address may make the call of a name."""
         ...
 
     @property
     def is_by_brokers(self) -> bool:
-        """Return whether brokers check the requests that a call leads to, which `seal` signs as its caller."""
+        """True if brokers check the requests that a call leads to, which `seal` signs as its caller."""
         ...
 
     def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
@@ -63,12 +63,12 @@ def _assignment(request: Message) -> Frame:
     return Frame(RequestCode.QUERY_ASSIGNMENT, 0, body=body)
 
 
-# By the names of calls that are answered without the broker: the equivalent request of the remoting protocol.
+# The equivalent requests of the remoting protocol, by the names of calls that are answered without the broker.
 _ANSWERED_HERE: Final = {"QueryRoute": _route, "QueryAssignment": _assignment}
 
 
 class LocalAccess:
-    """The checks by the users of the broker in this process, which checks itself what calls lead to."""
+    """The checks by the users of the broker in this process, which itself checks the requests that calls lead to."""
 
     def __init__(self, tables: AccessTables, guard: Guard) -> None:
         self._tables = tables
@@ -76,13 +76,13 @@ class LocalAccess:
 
     @property
     def is_on(self) -> bool:
-        """Return whether the broker checks anything, as administrators have it."""
+        """True if the broker checks anything, as administrators have set it."""
         return self._guard.is_on
 
     is_by_brokers = is_on
 
     def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
-        """Check who calls by the broker's table; that the user is enabled, the broker checks."""
+        """Check the caller by the broker's table; the broker checks that the user is enabled."""
         checked(self._fault(headers))
 
     def _fault(self, headers: Mapping[str, str]) -> Rejected | None:
@@ -110,7 +110,7 @@ class LocalAccess:
         checked(reason)
 
     def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
-        """Sign a request to the broker as the user who calls, who was found to be that."""
+        """Sign a request to the broker as the authenticated caller."""
         if not self._guard.is_on:
             return frame
         credential = read_credential(headers)

@@ -1,6 +1,6 @@
 """The signature of a call (source: DefaultAuthenticationContextBuilder, AuthenticationHeader).
 
-Signed is the time that the call says, and nothing else: whoever has seen a call can make others.
+It covers only the time that the call states: anyone who has seen a call can make others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Credential", "is_signed_with", "read_credential"]
 
 
 class Credential(NamedTuple):
-    """The name of a user, and what it has signed, with the signature."""
+    """The name of a user, the signed text, and its signature."""
 
     name: str
     date_time: str
@@ -22,7 +22,7 @@ class Credential(NamedTuple):
 
 
 def read_credential(headers: Mapping[str, str]) -> Credential | None:
-    """The credential of a call; None if there is none that can be read."""
+    """Return the credential of a call; None without a readable one."""
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     if not scheme:
         return None
@@ -33,6 +33,6 @@ def read_credential(headers: Mapping[str, str]) -> Credential | None:
 
 
 def is_signed_with(credential: Credential, secret: str) -> bool:
-    """Return whether a credential is signed with a secret; the digits may be written large or small."""
+    """Return whether a credential is signed with a secret; the digits may be in upper or lower case."""
     expected = hmac.new(secret.encode(), credential.date_time.encode("latin-1"), hashlib.sha1).hexdigest()
     return hmac.compare_digest(expected.encode(), credential.signature.lower().encode("latin-1", "replace"))

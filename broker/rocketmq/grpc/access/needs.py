@@ -1,7 +1,7 @@
 """The resources that a call concerns, and the actions on them of which one must be allowed.
 
-Source: DefaultAuthorizationContextBuilder. A proxy finds them in the calls themselves: brokers see the proxy as the one
-who asks. A broker of this process finds them in its requests; see `access.needs`.
+Source: DefaultAuthorizationContextBuilder. A proxy finds them in the calls: brokers see the proxy as the caller. A
+broker of this process finds them in its requests; see `access.needs`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _of_farewell(request: Message) -> list[Need]:
 
 
 def _of_settings(command: Message) -> list[Need]:
-    """The needs of a client that tells what it is to send or to consume; what else it tells needs nothing."""
+    """Return the needs of a client's settings, which name topics and groups; other settings need nothing."""
     if command.WhichOneof("command") != "settings":
         return []
     settings = command.settings

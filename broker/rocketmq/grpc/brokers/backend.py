@@ -1,4 +1,4 @@
-"""The brokers behind the service: what it asks of them, wherever they are.
+"""The brokers behind the service: the requests to them, wherever they are.
 
 There are two kinds: the broker of this process (`local`), and the brokers of a cluster, which nameservers know
 (`broker.rocketmq.proxy`).
@@ -18,18 +18,18 @@ from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Backend", "Done", "Link", "TakesQuestion", "Topic", "accepted_types"]
 
-# The attribute of a topic that says which messages it takes.
+# The attribute of a topic that says which messages it accepts.
 _TYPE: Final = "message.type"
 _MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 _READ: Final = int(Permission.READ)
 
 Done = Callable[[Frame], None]
-# Takes what a broker, of the name, asks of a client; returns whether the client is there to be asked that.
+# Takes a request to a client from the broker of a name; returns whether the client can be asked.
 TakesQuestion = Callable[[str, Frame], bool]
 
 
 class Topic(NamedTuple):
-    """A topic: the kinds of messages that it takes, its queues by broker, and those of them that may be written to."""
+    """A topic: the types of messages that it accepts, its queues by broker, and the writable ones among them."""
 
     name: str
     types: tuple[MessageType, ...]
@@ -37,12 +37,12 @@ class Topic(NamedTuple):
     writes: tuple[tuple[str, int], ...]
 
     def readers(self) -> list[str]:
-        """The names of the brokers that may be read from."""
+        """Return the names of the brokers that may be read from."""
         return [each.broker_name for each in self.queues if each.perm & _READ and each.read_queue_nums > 0]
 
 
 def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:
-    """The kinds of messages that a topic takes."""
+    """Return the types of messages that a topic accepts."""
     name = config.attributes.get(_TYPE, MessageType.NORMAL.name).upper()
     if name == "MIXED":
         return _MIXED
@@ -50,39 +50,39 @@ def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:
 
 
 class Link(Protocol):
-    """The way of one client to the brokers."""
+    """A client's connection to the brokers."""
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing can be asked over it any more."""
+        """True if nothing can be asked over it any more."""
         ...
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
         """Ask the broker of a name; `done` gets the answer, never at once. Its body is valid during that call only.
 
-        `wait_ms` is for how long the broker may wait until it answers. Where a broker has not answered, `done` gets
-        a frame with one of the codes of `statuses` for that.
+        `wait_ms` is the time for which the broker may wait until it answers. Without a broker's answer, `done` gets a
+        frame with one of the codes of `statuses` for that.
         """
         ...
 
     def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
-        """Make the client known by its heartbeat: brokers ask producers about their transactions."""
+        """Register the client by its heartbeat: brokers ask producers about their transactions."""
         ...
 
     def end(self) -> None:
-        """Forget the client. What was asked has failed."""
+        """Forget the client. Open requests have failed."""
         ...
 
 
 class Backend(Protocol):
-    """The brokers. What is looked up is given at once or later, or the reason why it cannot be had."""
+    """The brokers. A lookup gives its result, or the reason why there is none, at once or later."""
 
     def connect(self, host: Host, asked: TakesQuestion) -> Link:
         """Make the link of a client at a host."""
         ...
 
     def knows(self, broker: str) -> bool:
-        """Return False if there is no broker of that name for certain."""
+        """Return False if there is certainly no broker of that name."""
         ...
 
     def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
@@ -90,17 +90,17 @@ class Backend(Protocol):
         ...
 
     def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
-        """Look up a group that consumes a topic; one with the defaults for a group that there is not."""
+        """Look up a group that consumes a topic; a group that does not exist has the defaults."""
         ...
 
     def end_step(self) -> bool:
-        """Hand on what brokers have said. True if that led to new questions."""
+        """Pass on the brokers' answers. Return True if that led to new requests."""
         ...
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         ...
 
     def leave(self) -> None:
-        """Say farewell: the process stops."""
+        """Prepare for the end of the process."""
         ...

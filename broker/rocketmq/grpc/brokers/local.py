@@ -47,7 +47,7 @@ class Local:
         self._wall_ms = wall_ms
         self._now_ms = now_ms
         self._dirty: dict[Loopback, None] = {}
-        # Topics as they were made of their configurations, which are never changed but replaced.
+        # Topics by name, each made of its configuration, which is never changed but replaced.
         self._known: dict[str, tuple[TopicConfig, Topic]] = {}
         self._numbers = 0
         self._said = SaidBytes()
@@ -69,7 +69,7 @@ class Local:
         return link
 
     def knows(self, broker: str) -> bool:
-        """Return whether the name is the broker's."""
+        """Return whether the name is this broker's."""
         return broker == self._options.name
 
     def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
@@ -86,11 +86,11 @@ class Local:
         found(known[1])
 
     def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
-        """Look up a group in the broker's table; it is made where groups are made by their use."""
+        """Look up a group in the broker's table; create it where groups are created by their use."""
         found(self._groups.find(name, self._wall_ms()) or GroupConfig(name))
 
     def end_step(self) -> bool:
-        """Hand on what the broker has said. True if that led to new questions."""
+        """Pass on the broker's answers. Return True if that led to new requests."""
         asked_more = False
         while self._dirty:
             link = next(iter(self._dirty))

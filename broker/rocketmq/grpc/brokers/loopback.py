@@ -1,7 +1,7 @@
 """The broker of this process, asked by frames as over a connection of the remoting protocol, without a socket.
 
-Frames are handed over as they are, both ways: nobody encodes them. What the broker says goes through the same gate as
-with other connections: with SYNC_FLUSH, answers come when the disk has what they are about.
+Frames are passed in both directions without encoding. The broker's answers pass the same gate as on other connections:
+with SYNC_FLUSH, they come once the disk has the messages concerned.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class SaidBytes:
 
 
 class FrameGate(Protocol):
-    """Decides when what the broker says may be handed on; see `broker.rocketmq.flush_gate`."""
+    """Decides when the broker's answers may be passed on; see `broker.rocketmq.flush_gate`."""
 
     def take(self, holder: Loopback, data: list[Frame]) -> list[Frame]:
-        """Return what can be handed on at once; the rest is handed to `Loopback.pass_on` later."""
+        """Return the frames that may be passed on at once; the rest goes to `Loopback.pass_on` later."""
         ...
 
 
 class _Client(Session):
-    """The client as the broker knows it: what it is sent is `heard`, as frames."""
+    """The client as the broker knows it: frames for it go to `heard`."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class _Client(Session):
         self._heard = heard
 
     def send(self, frame: Frame) -> None:
-        """Hand over a frame."""
+        """Pass on a frame."""
         if not self.finished:
             self._heard(frame)
 
     def send_bytes(self, data: bytes) -> None:
-        """Hand over whole frames."""
+        """Pass on whole frames."""
         view, at, end = memoryview(data), 0, len(data)
         while (found := next_frame(view, at, end, end)) is not None:
             frame, at = found
@@ -71,10 +71,10 @@ class _Client(Session):
 
 
 class Loopback:
-    """A client's requests to the broker. `changed` is told that `deliver` has something to do.
+    """A client's requests to the broker. `changed` is called when `deliver` has work.
 
-    `asked` takes what the broker asks of the client, and returns whether the client is there to be asked that; `failed`
-    takes the session of which a request failed by a fault.
+    `asked` takes the broker's requests to the client, and returns whether the client can be asked; `failed` gets the
+    session of a request that failed by a fault.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Loopback:
         self._gate = gate
         self._changed = changed
         self._session = _Client(number, host, service, lambda _: changed(self), now_ms, self._hear)
-        # What the broker has said in this step, and what has passed the gate later.
+        # The broker's answers of this step, and those that have passed the gate later.
         self._said: list[Frame] = []
         self._said_bytes = 0
-        # The answers to all clients that share this object, and the part of this one.
+        # The answers to all clients that share this object, and those of this one.
         self.all_said = SaidBytes()
         self._kept_bytes = 0
         self._passed: list[Frame] = []
@@ -107,11 +107,11 @@ class Loopback:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the broker has ended the connection, or it was ended by `end`."""
+        """True if the broker has ended the connection, or `end` has."""
         return self._session.finished
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
-        """Ask the broker; see `backend.Link`. There is one only, and it answers as long as it is there."""
+        """Ask the broker; see `backend.Link`. There is only one, which answers until the connection ends."""
         if self._session.finished:
             return
         self._opaque = self._opaque + 1 & _INT_MAX
@@ -131,13 +131,13 @@ class Loopback:
         try:
             self._service.receive(frame, self._session)
         except Exception as error:
-            # As with connections of other clients, what the broker has of this one may be half done.
+            # As on other connections, the broker's state of this client may be incomplete.
             self._failed(self._session, error)
 
     def _hear(self, frame: Frame) -> None:
-        """Take note of what the broker says; it is handed on when the step is over."""
+        """Note a frame of the broker, to be passed on when the step is over."""
         if frame.body:
-            # A view, maybe, that does not hold for longer than this.
+            # The body may be a view that is valid only during this call.
             frame = frame._replace(body=memoryview(bytes(frame.body)))
             self._said_bytes += len(frame.body)
             self._keep(len(frame.body))
@@ -148,13 +148,13 @@ class Loopback:
         self._changed(self)
 
     def pass_on(self, data: list[Frame], held_size: int) -> None:
-        """Have frames handed on that waited at the gate."""
+        """Have frames passed on that waited at the gate."""
         if not self._session.finished:
             self._passed += data
             self._changed(self)
 
     def deliver(self) -> bool:
-        """Hand on what the broker has said. True if that led to new questions."""
+        """Pass on the broker's answers. Return True if that led to new requests."""
         self._has_asked = False
         said, self._said, self._said_bytes = self._said, [], 0
         if self._session.finished:
@@ -183,7 +183,7 @@ class Loopback:
             self._receive(Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, frame.opaque, _RESPONSE, text))
 
     def end(self) -> None:
-        """End it: the broker forgets the client. What was asked has failed."""
+        """End the connection: the broker forgets the client. Open requests have failed."""
         if self._is_ended:
             return
         self._keep(-self._kept_bytes)

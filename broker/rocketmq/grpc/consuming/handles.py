@@ -1,7 +1,7 @@
 """The receipt handles of clients (source: ReceiptHandle).
 
-They have a word more than the broker's own: the offset of the message in the commit log, by which it is found if it is
-to go to the dead letters.
+They have a word more than the broker's own: the message's offset in the commit log, by which it is moved to the dead
+letters.
 """
 
 from __future__ import annotations

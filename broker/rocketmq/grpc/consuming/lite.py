@@ -31,7 +31,7 @@ _ACTIONS: Final[dict[int, str]] = {
     LiteSubscriptionAction.COMPLETE_ADD: bodies.COMPLETE_ADD,
     LiteSubscriptionAction.COMPLETE_REMOVE: bodies.COMPLETE_REMOVE,
 }
-# The kinds of clients that subscribe to lite topics. The original's proxy knows the first only.
+# The types of clients that subscribe to lite topics. The original's proxy knows the first only.
 LITE_TYPES: Final = frozenset((ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER))
 _TYPES: Final = {"policy": "POLICY", "offset": "OFFSET", "tail_n": "TAIL_N", "timestamp": "TIMESTAMP"}
 
@@ -70,7 +70,7 @@ class LiteCalls:
 
 
 def _option(request: Message) -> bodies.OffsetOption | None:
-    """The place at which a group is to begin, if the request says one. Raises `Rejected`."""
+    """Return the offset at which a group begins, if the request states one. Raises `Rejected`."""
     if not request.HasField("offset_option"):
         return None
     option = request.offset_option
@@ -136,7 +136,7 @@ def farewell(
     find_topic: Callable[[str, Callable[[Topic | Rejected], None]], None],
     ask: Callable[[str, Frame], None],
 ) -> None:
-    """Have brokers forget what a client is subscribed to that leaves."""
+    """Make brokers forget the lite topics of a client that leaves."""
     if settings is None or settings.client_type not in LITE_TYPES:
         return
     subscription = settings.subscription
@@ -153,7 +153,7 @@ def farewell(
 
 
 def unsubscription(client_id: str, frame: Frame) -> Message | None:
-    """Make what tells a client that it is no longer subscribed to a lite topic; None if it is about another client."""
+    """Make the notice that a client lost its subscription to a lite topic; None if it is for another client."""
     header = read_header(NotifyUnsubscribeLiteRequest, frame.ext_fields or {})
     if header.client_id != client_id:
         return None

@@ -1,7 +1,7 @@
 """Places in a broker's log, as clients give them in their handles.
 
-A broker that checks who may read looks where a message that is handed back comes from: places can be guessed. For the
-clients of a proxy that has checked them itself, it cannot, for it is the proxy that asks.
+Places can be guessed. A broker with access control checks the message at a place that is handed back. It cannot do so
+for the clients that a proxy has checked, as the requests are the proxy's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["check_place"]
 def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, then: Callable[[], None]) -> None:
     """Call `then` if an offset of a broker's log has a message of a topic that a group may consume.
 
-    Otherwise end the call. For clients that nobody vouches for, the broker checks it: call `then` at once.
+    Otherwise end the call. For clients that are not vouched for, the broker checks it: call `then` at once.
     """
     if not asked.client.is_vouched_for:
         then()

@@ -1,4 +1,4 @@
-"""Messages as brokers give them out, and the receipt handles of each."""
+"""Messages as brokers deliver them, with their receipt handles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Given", "ReadGiven", "given_messages", "lite_messages"]
 
 
 class Given(NamedTuple):
-    """A message that was given out, its handle, and how often it was given out before."""
+    """A delivered message, its handle, and how often it was delivered before."""
 
     record: Record
     handle: Handle
@@ -32,7 +32,7 @@ ReadGiven = Callable[[str, Frame], list[Given]]
 
 
 def given_messages(broker: str, frame: Frame) -> list[Given]:
-    """The messages of an answer to a POP."""
+    """Return the messages of an answer to a POP."""
     return [
         Given(record, Handle(receipt, record.physical_offset), attempts)
         for record, receipt, attempts in read_popped(broker, frame.ext_fields, frame.body)
@@ -40,7 +40,7 @@ def given_messages(broker: str, frame: Frame) -> list[Given]:
 
 
 def lite_messages(broker: str, frame: Frame) -> list[Given]:
-    """The messages of an answer to a POP of lite topics; each has the offset in its lite topic."""
+    """Return the messages of an answer to a POP of lite topics; each has the offset in its lite topic."""
     terms = read_header(consuming.PopLiteMessageResponse, frame.ext_fields or {})
     records = list(popped_records(frame.body))
     texts = (terms.order_count_info or "").split(";")

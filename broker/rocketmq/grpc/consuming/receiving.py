@@ -1,9 +1,9 @@
-"""Calls of consumers: messages, acknowledgements, and other times at which messages come again.
+"""Calls of consumers: to receive and acknowledge messages, and to change their invisible time.
 
 Source: ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity,
 ConsumerProcessor, MQClientAPIImpl.
 
-Each is a request of those who pop.
+Each becomes a POP request of the remoting protocol.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _POLLING_TIME_VERSION: Final = "5.0.3"
 _INVISIBLE_MS_MIN: Final = 10_000
 _MESSAGES_MAX: Final = 32
 _ATTEMPT_ID_MAX: Final = 255
-# A message whose client is gone is seen again so soon.
+# The time after which a message whose client is gone becomes visible again.
 _GONE_MS: Final = 1_000
 _FROM_LAST: Final = 1
 # A client of a group for lite topics that works on more messages gets no others (maxLiteRenewNumPerChannel).
 _LITE_HELD_MAX: Final = 100
 _DEAD: Final = -1
-# What the broker refuses for these reasons may be done later.
+# The codes of refusals that may not last.
 _PASSING: Final = frozenset(
     (
         ResponseCode.SYSTEM_ERROR,
@@ -119,7 +119,7 @@ class Receiving:
         asked.client.find_topic(topic, found)
 
     def _reader(self, topic: Topic, wanted: str) -> str:
-        """The broker to ask for messages: that of the client's choice if it has any. Raises `Rejected`."""
+        """Return the broker to ask for messages: the client's choice if it has any. Raises `Rejected`."""
         readers = topic.readers()
         if not readers:
             raise Rejected(Code.FORBIDDEN, "no readable queue")
@@ -141,7 +141,7 @@ class Receiving:
     def _request(
         self, asked: Asked, header: consuming.PopMessageRequest, config: GroupConfig
     ) -> tuple[Frame, ReadGiven]:
-        """Make the request by which a group pops, and what reads its answer. Raises `Rejected`."""
+        """Make the request by which a group pops, and the reader of its answer. Raises `Rejected`."""
         if lite_group(config).bound_topic is None:
             header = header._replace(is_ordered=config.consume_message_orderly)
             return Frame(RequestCode.POP_MESSAGE, 0, ext_fields=_POP.write(header)), given_messages
@@ -191,7 +191,7 @@ class Receiving:
     def _messages(
         self, asked: Asked, header: consuming.PopMessageRequest, attempts_max: int, given: list[Given]
     ) -> list[Message]:
-        """Give the messages that were popped, but for those that are dead or were not wanted."""
+        """Return the popped messages, without dead and unwanted ones."""
         tags = _tags(header)
         group, topic, found = header.consumer_group, header.topic, []
         for record, handle, attempts in given:
@@ -245,7 +245,7 @@ class Receiving:
                 note(number, status(rejected.code, rejected.text))
 
     def _with_handle(self, asked: Asked, text: str, lite_topic: str, then: Callable[[Handle], None]) -> None:
-        """Go on with the handle that a client gives, or with what has become of it. Raises `Rejected`."""
+        """Call `then` with the handle that a client gives, or its renewed one. Raises `Rejected`."""
         held = self.renewals.take(asked.client.key, text)
         if held is None:
             then(parse_handle(text)._replace(lite_topic=lite_topic or None))
@@ -255,10 +255,10 @@ class Receiving:
             then(held.handle)
 
     def _check_current(self, asked: Asked, handle: Handle) -> None:
-        """Check that a handle is of a broker that there is, and its time is not over. Raises `Rejected`."""
+        """Check that a handle's broker exists, and its time is not over. Raises `Rejected`."""
         if not asked.client.knows(handle.receipt.broker):
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
-        # In order, what was popped stays so until somebody else pops it.
+        # In order, popped messages stay with their client until another one pops them.
         if handle.receipt.visible_ms <= asked.now_ms:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
 
@@ -269,7 +269,7 @@ class Receiving:
         )
         asked.client.ask(receipt.broker, Frame(RequestCode.ACK_MESSAGE, 0, ext_fields=_ACK.write(header)), done)
 
-    # -- other times
+    # -- changes of the invisible time
 
     def _change(self, asked: Asked, answer: Answer) -> None:
         request = asked.request
@@ -299,7 +299,7 @@ class Receiving:
         self._with_handle(asked, request.receipt_handle, request.lite_topic, change)
 
     def _renew(self, held: Held, ms: int, renewed: Changed) -> None:
-        """Hide a message for another time on which a client works."""
+        """Hide a message that a client works on for another time."""
 
         def done(frame: Frame) -> None:
             is_done = frame.code == ResponseCode.SUCCESS
@@ -362,7 +362,7 @@ class Receiving:
         self._with_handle(asked, request.receipt_handle, request.lite_topic, forward)
 
     def _bury(self, asked: Asked, group: str, topic: str, handle: Handle, message_id: str, done: Done) -> None:
-        """Have a message stored with the dead letters of a group, and acknowledge it then."""
+        """Have a message stored with the dead letters of a group, then acknowledge it."""
         if handle.commit_log_offset < 0:
             raise Rejected(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
 
@@ -396,7 +396,7 @@ def _acked(frame: Frame) -> Message:
 
 
 def _handle_rejection(frame: Frame) -> Rejected:
-    """Make what says that nothing was done about a handle, which may name a broker that there is not."""
+    """Make the rejection of a handle that had no effect; its broker may not exist."""
     if frame.code == NO_BROKER:
         return Rejected(Code.INVALID_RECEIPT_HANDLE, frame.remark or "")
     return rejection(frame)
@@ -413,7 +413,7 @@ def _changed_handle(handle: Handle, changed: consuming.ChangeInvisibleTimeRespon
 
 
 def _real(topic: str, group: str, receipt: Receipt) -> str:
-    """The topic that a message is in. Raises `Rejected`."""
+    """Return the topic that a message is in. Raises `Rejected`."""
     try:
         return real_topic(topic, group, receipt.kind)
     except FormatError as error:
@@ -421,13 +421,13 @@ def _real(topic: str, group: str, receipt: Receipt) -> str:
 
 
 def _poll_ms(asked: Asked) -> int:
-    """The time for which a consumer waits for messages. Raises `Rejected`."""
+    """Return the time for which a consumer waits for messages. Raises `Rejected`."""
     given, left_ms = asked.request.long_polling_timeout, asked.left_ms
     wanted = _POLL_MS_MAX
     if asked.request.HasField("long_polling_timeout"):
         wanted = ms_of(given)
     elif left_ms is not None:
-        # The call has time for the answer, too, and its client knows how much that takes.
+        # The call's time includes that of the answer, which its client knows.
         wanted = left_ms - asked.client.request_timeout_ms // 2
     poll_ms = min(max(wanted, _POLL_MS_MIN), _POLL_MS_MAX)
     if left_ms is None or poll_ms <= left_ms:
@@ -441,7 +441,7 @@ def _poll_ms(asked: Asked) -> int:
 
 
 def _filter(expression: Message) -> tuple[str, str]:
-    """The kind and the text of a subscription. Raises `Rejected`."""
+    """Return the kind and the text of a subscription. Raises `Rejected`."""
     text: str = expression.expression
     if expression.type == FilterType.SQL:
         if not text.strip():
@@ -455,7 +455,7 @@ def _filter(expression: Message) -> tuple[str, str]:
 
 
 def _tags(header: consuming.PopMessageRequest) -> frozenset[str] | None:
-    """The tags that are wanted; None for any. The broker compares hashes only."""
+    """Return the wanted tags; None for any. The broker compares hashes only."""
     if header.expression_type != TAG or header.expression in (None, ALL):
         return None
     return frozenset(tag.strip() for tag in (header.expression or "").split("||"))

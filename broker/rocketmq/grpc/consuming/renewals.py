@@ -1,7 +1,7 @@
 """Messages that push consumers work on: they stay hidden while the client is there (source: ReceiptHandleManager).
 
 Such a message is hidden for a minute, and before that is over for another one, up to three hours in all. The client
-goes on using the handle that it was given. When it leaves, what it worked on comes again soon.
+goes on using its first handle. When it leaves, its messages soon become visible again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from broker.rocketmq.grpc.consuming.handles import Handle
 __all__ = ["HIDDEN_MS", "Changed", "Held", "Renewals"]
 
 HIDDEN_MS: Final = 60_000
-# A handle is renewed so long before it is over, and looked at so often.
+# The time before its expiry at which a handle is renewed, and the interval of the checks.
 _AHEAD_MS: Final = 10_000
 _LOOK_MS: Final = 5_000
 _WHOLE_MS: Final = 3 * 3_600_000
-# A message is given up when so many renewals in a row have failed.
+# Maximum number of failed renewals in a row, after which a message is given up.
 _FAILURES_MAX: Final = 3
-# What a client leaves behind that says farewell is seen again so soon.
+# The time after which messages of a client that unregisters become visible again.
 _LEFT_MS: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message that a client works on: its handle by now, and since when.
+    """A message that a client works on: its current handle, and since when.
 
-    While it is being renewed, its handle is good for nothing: what is `waiting` is called when the next one is known.
+    While it is being renewed, its handle cannot be used: the `waiting` functions are called when the next one is known.
     """
 
     asked: Asked
@@ -44,14 +44,14 @@ class Held:
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
 
-# Takes the new handle; without one, whether another attempt may have one.
+# Takes the new handle; without one, whether another attempt may succeed.
 Changed = Callable[[Handle | None, bool], None]
 # Hides a message for another time.
 Change = Callable[[Held, int, Changed], None]
 
 
 class Renewals:
-    """All such messages, by client and by the handle that the client has."""
+    """All such messages, by client and by the client's handle."""
 
     def __init__(self, change: Change) -> None:
         self._change = change
@@ -59,15 +59,15 @@ class Renewals:
         self._looked_ms = 0
 
     def hold(self, held: Held) -> None:
-        """Take care of a message."""
+        """Start to renew a message."""
         self._held.setdefault(held.asked.client.key, {})[str(held.handle)] = held
 
     def count(self, client: object) -> int:
-        """The number of messages that a client works on."""
+        """Return the number of messages that a client works on."""
         return len(self._held.get(client, ()))
 
     def take(self, client: object, text: str) -> Held | None:
-        """Give up a message that its client deals with; None for one that is not renewed."""
+        """Stop renewing a message that its client has dealt with; return None if it is not renewed."""
         messages = self._held.get(client)
         held = None if messages is None else messages.pop(text, None)
         if messages is not None and not messages:
@@ -75,9 +75,9 @@ class Renewals:
         return held
 
     def left(self, client: object, done: Callable[[], None]) -> None:
-        """Give back what a client works on that leaves; `done` is called when the broker has been asked for all.
+        """Give back the messages of a client that leaves; call `done` when the broker has been asked for all.
 
-        What is being renewed has no handle by which it could be given back, so that waits.
+        A message that is being renewed has no handle yet, and is given back after that.
         """
         messages = self._held.pop(client, {}).values()
         changing = {held for held in messages if held.is_changing}
@@ -92,7 +92,7 @@ class Renewals:
             self._give_back(held)
             changing.discard(held)
             if not changing:
-                # Until now, the client may have been given more.
+                # Until now, the client may have received more.
                 self.left(client, done)
 
         for held in changing:
@@ -102,7 +102,7 @@ class Renewals:
         self._change(held, _LEFT_MS, lambda *_: None)
 
     def tick(self, now_ms: int) -> None:
-        """Hide messages for another time, where their clients are there."""
+        """Renew the messages of clients that are there."""
         if 0 <= now_ms - self._looked_ms < _LOOK_MS:
             return
         self._looked_ms = now_ms
@@ -111,7 +111,7 @@ class Renewals:
                 left_ms = held.handle.receipt.visible_ms - now_ms
                 if held.is_changing or left_ms > _AHEAD_MS:
                     continue
-                # What is visible again may be somebody else's.
+                # A message that is visible again may have been delivered to another client.
                 is_over = left_ms <= 0 or now_ms - held.since_ms >= _WHOLE_MS
                 if held.asked.client.is_present and not is_over:
                     held.is_changing = True

@@ -1,4 +1,4 @@
-"""Calls as a connection hands them to what serves them, and the bounds on a peer."""
+"""Calls as a connection passes them to a service, and the limits on a peer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fields = tuple[tuple[bytes, bytes], ...]
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds on a peer. `resets_max` and `controls_max` are for `period_ms`."""
+    """The limits on a peer. `resets_max` and `controls_max` are per `period_ms`."""
 
     calls_max: int = 1_000
     headers_bytes_max: int = 16 << 10
@@ -34,7 +34,7 @@ class Limits:
 
 
 class Nuisances:
-    """Counts, in periods of some length, what costs work and brings nothing: calls cancelled, and frames."""
+    """Counts, per period, useless events that cost work: cancelled calls, and frames."""
 
     __slots__ = ("_controls", "_period_ms", "_pings", "_resets", "_since_ms")
 
@@ -42,29 +42,29 @@ class Nuisances:
         self._period_ms = period_ms
         self._since_ms = now_ms
         self._resets = self._controls = 0
-        # Libraries of gRPC measure how long the way is by a ping for what they are sent.
+        # Libraries of gRPC measure the round trip by a ping for the data that they receive.
         self._pings = 0
 
     def allow_ping(self, most: int) -> None:
-        """Note that the peer was sent something, for which it may send a ping; there may be `most` of these."""
+        """Note that the peer was sent something, for which it may send a ping; at most `most` pings may be open."""
         if self._pings < most:
             self._pings += 1
 
     def take_ping(self) -> bool:
-        """Take a ping; return whether it was one that the peer may send."""
+        """Take a ping; return whether the peer may send it."""
         if not self._pings:
             return False
         self._pings -= 1
         return True
 
     def add_reset(self, now_ms: int) -> int:
-        """Count a call that was cancelled; their number in this period."""
+        """Count a cancelled call; return their number in this period."""
         self._look(now_ms)
         self._resets += 1
         return self._resets
 
     def add_control(self, now_ms: int) -> int:
-        """Count a frame that brings nothing; their number in this period."""
+        """Count a useless frame; return their number in this period."""
         self._look(now_ms)
         self._controls += 1
         return self._controls
@@ -79,11 +79,11 @@ class Service(Protocol):
     """The receiver of calls."""
 
     def begin(self, call: Call) -> None:
-        """Take note of a call. Raises `GrpcError` to refuse it."""
+        """Handle a new call. Raises `GrpcError` to refuse it."""
         ...
 
     def message(self, call: Call, data: bytes) -> None:
-        """Take one of its messages. Raises `GrpcError` to end it."""
+        """Handle one of its messages. Raises `GrpcError` to end it."""
         ...
 
     def half_closed(self, call: Call) -> None:
@@ -91,18 +91,18 @@ class Service(Protocol):
         ...
 
     def cancelled(self, call: Call) -> None:
-        """Note that its answer is not waited for any more."""
+        """Note that the client no longer waits for the answer."""
         ...
 
     def disconnected(self, session: GrpcSession) -> None:
-        """The connection is closed; `cancelled` was called for what was open."""
+        """Note that the connection is closed; `cancelled` was called for its open calls."""
         ...
 
 
 class Call:
-    """A call of a client. `headers` are its metadata; `until_ms` is when it is over, by the session's clock.
+    """A call of a client. `headers` are its metadata; `until_ms` is its deadline, by the session's clock.
 
-    `kept_bytes` is the size of messages that the service keeps until there are no more of them.
+    `kept_bytes` is the size of messages that the service keeps until the last one has come.
     """
 
     __slots__ = (
@@ -127,19 +127,19 @@ class Call:
         self.stream_id = stream_id
         self.headers = headers
         self.reader = reader
-        # The part of the session's count of bytes that wait for the rest of their messages or calls.
+        # The call's share of the session's bytes that wait for the rest of their messages or calls.
         self.kept_bytes = self.unread_bytes = 0
         self.until_ms = until_ms
         self.half_closed = False
         self.is_over = False
-        # What the peer's window has no room for, what is to go before it, and what is to follow it.
+        # Output for which the peer's window has no room; whether the headers come before it; and what follows it.
         self.begins = False
         self.output: bytearray | None = None
         self.trailers: Fields | None = None
 
     @property
     def method(self) -> str:
-        """The path of what is called."""
+        """The path of the call."""
         return self.headers[":path"]
 
     @property

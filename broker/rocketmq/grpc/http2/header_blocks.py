@@ -1,8 +1,8 @@
 """Header blocks in their common form, read and written without the steps that `hpack` takes for each field.
 
-The calls of a client begin with the same fields, which are in the table of HPACK, and have their others as plain
-literals that do not change it. Such a block is read here, and so is one written that is wholly in the table. Every
-other block is left to `hpack`: those that change a table, and those that are not as they should be.
+A client's calls begin with the same fields, which are in the table of HPACK, and have the others as plain literals that
+do not change it. Such blocks are decoded here, and blocks that are wholly in the table are encoded here. `hpack`
+handles all others: blocks that change a table, and invalid ones.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from hpack import Decoder, Encoder, HeaderTuple, HPACKError
 
 __all__ = ["BlockDecoder", "BlockEncoder"]
 
-# What a field counts for beside its name and value (RFC 7541, 4.1).
+# The overhead of a field in the table's size, beside its name and value (RFC 7541, 4.1).
 _FIELD_BYTES: Final = 32
-# The first byte of a field that is in the table lies between these, and a literal that does not change it begins so.
+# The first byte of a field in the table is in this range; a literal that does not change the table begins with the
+# other value.
 _TABLE_LEAST, _TABLE_GREATEST = 0x81, 0xFE
 _LITERAL: Final = 0x00
-# Texts that are shorter have their length in a byte. Greater bytes begin what is written in Huffman's code.
+# Shorter texts have their length in one byte. Greater bytes begin a text in Huffman's code.
 _LONG: Final = 0x7F
 _TWO_BYTES_MAX: Final = _LONG + 0x7F
 _KNOWN_MAX: Final = 16
@@ -32,7 +33,7 @@ class BlockDecoder(Decoder):
 
     def __init__(self) -> None:
         super().__init__()
-        # The fields of the table at the front of the last block, and their size; they hold until the table changes.
+        # The fields of the table at the front of the last block, and their size; valid until the table changes.
         self._front = b""
         self._front_fields: list[HeaderTuple] = []
         self._front_size = 0
@@ -47,7 +48,7 @@ class BlockDecoder(Decoder):
         return decoded
 
     def _read(self, data: bytes) -> list[HeaderTuple] | None:
-        """Read a block of the common form; None, and the table is what it was, for any other."""
+        """Read a block of the common form; return None, with the table unchanged, for any other."""
         try:
             if not self._front or not data.startswith(self._front):
                 self._learn_front(data)
@@ -83,7 +84,7 @@ class BlockDecoder(Decoder):
 
 
 class BlockEncoder(Encoder):
-    """The encoder of a connection; see `hpack.Encoder`. What is written often is encoded once while the table holds."""
+    """The encoder of a connection; see `hpack.Encoder`. Caches encoded fields while the table stays the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class BlockEncoder(Encoder):
 
     @property
     def header_table_size(self) -> int:
-        """The bound on the size of the table."""
+        """The maximum size of the table."""
         size: int = self.header_table.maxsize
         return size
 
@@ -108,7 +109,7 @@ class BlockEncoder(Encoder):
             return known
         block: bytes = super().encode(fields, huffman)
         if not all(_TABLE_LEAST <= byte <= _TABLE_GREATEST for byte in block):
-            # The table is another one.
+            # The table has changed.
             self._known.clear()
         elif len(self._known) < _KNOWN_MAX:
             self._known[fields] = block

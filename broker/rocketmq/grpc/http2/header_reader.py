@@ -1,7 +1,7 @@
-"""The header fields of a call, checked as RFC 9113 wants it (8.2, 8.3).
+"""Reads the header fields of a call, checked by RFC 9113 (8.2, 8.3).
 
-`h2` checks each character of each field. Clients send the same names with every call, so that these are checked once,
-and values all at a time.
+`h2` checks each character of each field. Clients send the same names with every call, so here names are checked once,
+and all values together.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["BadHeaders", "HeaderReader"]
 _KNOWN_MAX: Final = 64
 _NAME: Final = re.compile(rb":?[!-9;-@\[-~]+")
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority", b":protocol"))
-# Of HTTP/1.1, where they are about the connection.
+# Connection-specific fields of HTTP/1.1.
 _FORBIDDEN: Final = frozenset((b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
 
 
 class BadHeaders(ValueError):
-    """Fields that no request may have."""
+    """Fields that are invalid in a request."""
 
 
 class HeaderReader:
@@ -30,7 +30,7 @@ class HeaderReader:
         self._known: dict[tuple[bytes, ...], tuple[str, ...]] = {}
 
     def read(self, fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-        """Return values by name; of a name that comes twice the last. Raises `BadHeaders`."""
+        """Return values by name; the last one of a repeated name. Raises `BadHeaders`."""
         names, contents = zip(*fields, strict=True) if fields else ((), ())
         known = self._known.get(names)
         if known is None:
@@ -50,7 +50,7 @@ class HeaderReader:
 
 
 def _checked(names: tuple[bytes, ...]) -> tuple[str, ...]:
-    """Return the names as text. Raises `BadHeaders` for those that no request may have, or not in this order."""
+    """Return the names as text. Raises `BadHeaders` for names that are invalid in a request, or in this order."""
     pseudo: set[bytes] = set()
     is_behind = False
     for name in names:

@@ -1,9 +1,9 @@
 """One connection that speaks gRPC, without its socket: HTTP/2 by `h2`, and the calls in it.
 
-Calls are handed to a service, which answers them at once or later. Nothing of a peer is trusted: the number of calls
-at a time, the sizes of headers and messages, the time without calls, and the rate of what costs work and brings nothing
-(calls cancelled, settings, pings, windows made wider) are bounded, as is what waits to be sent. Who exceeds the bounds,
-or sends what is no HTTP/2, is sent GOAWAY, and its connection is closed with a reason.
+Calls are passed to a service, which answers them at once or later. The peer is not trusted: the number of concurrent
+calls, the sizes of headers and messages, the time without calls, and the rate of useless events (cancelled calls,
+settings, pings, window updates) are bounded, as is the output that waits. A peer that exceeds a limit, or does not send
+HTTP/2, gets GOAWAY, and its connection is closed with a reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ __all__ = ["GrpcSession"]
 
 log = logging.getLogger("broker.rocketmq.session")
 
-# Nobody is read from while so much waits to be sent to it, and who leaves so much more is given up.
+# Nothing is read from a peer while this much output waits for it; a peer that leaves another such amount unread is
+# given up.
 _BACKLOG_BYTES: Final = 1 << 20
 _OUTPUT_BYTES_MAX: Final = 64 << 20
 # Maximum size of unread answers, beyond which calls are refused.
@@ -51,7 +52,7 @@ _WINDOW_OF_HTTP2: Final = 65_535
 _HEADER_TABLE_BYTES_MAX: Final = 4_096
 _NO_HTTP: Final = "what it sent is no HTTP/2 as it should be"
 
-# As bytes, as they are written.
+# In bytes, as it is written.
 _STATUS: Final = b"grpc-status"
 _HEADERS: Final = (
     (b":status", b"200"),
@@ -70,7 +71,7 @@ _CONTROL: Final = (
 
 
 class GrpcSession:
-    """A connection; `host` is where it comes from. `changed` is told that there is something to send.
+    """A connection; `host` is the peer's. `changed` is called when there is output.
 
     `now_ms` is a clock that never goes back. Calls that take longer than `step_time` allows wait for a later step. See
     `broker.rocketmq.node.Connection`.
@@ -99,17 +100,18 @@ class GrpcSession:
         self._changed = changed
         self._limits = limits or Limits()
         self._calls: dict[int, Call] = {}
-        # What waits for the peer's windows, and the calls that wait for that of the connection.
+        # The output that waits for the peer's windows, and the calls that wait for that of the connection.
         self._blocked_bytes = 0
         self._waiting: dict[Call, None] = {}
         self._is_widened = self._has_new_settings = False
-        # What was sent in windows and not given back, and what was read and waits for the rest of its message or call.
+        # The size of sent data for which the peer has not widened its window, and of input that waits for the rest of
+        # its message or call.
         self._unreturned_bytes = self._unread_bytes = 0
         self._heard_ms = now_ms()
         self._nuisances = Nuisances(self._limits.period_ms, self._heard_ms)
         self._fronts = FrameFronts(self._limits.headers_bytes_max)
         self._step_time = step_time
-        # True while calls are left for a later step, and the size of the whole frames that have them.
+        # True while calls are left for a later step; and the size of the whole frames that contain them.
         self.paused = False
         self._whole_bytes = 0
         self.standing = Standing.STRANGER
@@ -120,7 +122,7 @@ class GrpcSession:
 
     @property
     def description(self) -> str:
-        """The session, for people."""
+        """A description of the session for people."""
         return f"{self.host}#{self.session_id}"
 
     # -- bytes; see `broker.shell.connections.link.Machine`
@@ -146,7 +148,7 @@ class GrpcSession:
         return end
 
     def _take_portions(self, data: memoryview, end: int, *, may_stop: bool) -> int:
-        """Take whole frames, as long as the step has time; return the number of bytes that were taken.
+        """Take whole frames while the step has time; return the number of bytes taken.
 
         Raises `ProtocolError` and `BadHeaders`.
         """
@@ -172,22 +174,22 @@ class GrpcSession:
         self._changed(self)
 
     def take_output(self) -> bytearray:
-        """Bytes that are to be sent now. The peer speaks first: until then it is open what it speaks."""
+        """Return the bytes to send now. The peer speaks first: before that, its protocol is unknown."""
         if not self._is_heard:
             return bytearray()
         output, self._output = self._output, bytearray()
         return output
 
     def output_size(self) -> int:
-        """The number of bytes that wait, but for those that wait for the peer's windows."""
+        """Return the number of bytes that wait, without those that wait for the peer's windows."""
         return len(self._output)
 
     def memory_size(self) -> int:
-        """The number of bytes that the session holds for the peer."""
+        """Return the number of bytes that the session holds for the peer."""
         return len(self._output) + self._blocked_bytes + self._unread_bytes + self._fronts.block_bytes
 
     def output_sent(self) -> None:
-        """Do nothing: who only takes is as silent as who does neither."""
+        """Do nothing: a peer that only receives counts as silent."""
 
     @property
     def backlog_bytes_max(self) -> int:
@@ -196,7 +198,7 @@ class GrpcSession:
 
     @property
     def finished(self) -> bool:
-        """Return whether the connection is to be closed."""
+        """True if the connection should be closed."""
         return self._finished
 
     @property
@@ -224,7 +226,7 @@ class GrpcSession:
         elif isinstance(event, _CONTROL):
             if isinstance(event, events.RemoteSettingsChanged):
                 self._has_new_settings = True
-                # To set the size that it has would undo that the peer is told of it.
+                # Setting the size that it already has would cancel the notice of it to the peer.
                 if self._http.encoder.header_table_size > _HEADER_TABLE_BYTES_MAX:
                     self._http.encoder.header_table_size = _HEADER_TABLE_BYTES_MAX
             self._count_control()
@@ -267,7 +269,7 @@ class GrpcSession:
             while not call.is_over and (message := call.reader.next()) is not None:
                 self._service.message(call, message)
             if call.half_closed:
-                # What is kept is taken when this is over, or thrown away.
+                # Kept messages are taken after this, or dropped.
                 return
             self._count_unread(call)
             if call.unread_bytes and self._unread_bytes > self._limits.unread_bytes_max:
@@ -276,7 +278,7 @@ class GrpcSession:
             self._refuse(call, error)
 
     def _count_unread(self, call: Call) -> None:
-        """Note how much is kept of a request that is not whole; nothing is kept for a call that is over."""
+        """Count the bytes of an incomplete request; none are kept for a call that is over."""
         if call.is_over:
             call.reader.clear()
             call.kept_bytes = 0
@@ -308,12 +310,12 @@ class GrpcSession:
 
     def _reset(self, event: Any) -> None:
         self._drop(event.stream_id)
-        # Of what was answered, the rest of the stream may be reset as it pleases the peer.
+        # The peer may reset the rest of the stream of an answered call at will.
         if event.remote_reset and self._nuisances.add_reset(self.now_ms()) > self._limits.resets_max:
             self._close(f"it cancels more than {self._limits.resets_max} calls in a short time", _CALM)
 
     def _drop(self, stream_id: int) -> None:
-        """Forget a call that nobody waits for any more."""
+        """Forget a call that is no longer waited for."""
         call = self._calls.pop(stream_id, None)
         if call is None:
             return
@@ -343,7 +345,7 @@ class GrpcSession:
         self._gather()
 
     def answer(self, call: Call, data: bytes) -> None:
-        """Send the last message of a call, and end it: it was carried out."""
+        """Send the last message of a call, and end it with OK."""
         if call.is_over or self._finished:
             return
         self._add(call, data)
@@ -374,7 +376,7 @@ class GrpcSession:
         self._gather()
 
     def _gather(self) -> None:
-        """Take what is to be sent out of `h2`; who takes too little of it is given up."""
+        """Take the output of `h2`; give up a peer that receives too little of it."""
         self._output += self._http.data_to_send()
         waiting = len(self._output) + self._blocked_bytes
         if waiting > _OUTPUT_BYTES_MAX:
@@ -386,7 +388,7 @@ class GrpcSession:
         try:
             self._send_parts(call)
         except ProtocolError:
-            # The peer has cancelled the call, with what was read just now: the event is still to come.
+            # The peer has cancelled the call in the input just read: the event is still to come.
             self._drop(call.stream_id)
 
     def _send_parts(self, call: Call) -> None:
@@ -412,26 +414,26 @@ class GrpcSession:
             self._reset_rest(stream_id, call.half_closed)
 
     def _reset_rest(self, stream_id: int, is_half_closed: bool) -> None:
-        """Have a peer not send the rest of a call that is answered."""
+        """Have a peer not send the rest of an answered call."""
         if not is_half_closed:
             self._http.reset_stream(stream_id, ErrorCodes.NO_ERROR)
 
     def _widen(self, event: Any) -> None:
-        """Go on with a call for which the peer has room again, or note that the connection has."""
+        """Continue a call for which the peer has room again, or note that the connection has."""
         if event.stream_id:
             call = self._calls.get(event.stream_id)
             if call is not None and call.output:
                 self._pump(call)
             return
         self._is_widened = True
-        # A peer gives back what it was sent, and rarely has reason to give more.
+        # A peer gives back the room of received data, and rarely has reason to give more.
         self._unreturned_bytes -= event.delta
         if self._unreturned_bytes < 0:
             self._unreturned_bytes = 0
             self._count_control()
 
     def _use_room(self) -> None:
-        """Go on with calls that waited for what a read has changed, as long as the connection has room."""
+        """Continue calls that waited for a change by a read, while the connection has room."""
         if self._has_new_settings:
             self._waiting = {call: None for call in self._calls.values() if call.output}
         elif not self._is_widened:
@@ -455,13 +457,13 @@ class GrpcSession:
             self._close(f"there was no call for {self._limits.idle_ms // 1000} s", ErrorCodes.NO_ERROR)
 
     def leave(self) -> None:
-        """Say farewell: the process stops."""
+        """Prepare for the end of the process."""
         for call in list(self._calls.values()):
             self.finish(call, GrpcStatus.UNAVAILABLE, "the broker stops")
         self._close("the broker stops", ErrorCodes.NO_ERROR)
 
     def _close(self, reason: str, code: ErrorCodes | None) -> None:
-        """End the connection, with GOAWAY unless `h2` has sent that, or the peer."""
+        """End the connection, with GOAWAY unless `h2` or the peer has sent it."""
         if self._finished:
             return
         if code is not None:
@@ -470,7 +472,7 @@ class GrpcSession:
         self._finish(reason)
 
     def give_up(self, reason: str) -> None:
-        """End at once; what has not been sent is dropped."""
+        """End at once; unsent output is dropped."""
         if not self._finished:
             self._http.clear_outbound_data_buffer()
             self._output = bytearray()
@@ -483,7 +485,7 @@ class GrpcSession:
         self._changed(self)
 
     def end(self) -> None:
-        """The connection is closed: the service hears of it, call by call."""
+        """Note that the connection is closed: report the end of each call to the service."""
         self._finished = True
         for stream_id in list(self._calls):
             self._drop(stream_id)
@@ -494,7 +496,7 @@ _CALM: Final = ErrorCodes.ENHANCE_YOUR_CALM
 
 
 class _Configuration(H2Configuration):
-    """The configuration of `h2` as plain attributes, which it looks at several times a frame."""
+    """The configuration of `h2` as plain attributes, which it reads several times per frame."""
 
     client_side = False
     validate_inbound_headers = False  # see `HeaderReader`

@@ -21,12 +21,12 @@ _PREFIX: Final = struct.Struct(">BI")
 _UNITS: Final = {"H": 3_600_000.0, "M": 60_000.0, "S": 1_000.0, "m": 1.0, "u": 0.001, "n": 0.000_001}
 _DIGITS_MAX: Final = 8
 _GZIP_WINDOW: Final = 31
-# What may stand in a status text as it is.
+# The characters of a status text that need no encoding.
 _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 class GrpcStatus(IntEnum):
-    """The outcome of a call for gRPC itself. What the broker says is within the answer's message."""
+    """The outcome of a call for gRPC itself. The broker's outcome is in the answer's message."""
 
     OK = 0
     CANCELLED = 1
@@ -49,7 +49,7 @@ class GrpcError(Exception):
 
 
 def timeout_ms(text: str) -> int:
-    """Milliseconds of a `grpc-timeout`. Raises `GrpcError`."""
+    """Return the milliseconds of a `grpc-timeout`. Raises `GrpcError`."""
     number, unit = read_digits(text[:-1]), text[-1:]
     if unit not in _UNITS or number is None or len(text) > _DIGITS_MAX + 1:
         raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{text[:20]!r} is no time-out")
@@ -57,7 +57,7 @@ def timeout_ms(text: str) -> int:
 
 
 def frame_message(data: bytes) -> bytes:
-    """Put the prefix of a message that is not compressed before it."""
+    """Add the prefix of an uncompressed message."""
     return _PREFIX.pack(0, len(data)) + data
 
 
@@ -67,7 +67,7 @@ def status_text(text: str) -> str:
 
 
 class MessageReader:
-    """Takes messages out of a stream's data, whatever the pieces in which it comes; none may exceed `bytes_max`."""
+    """Extracts messages from a stream's data, in pieces of any size; none may exceed `bytes_max`."""
 
     __slots__ = ("_data", "_is_gzip", "bytes_max")
 
@@ -80,7 +80,7 @@ class MessageReader:
 
     @property
     def size(self) -> int:
-        """The number of bytes that are kept, of a message that is not whole yet."""
+        """The number of bytes that are kept of an incomplete message."""
         return len(self._data)
 
     def add(self, data: bytes) -> None:
@@ -88,11 +88,11 @@ class MessageReader:
         self._data += data
 
     def clear(self) -> None:
-        """Forget what was taken and is not whole."""
+        """Drop an incomplete message."""
         self._data = bytearray()
 
     def next(self) -> bytes | None:
-        """Take out a message; None if there is none that is whole. Raises `GrpcError`."""
+        """Remove and return a message; None if none is complete. Raises `GrpcError`."""
         if len(self._data) < _PREFIX.size:
             return None
         flag, size = _PREFIX.unpack_from(self._data)
