@@ -39,7 +39,7 @@ def check_commit(services: Services, topic: str, group: str, queue_id: int, offs
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     queues = max(config.read_queue_nums, config.write_queue_nums)
-    # A topic whose number of queues was reduced keeps the messages of the others.
+    # A topic whose number of queues was reduced keeps the messages of its former queues.
     if not 0 <= queue_id < queues and (topic, queue_id) not in services.store.queues:
         text = f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues"
         raise Refused(ResponseCode.INVALID_PARAMETER, text)

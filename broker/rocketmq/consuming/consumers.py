@@ -46,13 +46,13 @@ STEP_NOTICES: Final = 1_000
 LOCK_QUEUES_MAX: Final = 4_096
 
 _UNIT_SUBSCRIPTION: Final = 2
-# A queue whose first message is not older than so many bytes of the log is read from its start by a new group: it is
-# taken to be in memory, as the original asks the kernel.
+# A new group reads a queue from its start if the queue's first message is within the last HOT_BYTES of the log: it then
+# counts as being in memory. The original asks the kernel.
 HOT_BYTES: Final = 1 << 30
 
 
 class ConsumerRequests:
-    """Takes what clients say of themselves."""
+    """Handles heartbeats, and requests about groups, offsets and locks."""
 
     def __init__(self, services: Services, locks: Locks) -> None:
         self._services = services
@@ -74,7 +74,7 @@ class ConsumerRequests:
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
 
-    # -- who is there
+    # -- heartbeats
 
     def _heartbeat(self, request: Request) -> Frame:
         heartbeat = read_heartbeat(request.body)
@@ -128,11 +128,11 @@ class ConsumerRequests:
         return success()
 
     def disconnected(self, peer: Peer) -> None:
-        """A connection is closed: its client is in no group any more."""
+        """Remove the client of a closed connection from its groups."""
         self._notify(self._services.clients.disconnected(peer))
 
     def expire(self, now_ms: int) -> None:
-        """Close the connections of clients that have sent no heartbeat for long; forget old locks."""
+        """Close the connections of clients whose heartbeats stopped, and forget expired locks."""
         for peer in self._services.clients.expire(now_ms):
             cast(Peer, peer).give_up("its client has sent no heartbeat for two minutes")
         self._locks.expire(now_ms)
@@ -192,7 +192,7 @@ class ConsumerRequests:
 
     def _update_offset(self, request: Request) -> Frame:
         group, topic, queue_id, offset = _in_order(read_header(consuming.UpdateConsumerOffsetRequest, request.fields))
-        # A commit makes no group, other than a pull or a heartbeat.
+        # Unlike a pull or a heartbeat, a commit creates no group.
         check_commit(self._services, topic, group, queue_id, offset)
         self._services.offsets.commit(topic, group, queue_id, offset)
         return success()
@@ -214,8 +214,8 @@ class ConsumerRequests:
     def _is_empty(self, topic: str, queue_id: int) -> bool:
         """Return whether a queue of a topic never had a message.
 
-        Told that there is no offset, a new group would ask for the queue's end, which is the same number unless a
-        message is stored in between: nobody would consume that. The original leaves its clients this gap.
+        A new group that gets no offset asks for the queue's end. That is also 0, unless a message is stored in between:
+        then nobody would consume it. The original has this gap.
         """
         config = self._services.topics.get(topic)
         if config is None or not 0 <= queue_id < config.read_queue_nums:
@@ -242,7 +242,7 @@ class ConsumerRequests:
 
 
 def starts_in_memory(store: MessageStore, topic: str, queue_id: int) -> bool:
-    """Return whether a queue has its very first message still, and that is in memory."""
+    """Return whether a queue still has its very first message, and that is in memory."""
     queue = store.queues.get((topic, queue_id))
     if queue is None or queue.begin > 0 or queue.end == 0:
         return False
@@ -250,7 +250,7 @@ def starts_in_memory(store: MessageStore, topic: str, queue_id: int) -> bool:
 
 
 def _read_lock(request: Request) -> LockRequest:
-    """Read the body of a request about locks. Raises `FormatError`, and `Refused` for more queues than a client has."""
+    """Read the body of a lock request. Raises `FormatError`, and `Refused` for more than `LOCK_QUEUES_MAX` queues."""
     # Each queue is an object in a list.
     if bytes(request.body).count(b"{") > LOCK_QUEUES_MAX + 1:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"a request locks at most {LOCK_QUEUES_MAX} queues")

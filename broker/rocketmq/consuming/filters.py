@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message filters of subscriptions: by tag, or by expression (source: FilterAPI, ExpressionMessageFilter).
 
-A broker compares the hash of a message's tag, which the consume queue has; two tags may share one, so clients compare
-the tags themselves once more. An expression is about properties, which are in the message itself.
+A tag filter compares the hash of a message's tag, which is in the consume queue. Two tags may share a hash, so clients
+compare the tags themselves. An expression tests properties, which are in the message itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Filter:
             scheduler.spend(_COMPILE_UNITS * min(len(subscription.sub_string), EXPRESSION_BYTES_MAX))
         self.sql = compile_sql(subscription.sub_string) if subscription.expression_type == SQL92 else None
         takes_all = self.sql is not None or subscription.sub_string == ALL
-        # The codes of the tags that are wanted; None for all.
+        # The codes of the wanted tags; None for all.
         self.codes = None if takes_all else frozenset(subscription.code_set)
 
     def takes(self, tags_code: int) -> bool:

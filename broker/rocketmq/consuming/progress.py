@@ -31,7 +31,7 @@ from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["Progress"]
 
-# What the original answers for a queue in which the group asked about is ahead of the others.
+# The original's answer for a queue in which the group in question is ahead of the others.
 _AHEAD: Final = (1 << 63) - 1
 
 # Units of a commit; see `Scheduler.spend`.
@@ -39,7 +39,7 @@ _COMMIT_UNITS: Final = 8_000
 
 
 class Progress:
-    """Shows the offsets of groups beside the ends of the queues, and gives one group those of another."""
+    """Shows groups' offsets beside the ends of queues, and copies offsets between groups."""
 
     def __init__(self, services: Services, answers: LongAnswers) -> None:
         self._services = services
@@ -99,7 +99,7 @@ class Progress:
         return config is not None and config.order
 
     def _is_consumed(self, topic: str, group: str) -> bool:
-        """Return whether there is such a topic, and the consumers of a group that are there, if any, want it."""
+        """Return whether a topic exists, and the present consumers of a group, if any, subscribe to it."""
         known = self._services.clients.consumers.get(group)
         has_others = known is not None and bool(known.subscriptions)
         return self._services.topics.get(topic) is not None and not (has_others and self._wanted(topic, group) is None)
@@ -168,7 +168,7 @@ class Progress:
         return with_body(GROUP_SUBSCRIPTION.write(GroupSubscription(header.group, header.topic, wanted)))
 
     def _clone(self, request: Request) -> Frame | None:
-        """Give a group the offsets of another, in one topic or in all."""
+        """Copy the offsets of one group to another, in one topic or in all."""
         return self._answers.begin(
             request, self._copy(request, read_header(headers.CloneGroupOffsetRequest, request.fields))
         )

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Requests for the messages of a queue.
+"""Requests for the messages of a queue, with long polling.
 
 Source: PullMessageProcessor, DefaultMessageStore.getMessage, PullRequestHoldService.
 
-A request that finds nothing may be held until a message comes, or its time is over: long polling.
+A request that finds nothing may be held until a message comes or its time is over.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ __all__ = ["Found", "PullFlag", "Puller", "find_messages"]
 log = logging.getLogger("broker.rocketmq.pulling")
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-# What one answer carries of messages that are in memory (maxTransferBytesOnMessageInMemory and its count).
+# Maximum size of messages in an answer that are in memory (maxTransferBytesOnMessageInMemory and its count).
 TRANSFER_BYTES_MAX: Final = 256 << 10
 TRANSFER_MESSAGES_MAX: Final = 32
-# Entries that one request looks at, for the sake of others (maxFilterMessageSize).
+# Maximum number of entries that one request examines (maxFilterMessageSize).
 LOOK_AT_MAX: Final = 16_000 // 20
-# So many filters are kept, to be used again.
+# Maximum number of cached filters.
 FILTERS_MAX: Final = 256
 HOLD_MS_MAX: Final = 600_000
-# The requests that may wait; others are answered at once.
+# Maximum number of waiting requests; others are answered at once.
 HELD_MAX: Final = 100_000
 
 REQUEST: Final = codec_of(PullMessageRequest)
@@ -60,7 +60,7 @@ class PullFlag(IntFlag):
     LITE_PULL = 16
 
 
-# Plain integers: an operation with a member of an enumeration makes another member.
+# Plain integers: an operation on a member of an enumeration creates another member.
 _COMMIT_OFFSET: Final = int(PullFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
@@ -68,7 +68,7 @@ _READ: Final = int(Permission.READ)
 
 
 class Found(NamedTuple):
-    """The content of a queue from an offset on. `status` is the original's word, which the answer carries."""
+    """The content of a queue from an offset on. `status` is the original's word for it in the answer."""
 
     status: str
     next_offset: int
@@ -78,7 +78,7 @@ class Found(NamedTuple):
 
 
 def find_messages(services: Services, topic: str, queue_id: int, offset: int, most: int, wanted: Filter) -> Found:
-    """Messages of a queue from `offset` on, as many as one answer carries, of one file of the consume queue.
+    """Return messages of a queue from `offset` on, at most an answer's worth, from one file of the consume queue.
 
     Finds at least one message if one of the next `LOOK_AT_MAX` matches. With an expression, the search ends early when
     the budget of the step is spent; `next_offset` says where to continue.
@@ -115,7 +115,7 @@ def find_messages(services: Services, topic: str, queue_id: int, offset: int, mo
 
 
 def _matches(store: MessageStore, offset: int, sql: SqlFilter, scheduler: Scheduler) -> bool:
-    """Return whether the properties of the message at an offset of the log are as an expression wants them."""
+    """Return whether an expression matches the properties of the message at an offset of the log."""
     properties = store.log.read(offset).record.properties
     scheduler.spend(sql.units(properties))
     return sql.takes(decode_properties(properties))
@@ -145,10 +145,10 @@ _Tried = tuple[Frame, int, bool]
 
 
 class Puller:
-    """Answers pull requests, at once or when there is something to say.
+    """Answers pull requests, at once or when there are messages.
 
-    `failed` is told the connection of a request that waits no longer, as looking at it again failed. No more than
-    `held_max` wait at a time. Waiting requests are examined in slices; see `Scheduler`.
+    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed. At most
+    `held_max` requests wait at a time. Waiting requests are examined in slices; see `Scheduler`.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Puller:
         return len(self._waits)
 
     def pull(self, fields: dict[str, str], connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
-        """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; `answer` is called with the answer, now or later."""
+        """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; call `answer` with the answer, now or later."""
         header = REQUEST.read(fields)
         tried = self._try(header, now_ms, is_new=True)
         if tried is not None and tried[0].code != ResponseCode.PULL_NOT_FOUND:
@@ -187,7 +187,7 @@ class Puller:
             answer(tried[0])
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """Answer the requests that wait for a message in a queue, a single one at once; a message has arrived."""
+        """Answer the requests that wait for messages of a queue, which has got one; a single one at once."""
         key, scheduler = (topic, queue_id), self._scheduler
         count = self._waits.count(key)
         if count == 1 and not scheduler.is_spent:
@@ -203,7 +203,7 @@ class Puller:
         self._waits.end_over(now_ms, lambda waiting: self._look_again(waiting, self._scheduler.now_ms))
 
     def disconnected(self, connection: object) -> None:
-        """Forget what a closed connection waits for."""
+        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _wake(self, key: tuple[str, int]) -> Iterator[None]:
@@ -274,7 +274,7 @@ class Puller:
     ) -> Frame:
         code = _CODES.get(found.status)
         if code is None:
-            # No queue, or none with a message ever: who asks for its start may wait for one.
+            # There is no queue, or it never had a message: a request for its start may wait for one.
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
         response = PullMessageResponse(
             self._suggested(header, group, found),
@@ -287,7 +287,7 @@ class Puller:
         return Frame(code, 0, remark=found.status, ext_fields=RESPONSE.write(response), body=body)
 
     def _suggested(self, header: PullMessageRequest, group: GroupConfig, found: Found) -> int:
-        """Return the id of the broker of this name that is to be asked next: a slave, for who is far behind."""
+        """Return the id of the broker of this name to ask next: a slave, if the group is far behind."""
         options = self._services.options
         if not options.slave_read:
             return 0
@@ -299,7 +299,7 @@ class Puller:
         return group.broker_id if options.broker_id == 0 else 0
 
     def _filter(self, subscription: Subscription) -> Filter:
-        """The filter of a subscription: one that was made before, if it is the same."""
+        """Return the filter of a subscription, from the cache if it is there."""
         key = subscription.topic, subscription.sub_string
         known = self._filters.get(key)
         if known is not None and known[0] == subscription:

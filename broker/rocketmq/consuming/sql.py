@@ -1,10 +1,10 @@
-"""SQL92 expressions: what a consumer wants of messages, said of their properties.
+"""SQL92 expressions by which consumers select messages by their properties.
 
     a > 5 AND (b = 'x' OR b IN ('y', 'z')) AND NOT c BETWEEN 1 AND 3 AND d IS NOT NULL AND e STARTSWITH 'f'
 
-Properties are text, and become numbers where they are compared with one. A comparison with a property that is missing
-is neither true nor false; a message matches only if the whole is true. A property that is no number where one is
-wanted ends the evaluation: the message does not match.
+Properties are text, and are converted where they are compared with a number. A comparison with a missing property is
+neither true nor false; a message matches only if the whole expression is true. If a property that must be a number is
+none, the evaluation ends: the message does not match.
 
 Source: SelectorParser.jj, ComparisonExpression, LogicExpression, UnaryExpression.
 """
@@ -109,7 +109,7 @@ Evaluate = Callable[[Values], Value]
 
 
 class SqlError(Exception):
-    """An expression that is none; the text says why."""
+    """An invalid expression; the text says why."""
 
 
 class _Mismatch(Exception):
@@ -117,7 +117,7 @@ class _Mismatch(Exception):
 
 
 class _Term(NamedTuple):
-    """A part of an expression: how it is evaluated, and what is known of it."""
+    """A part of an expression: its evaluation, and its static properties."""
 
     evaluate: Evaluate
     is_boolean: bool = False
@@ -131,14 +131,14 @@ _FLOAT = re.compile(r"\s*+[-+]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][-+]?[0-9]{1,6}
 
 
 def _to_float(text: str) -> float:
-    """Text as Java reads it as a double."""
+    """Convert text to a float as Java reads a double."""
     if len(text) > _NUMBER_CHARACTERS_MAX or not _FLOAT.fullmatch(text):
         raise _Mismatch
     return float(text.strip().rstrip("fFdD"))
 
 
 def _like(text: str, number: int | float) -> int | float:
-    """Text as a number of the kind of another: an int, a long, a double."""
+    """Convert text to a number of the same kind as another: an int, a long or a double."""
     if isinstance(number, float):
         return _to_float(text)
     value = read_int(text) if -(1 << _INT_BITS) <= number < 1 << _INT_BITS else read_long(text)
@@ -148,7 +148,7 @@ def _like(text: str, number: int | float) -> int | float:
 
 
 def _order(left: Any, right: Any) -> int:
-    """Less than, equal to or greater than 0, as `left` is to `right`."""
+    """Return a number less than, equal to or greater than 0, as `left` is to `right`."""
     if type(left) is not type(right):
         if isinstance(left, str):
             left = len(left) == 4 and left.lower() == "true" if isinstance(right, bool) else _like(left, right)
@@ -194,7 +194,7 @@ def _not(right: Evaluate) -> Evaluate:
 
 
 def _any_or_all(terms: list[Evaluate], decides: bool) -> Evaluate:
-    """OR, where true decides, and AND, where false does."""
+    """Return OR if true decides, and AND if false does."""
 
     def evaluate(values: Values) -> Value:
         is_unknown = False
@@ -222,7 +222,7 @@ def _unquote(token: Token) -> str:
 
 
 def _condition(term: _Term) -> _Term:
-    """A part that is to be true or false. A property by itself is text, which is never true."""
+    """Return a term as a condition. A property by itself is text, which is never true."""
     if term.is_boolean:
         return term
     if term.name is not None:
@@ -231,11 +231,11 @@ def _condition(term: _Term) -> _Term:
 
 
 class _Builder(Transformer[Token, _Term]):
-    """Makes terms of a parsed expression, from its leaves on."""
+    """Builds terms from a parsed expression, from its leaves on."""
 
     def __init__(self) -> None:
         super().__init__()
-        # The lengths of the texts that the present expression searches for.
+        # The lengths of the texts that the current expression searches for.
         self.searched: list[int] = []
 
     def start(self, items: list[_Term]) -> _Term:

@@ -1,4 +1,4 @@
-"""Acknowledgements of messages of lite topics, and other times at which they come again.
+"""Acknowledgements of messages of lite topics, and changes of their invisible time.
 
 Source: AckMessageProcessor.ackLite, ChangeInvisibleTimeProcessor.processChangeInvisibleTimeForLite.
 """
@@ -34,7 +34,7 @@ _LITE_TOPIC: Final = "liteTopic"
 
 
 class LiteAcks:
-    """Takes what is said of messages of lite topics; `others` carry out the same requests about any other message."""
+    """Handles acknowledgements for lite topics; `others` handles the same requests for other messages."""
 
     def __init__(self, services: Services, orders: Orders, dispatcher: Dispatcher, others: Handlers) -> None:
         self._services = services
@@ -66,9 +66,9 @@ class LiteAcks:
         return success()
 
     def _queue(self, header: AckMessageRequest | ChangeInvisibleTimeRequest, text: str) -> str:
-        """The queue of the message that a request is about.
+        """Return the queue of the message that a request is about.
 
-        Raises `Refused`, with `text` for an offset that cannot be.
+        Raises `Refused`, with `text` for an invalid offset.
         """
         find_topic(self._services, header.topic)
         if lite_group(self._services.groups.table.get(header.consumer_group)).bound_topic != header.topic:

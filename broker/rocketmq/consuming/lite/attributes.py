@@ -10,7 +10,7 @@ from formats.rocketmq.remoting.bodies.routes import TopicConfig
 
 __all__ = ["CLIENT_QUOTA", "QUOTA_SLACK", "LiteGroup", "expiration_ms", "is_lite_topic", "lite_group"]
 
-# The lite topics that a client may subscribe to, unless its group says otherwise.
+# Maximum number of lite topics per client, unless its group sets another.
 CLIENT_QUOTA: Final = 2_000
 # Clients count their own lite topics, and may report slightly more than the broker counts.
 QUOTA_SLACK: Final = 300
@@ -23,7 +23,7 @@ _QUOTA_MAX: Final = (1 << 31) - 1
 
 
 class LiteGroup(NamedTuple):
-    """The part of a group's configuration that is about lite topics; a group without a bound topic consumes none."""
+    """The part of a group's configuration about lite topics; a group without a bound topic consumes none."""
 
     bound_topic: str | None = None
     client_quota: int = CLIENT_QUOTA
@@ -31,12 +31,12 @@ class LiteGroup(NamedTuple):
     is_exclusive: bool = False
     begins_anew_for_successor: bool = False
     begins_anew_after_leaving: bool = False
-    # Whoever is in the group is subscribed to all lite topics of the parent.
+    # Each client of the group is subscribed to all lite topics of the parent.
     takes_all: bool = False
 
 
 def lite_group(config: GroupConfig | None) -> LiteGroup:
-    """The part of a group's configuration that is about lite topics."""
+    """Return the part of a group's configuration that is about lite topics."""
     if config is None or not config.attributes:
         return LiteGroup()
     attributes = config.attributes
@@ -57,6 +57,6 @@ def is_lite_topic(config: TopicConfig | None) -> bool:
 
 
 def expiration_ms(config: TopicConfig) -> int | None:
-    """The time after its last message for which a lite topic of a parent is kept; None if it is kept for ever."""
+    """Return how long lite topics of a parent are kept after their last message; None if for ever."""
     minutes = read_digits(config.attributes.get(_EXPIRATION))
     return minutes * _MINUTE_MS if minutes else None

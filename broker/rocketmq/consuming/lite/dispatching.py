@@ -1,4 +1,4 @@
-"""The choice of the client that is told of something in the queue of a lite topic (source: LiteEventDispatcher)."""
+"""Assigns each event in the queue of a lite topic to one client of each group (source: LiteEventDispatcher)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Dispatcher"]
 # Units of examining one client; see `Scheduler`.
 _CLIENT_UNITS: Final = 500
 _WAITS: Final = 3
-# The most clients that are looked at to choose one of them.
+# Maximum number of clients that are examined to choose one.
 _LOOKS_MAX: Final = 64
-# How often clients are looked for that do not ask for messages.
+# Interval of the search for idle clients.
 _LOOK_MS: Final = 500
 
 
 class Dispatcher:
-    """Tells one client of each group. `choose` gives a number from 0 on below the one that it is given."""
+    """Assigns queues with messages to clients. `choose(n)` returns a number from 0 to n - 1."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Dispatcher:
         self._looked_ms = 0
 
     def arrived(self, queue: str) -> None:
-        """A message has come into a queue."""
+        """Assign a queue that has got a message to one client of each subscribed group."""
         self._services.scheduler.again(("lite", queue), lambda: self._tell_groups(queue))
 
     def _tell_groups(self, queue: str) -> Iterator[None]:
@@ -54,7 +54,7 @@ class Dispatcher:
             yield
 
     def tell(self, queue: str, group: str, now_ms: int, without: str | None = None) -> None:
-        """Tell a client of a group of a queue: rather one that waits, and rather any other than `without`."""
+        """Assign a queue to a client of a group: preferably one that waits, and preferably another than `without`."""
         lite = split_queue_name(queue)
         if lite is None:
             return
@@ -78,7 +78,7 @@ class Dispatcher:
         return 2 if self._events.has_asked(client_id, now_ms) else 1
 
     def go_on(self, queue: str, group: str, now_ms: int) -> None:
-        """Tell a client of a queue if a group may go on there: nothing is under way, and there is something left."""
+        """Assign a queue to a client if the group has messages left there, and none under way."""
         key = (queue, group, QUEUE_ID)
         if self.has_more(queue, group) and not self._orders.is_blocked(key, None, now_ms):
             self.tell(queue, group, now_ms)
@@ -89,17 +89,17 @@ class Dispatcher:
         return end > (self._services.offsets.get(queue, group, QUEUE_ID) or 0)
 
     def subscribed(self, subscriber: Subscriber, queues: Iterable[str]) -> None:
-        """Have the group of a client told of the queues that it is subscribed to from now on, if they have messages."""
+        """Assign the queues to which a client has just subscribed, if they have messages."""
         group = subscriber.group
         self._services.scheduler.add(("lite", group), self._tell_full(list(queues), group))
 
     def queues_of(self, parent: str) -> list[str]:
-        """The queues of all lite topics of a parent."""
+        """Return the queues of all lite topics of a parent."""
         prefix = queue_name(parent, "")
         return [name for name, _ in self._services.store.queues if name.startswith(prefix)]
 
     def dispatch_all(self, subscriber: Subscriber) -> None:
-        """Have the group of a client told of all its queues that have messages."""
+        """Assign all queues of a client that have messages."""
         parent, group = subscriber.parent, subscriber.group
         if subscriber.takes_all:
             key = ("lite", group, parent)
@@ -114,7 +114,7 @@ class Dispatcher:
             yield
 
     def left(self, subscriber: Subscriber) -> None:
-        """Have others of a client's group told of what it was told: it is gone."""
+        """Assign the queues of a client that has left to others of its group."""
         self._pass_on(Idle(subscriber.client_id, self._events.leave(subscriber.client_id)), subscriber.group)
 
     def _pass_on(self, idle: Idle, group: str) -> None:
@@ -127,7 +127,7 @@ class Dispatcher:
             yield
 
     def tick(self, now_ms: int) -> None:
-        """Have others told of what clients were told that do not ask, and of queues that groups may go on in."""
+        """Assign the queues of idle clients to others, and queues in which groups may continue."""
         if not 0 <= now_ms - self._looked_ms < _LOOK_MS:
             self._looked_ms = now_ms
             for idle in self._events.take_idle(now_ms):

@@ -1,7 +1,8 @@
-"""The queues of lite topics in which there may be something for a client (source: LiteEventDispatcher).
+"""The queues of lite topics that clients have to look into (source: LiteEventDispatcher).
 
-Of the clients of a group that are subscribed to a queue, one is told of it, and looks when it asks for messages. There
-is no bound for each client as in the original: a client has no more queues here than it is subscribed to.
+Each event goes to one of a group's clients that are subscribed to the queue; it looks into the queue at its next
+request for messages. Unlike the original, there is no limit per client: a client has no more queues here than it is
+subscribed to.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import Final, NamedTuple
 
 __all__ = ["IDLE_MS", "Events", "Idle"]
 
-# Who has not asked for messages for so long leaves its queues to others.
+# A client that has not asked for messages for this time loses its queues to others of its group.
 IDLE_MS: Final = 10_000
 
 
 class Idle(NamedTuple):
-    """A client that does not ask for messages, and the queues of which it was told."""
+    """A client that does not ask for messages, and the queues that were assigned to it."""
 
     client_id: str
     queues: list[str]
@@ -31,7 +32,7 @@ class _Client:
 
 
 class Events:
-    """The queues to look into by client, in the order in which it was told of them."""
+    """The queues to look into by client, oldest first."""
 
     def __init__(self) -> None:
         self._clients: dict[str, _Client] = {}
@@ -40,7 +41,7 @@ class Events:
         return len(self._clients)
 
     def tell(self, client_id: str, queue: str, now_ms: int) -> None:
-        """Tell a client of a queue."""
+        """Assign a queue to a client."""
         client = self._clients.get(client_id)
         if client is None:
             client = self._clients[client_id] = _Client(now_ms)
@@ -54,7 +55,7 @@ class Events:
         client.asked_ms = now_ms
 
     def next(self, client_id: str, now_ms: int) -> str | None:
-        """Take the queue of which a client was told first; None if there is none."""
+        """Remove and return a client's oldest queue; None if it has none."""
         client = self._clients.get(client_id)
         if client is None or not client.queues:
             return None
@@ -64,22 +65,22 @@ class Events:
         return queue
 
     def times(self, client_id: str) -> tuple[int, int]:
-        """The times at which a client last asked, and last looked into a queue; -1 for never."""
+        """Return the times at which a client last asked, and last looked into a queue; -1 for never."""
         client = self._clients.get(client_id)
         return (-1, -1) if client is None else (client.asked_ms, client.consumed_ms)
 
     def has_asked(self, client_id: str, now_ms: int) -> bool:
-        """Return whether a client has asked for messages lately."""
+        """Return whether a client has asked for messages within `IDLE_MS`."""
         client = self._clients.get(client_id)
         return client is not None and now_ms - client.asked_ms <= IDLE_MS
 
     def leave(self, client_id: str) -> list[str]:
-        """Forget a client; the queues of which it was told."""
+        """Forget a client, and return its queues."""
         client = self._clients.pop(client_id, None)
         return [] if client is None else list(client.queues)
 
     def take_idle(self, now_ms: int) -> list[Idle]:
-        """Take away the queues of clients that do not ask for messages."""
+        """Remove and return the idle clients and their queues."""
         found = []
         for client_id, client in self._clients.items():
             if client.queues and now_ms - client.asked_ms > IDLE_MS:

@@ -1,4 +1,4 @@
-"""The removal of lite topics: into which nothing came for long, and of parents that are deleted; some at a time.
+"""Removes expired lite topics, and those of deleted parents, in small steps.
 
 Source: AbstractLiteLifecycleManager. Messages stay in the commit log until it expires.
 """
@@ -19,8 +19,8 @@ __all__ = ["CHECK_MS", "LEAST_MS", "Expiry"]
 
 log = logging.getLogger("broker.rocketmq.lite")
 
-# Lite topics are looked at so often (liteTtlCheckInterval), and kept for so long at least (minLiteTTl): after a start,
-# too.
+# The interval of the checks (liteTtlCheckInterval), and the minimum time for which lite topics are kept (minLiteTTl),
+# also after a start.
 CHECK_MS: Final = 120_000
 LEAST_MS: Final = 15 * 60_000
 _AT_A_TIME: Final = 100
@@ -37,13 +37,13 @@ class Expiry:
         self._orders = orders
         self._begun_ms = begun_ms
         self._checked_ms = begun_ms
-        # The queues that are still to be looked at, each with its parent topic.
+        # Queues still to be checked, each with its parent topic.
         self._left: list[tuple[str, str]] = []
-        # Queues into which nothing had ever come when they were looked at: storing the first message has failed.
+        # Queues that had never had a message when they were checked: storing the first one has failed.
         self._empty: set[str] = set()
 
     def tick(self, now_ms: int) -> None:
-        """Remove what has expired, if it is time to look; some of it at a time."""
+        """Run the check if it is due; continue one that is under way."""
         if not 0 <= now_ms - self._checked_ms < CHECK_MS:
             self._checked_ms = now_ms
             if now_ms - self._begun_ms >= LEAST_MS:
@@ -54,7 +54,7 @@ class Expiry:
         del self._left[-_AT_A_TIME:]
 
     def _queues(self) -> list[tuple[str, str]]:
-        """The queues of lite topics, each with its parent topic."""
+        """Return the queues of lite topics, each with its parent topic."""
         found = ((name, split_queue_name(name)) for name, _ in self._services.store.queues)
         return [(name, lite[0]) for name, lite in found if lite is not None]
 
@@ -71,7 +71,7 @@ class Expiry:
         return now_ms - self._services.store.stored_ms(queue, QUEUE_ID, end - 1) > max(kept_ms, LEAST_MS)
 
     def remove(self, queue: str, parent: str) -> None:
-        """Remove a lite topic, its subscriptions, and how far groups are in it."""
+        """Remove a lite topic with its subscriptions and offsets."""
         log.info("lite topic %s is removed", queue)
         self._services.offsets.forget_topic(queue)
         for group, config in self._services.groups.table.items():
@@ -81,7 +81,7 @@ class Expiry:
         self._registry.drop_queue(queue)
 
     def remove_all(self, parent: str) -> None:
-        """Begin to remove all lite topics of a parent; until that is done it is `leaving`."""
+        """Start to remove all lite topics of a parent; it is `leaving` until that is done."""
         queues = [queue for queue, of_parent in self._queues() if of_parent == parent]
         if queues:
             self._services.leaving.add(parent)

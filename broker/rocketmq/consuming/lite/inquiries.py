@@ -113,7 +113,7 @@ class LiteInquiries:
         return with_body(bodies.PARENT_TOPIC_INFO.write(info))
 
     def _check_parent(self, topic: str) -> TopicConfig:
-        """The configuration of a parent topic. Raises `Refused`."""
+        """Return the configuration of a parent topic. Raises `Refused`."""
         config = self._services.topics.get(topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic [{topic}] not exist.")
@@ -163,7 +163,7 @@ class LiteInquiries:
         subscriber = self._registry.get(client_id)
         times = self._events.times(client_id)
         if subscriber is not None and (subscriber.group, subscriber.parent) != (group, parent):
-            # The client of another group, which the answer must not show.
+            # The client belongs to another group, which the answer must not show.
             subscriber, times = None, (-1, -1)
         most = max(0, min(_NAMES if header.max_count is None else header.max_count, _NAMES_MAX))
         names = None if subscriber is None else list(islice(subscriber.queues, most))
@@ -172,14 +172,14 @@ class LiteInquiries:
         return with_body(bodies.LITE_CLIENT_INFO.write(info))
 
     def _find_group(self, name: str) -> LiteGroup:
-        """The part of a group's configuration that is about lite topics. Raises `Refused`."""
+        """Return the part of a group's configuration that is about lite topics. Raises `Refused`."""
         config = self._services.groups.table.get(name)
         if config is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group [{name}] not exist.")
         return lite_group(config)
 
     def _find_parent(self, group: str) -> str:
-        """The parent topic that a group is bound to. Raises `Refused`."""
+        """Return the parent topic that a group is bound to. Raises `Refused`."""
         parent = self._find_group(group).bound_topic
         if parent is None:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"Group [{group}] is not a LITE group.")
@@ -211,7 +211,7 @@ class LiteInquiries:
         return bodies.LiteGroupInfo(group, parent, lite_topic, first_ms, end - offset, wrapper)
 
     def _answer_in_all(self, peer: Peer, request: Frame, group: str, parent: str, most: int) -> Iterator[None]:
-        """Look at all lite topics of a parent, some in each step, and answer."""
+        """Examine all lite topics of a parent, some in each step, and answer."""
         lags: list[_Lag] = []
         for queue in self._services.offsets.topics(group):
             lag = self._lag(queue, group, parent)
@@ -232,7 +232,7 @@ class LiteInquiries:
         peer.answer(request, with_body(bodies.LITE_GROUP_INFO.write(info)))
 
     def _lag(self, queue: str, group: str, parent: str) -> _Lag | None:
-        """The lag of a group in a lite topic of a parent; None if there is none, or it is no such topic."""
+        """Return the lag of a group in a lite topic of a parent; None if it has none, or there is no such topic."""
         lite = split_queue_name(queue)
         if lite is None or lite[0] != parent:
             return None
@@ -252,6 +252,6 @@ class LiteInquiries:
 
 
 def _minutes(config: TopicConfig) -> int:
-    """The minutes after which lite topics of a parent expire; -1 if they do not."""
+    """Return the minutes after which lite topics of a parent expire; -1 if they do not."""
     kept_ms = expiration_ms(config)
     return -1 if kept_ms is None else kept_ms // _MINUTE_MS

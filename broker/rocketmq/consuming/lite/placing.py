@@ -1,4 +1,4 @@
-"""Messages of lite topics on their way into the store (source: SendMessageProcessor, LmqDispatch)."""
+"""Queue offsets of messages in lite topics, assigned before storing (source: SendMessageProcessor, LmqDispatch)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["LITE_TOPICS_MAX", "LitePlaces", "check_staying", "drop_places"]
 
-# The lite topics of a broker (maxLmqConsumeQueueNum): each has files of its own.
+# Maximum number of lite topics of a broker (maxLmqConsumeQueueNum): each has files of its own.
 LITE_TOPICS_MAX: Final = 20_000
 
 
 class LitePlaces:
-    """Gives messages their places in lite topics, but for parents that are `leaving`; see `Services`."""
+    """Assigns messages their offsets in lite topics, except for parents that are `leaving`; see `Services`."""
 
     def __init__(self, store: MessageStore, leaving: Container[str] = (), topics_max: int = LITE_TOPICS_MAX) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class LitePlaces:
         self._topics_max = topics_max
 
     def place(self, topic: TopicConfig, properties: dict[str, str], *, is_immediate: bool) -> None:
-        """Note in a message's properties that it is the next one of the lite topic that they name, if any.
+        """Note in a message's properties its offset in the lite topic that they name, if any.
 
         `is_immediate`: the message can be consumed as soon as it is stored. Raises `Refused`.
         """
@@ -64,14 +64,14 @@ class LitePlaces:
 
 
 def check_staying(leaving: Container[str], parent: str) -> None:
-    """Raise `Refused` for a parent topic that was deleted, as long as its lite topics are `leaving`."""
+    """Raise `Refused` for a deleted parent topic whose lite topics are still being removed."""
     if parent in leaving:
         text = f"topic {parent} was deleted, and its lite topics are still being removed: try again"
         raise Refused(ResponseCode.SYSTEM_BUSY, text)
 
 
 def drop_places(properties: dict[str, str]) -> None:
-    """Take out of a sender's properties what only the broker says of a message with a lite topic."""
+    """Remove the properties that only the broker may set on a message of a lite topic."""
     if LITE_TOPIC in properties:
         properties.pop(DISPATCH, None)
         properties.pop(DISPATCH_OFFSET, None)

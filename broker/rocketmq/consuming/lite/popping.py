@@ -1,7 +1,7 @@
 """Requests for messages of the lite topics that a client is subscribed to (source: PopLiteMessageProcessor).
 
-A group consumes each lite topic in order: while messages of it are under way, nobody is given others of it. What is
-under way is known in memory only; after a restart, what was not acknowledged is given out at once.
+A group consumes each lite topic in order: while messages of it are under way, no client of the group gets others.
+Messages under way are known in memory only; after a restart, unacknowledged messages are delivered again at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHIFTED: Final = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGI
 
 
 class _Asked(NamedTuple):
-    """A request, and what is to be done with the answer."""
+    """A request, and the function that sends its answer."""
 
     header: PopLiteMessageRequest
     connection: object
@@ -50,16 +50,16 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _Popped:
-    """The records of an answer, and how often each of them was given out before."""
+    """The records of an answer, and how often each was delivered before."""
 
     records: list[bytes] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
 
 class LitePopper:
-    """Answers requests, at once or when a client is told of a queue.
+    """Answers POP requests, at once or when a queue is assigned to the client.
 
-    `failed` is told the connection of a request that waits no longer, as looking at it again failed.
+    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class LitePopper:
         self._try(asked, until_ms(header.born_ms, header.poll_ms, now_ms), now_ms)
 
     def _check(self, header: PopLiteMessageRequest, request: Request) -> None:
-        """Raise `Refused` for a request that is not to be carried out."""
+        """Raise `Refused` for a request that must not be carried out."""
         broker, group, topic = self._services.options.address.address, header.consumer_group, header.topic
         if request.now_ms - header.born_ms - header.poll_ms > _LATE_MS:
             raise Refused(ResponseCode.POLLING_TIMEOUT, f"the broker[{broker}] pop message is timeout too much")
@@ -114,7 +114,7 @@ class LitePopper:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {group}")
 
     def _try(self, asked: _Asked, until: int | None, now_ms: int) -> bool:
-        """Answer a request, or let it wait until a time; True if it was answered with messages."""
+        """Answer a request, or let it wait until a time; return True if it was answered with messages."""
         header = asked.header
         popped = self._take(header, now_ms)
         code = ResponseCode.SUCCESS
@@ -135,7 +135,7 @@ class LitePopper:
     # -- messages
 
     def _take(self, header: PopLiteMessageRequest, now_ms: int) -> _Popped:
-        """Pop what there is of the queues of which a client was told."""
+        """Pop the available messages of the queues that were assigned to a client."""
         client_id, popped = header.client_id, _Popped()
         subscriber = self._registry.get(client_id)
         if subscriber is None or (subscriber.group, subscriber.parent) != (header.consumer_group, header.topic):
@@ -168,10 +168,10 @@ class LitePopper:
         popped.records += [bytes(each) for each in found.messages]
         popped.counts += [counts.get(each, 0) for each in offsets]
 
-    # -- those who wait
+    # -- waiting requests
 
     def wake(self, client_id: str, now_ms: int) -> None:
-        """Answer who waits for a client, if there is something."""
+        """Answer the requests that wait for a client, if there are messages."""
         waiting = self._waits.take(_place(client_id))
         if waiting is not None:
             self._again(waiting, waiting.until_ms, now_ms)
@@ -181,12 +181,12 @@ class LitePopper:
         self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None, self._services.scheduler.now_ms))
 
     def end_waits(self) -> None:
-        """Answer all requests that wait: there is nothing."""
+        """Answer all waiting requests with no messages."""
         nothing = Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(PopLiteMessageResponse(0, 0, 0)))
         self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
-        """Forget what a closed connection waits for."""
+        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _again(self, waiting: Waiting[_Asked], until: int | None, now_ms: int) -> None:
@@ -197,7 +197,7 @@ class LitePopper:
 
 
 def _place(client_id: str) -> Place:
-    """The key that requests wait under: a client's, which says its group."""
+    """Return the key under which a client's requests wait, which contains its group."""
     return Place(client_id, "", -1)
 
 

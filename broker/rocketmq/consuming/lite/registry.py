@@ -1,6 +1,6 @@
 """The subscriptions of clients to lite topics (source: LiteSubscriptionRegistryImpl).
 
-Queues are those of lite topics.
+All queues here are queues of lite topics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Evicted", "Registry", "Subscriber"]
 
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """A client, the queues that it is subscribed to, and the connection over which it is told of changes.
+    """A client, the queues that it is subscribed to, and the connection over which it is notified of changes.
 
     With `takes_all`, it is subscribed to all queues of the parent topic.
     """
@@ -32,14 +32,14 @@ class Subscriber:
 
 
 class Evicted(NamedTuple):
-    """A client that is no longer subscribed to a queue, as another one of its group is."""
+    """A client that lost its subscription to a queue to another client of its group."""
 
     subscriber: Subscriber
     queue: str
 
 
 class Registry:
-    """All subscriptions, by client and by queue. Of each client there is one: to lite topics of one parent."""
+    """All subscriptions, by client and by queue. A client has at most one, to lite topics of one parent."""
 
     def __init__(self) -> None:
         self._clients: dict[str, Subscriber] = {}
@@ -59,7 +59,7 @@ class Registry:
     # -- changes
 
     def hear(self, client_id: str, group: str, parent: str, peer: Peer, now_ms: int) -> Subscriber:
-        """The subscription of a client that says something of it; what it was in another group or topic is over."""
+        """Return the subscription of a client that reports one, and end a former one in another group or topic."""
         known = self._clients.get(client_id)
         if known is not None and (known.group, known.parent) != (group, parent):
             self.leave(client_id)
@@ -70,7 +70,7 @@ class Registry:
         return known
 
     def add(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
-        """Subscribe a client to queues; those that are new."""
+        """Subscribe a client to queues; return the new ones."""
         new = [queue for queue in dict.fromkeys(queues) if queue not in subscriber.queues]
         for queue in new:
             subscriber.queues[queue] = None
@@ -79,7 +79,7 @@ class Registry:
         return new
 
     def add_exclusively(self, subscriber: Subscriber, queues: Iterable[str]) -> tuple[list[str], list[Evicted]]:
-        """Subscribe a client to queues, and nobody else of its group; the new ones, and who was there before."""
+        """Subscribe a client to queues as the only one of its group; return the new ones, and the evicted clients."""
         wanted = list(queues)
         evicted = []
         for queue in wanted:
@@ -91,7 +91,7 @@ class Registry:
         return self.add(subscriber, wanted), evicted
 
     def replace(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
-        """Subscribe a client to just these queues; those that are new."""
+        """Subscribe a client to just these queues; return the new ones."""
         wanted = dict.fromkeys(queues)
         self.remove(subscriber, [queue for queue in subscriber.queues if queue not in wanted])
         return self.add(subscriber, wanted)
@@ -105,7 +105,7 @@ class Registry:
         return is_new
 
     def remove(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
-        """End the subscription of a client to queues; those to which it was subscribed."""
+        """End the subscription of a client to queues; return those to which it was subscribed."""
         gone = [queue for queue in list(queues) if queue in subscriber.queues]
         for queue in gone:
             del subscriber.queues[queue]
@@ -119,7 +119,7 @@ class Registry:
         return gone
 
     def leave(self, client_id: str) -> Subscriber | None:
-        """Forget a client; its subscription, if it had one."""
+        """Forget a client; return its subscription, if it had one."""
         subscriber = self._clients.pop(client_id, None)
         if subscriber is None:
             return None
@@ -135,39 +135,39 @@ class Registry:
         return subscriber
 
     def drop_queue(self, queue: str) -> None:
-        """End all subscriptions to a queue: it is removed."""
+        """End all subscriptions to a removed queue."""
         for clients in [list(clients) for clients in self._queues.get(queue, {}).values()]:
             for client_id in clients:
                 self.remove(self._clients[client_id], [queue])
 
     def expire(self, before_ms: int) -> list[Subscriber]:
-        """Forget the clients that have said nothing since a time."""
+        """Forget and return the clients that have reported nothing since a time."""
         silent = [each.client_id for each in self._clients.values() if each.heard_ms < before_ms]
         return [gone for gone in map(self.leave, silent) if gone is not None]
 
-    # -- who is subscribed
+    # -- subscribers
 
     def groups(self, queue: str, parent: str) -> list[str]:
-        """The groups that have clients subscribed to a queue."""
+        """Return the groups that have clients subscribed to a queue."""
         return list({**self._queues.get(queue, {}), **self._takers.get(parent, {})})
 
     def some(self, queue: str, parent: str, group: str, most: int, choose: Callable[[int], int]) -> list[str]:
-        """Up to `most` of the clients of a group that are subscribed to a queue, from a chosen one on."""
+        """Return up to `most` of the clients of a group that are subscribed to a queue, from a chosen one on."""
         members, takers = self._queues.get(queue, {}).get(group, {}), self._takers.get(parent, {}).get(group, {})
         count = len(members) + len(takers)
         first = choose(count) if count > 1 else 0
         return list(islice(chain(members, takers, members, takers), first, first + min(count, most)))
 
     def members(self, queue: str, group: str) -> list[str]:
-        """The clients of a group that are subscribed to a queue itself."""
+        """Return the clients of a group that are subscribed to this queue by its name."""
         return list(self._queues.get(queue, {}).get(group, ()))
 
     def subscribers(self, queue: str, parent: str) -> list[Subscriber]:
-        """All clients that are subscribed to a queue."""
+        """Return all clients that are subscribed to a queue."""
         clients = [each for group in self._queues.get(queue, {}).values() for each in group]
         clients += [each for group in self._takers.get(parent, {}).values() for each in group]
         return [self._clients[each] for each in dict.fromkeys(clients)]
 
     def of_group(self, group: str) -> list[Subscriber]:
-        """The clients of a group."""
+        """Return the clients of a group."""
         return [each for each in self._clients.values() if each.group == group]

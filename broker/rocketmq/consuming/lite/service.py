@@ -1,4 +1,4 @@
-"""All that a broker does about lite topics, as its parts see it."""
+"""The broker's interface to lite topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNUSED_MS: Final = 300_000
 
 
 class LiteService:
-    """Carries out requests, and does what is due. `others` take acknowledgements of any other message."""
+    """Carries out requests and due work. `others` handles acknowledgements of messages of other topics."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class LiteService:
         now_ms: int,
     ) -> None:
         self._registry = registry = Registry()
-        # What is under way of lite topics is known in memory only.
+        # Messages of lite topics under way are known in memory only.
         self._orders = orders = Orders(b"")
         self._popper = popper = LitePopper(services, registry, orders, failed)
         self._dispatcher = dispatcher = Dispatcher(services, registry, orders, popper, choose)
@@ -48,24 +48,24 @@ class LiteService:
         self.handlers: Handlers = {code: handler for part in parts for code, handler in part.handlers.items()}
 
     def arrived(self, queue: str, queue_id: int, now_ms: int) -> None:
-        """A message has come into a queue: tell those who are subscribed to it."""
+        """Notify the subscribers of a queue that has got a message."""
         if queue_id == QUEUE_ID and is_lite_queue(queue):
             self._dispatcher.arrived(queue)
 
     def removed(self, topic: str) -> None:
-        """A topic is deleted: its lite topics are, too."""
+        """Remove the lite topics of a deleted topic."""
         self._expiry.remove_all(topic)
 
     def disconnected(self, connection: object) -> None:
-        """Forget what a closed connection waits for; who is subscribed stays so for a while."""
+        """Forget the waiting requests of a closed connection; its client stays subscribed for a while."""
         self._popper.disconnected(connection)
 
     def end_waits(self) -> None:
-        """Answer all who wait: another broker is master, or this one begins anew."""
+        """Answer all waiting requests: another broker becomes master, or this one restarts its work."""
         self._popper.end_waits()
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         self._dispatcher.tick(now_ms)
         self._subscribing.tick(now_ms)
         self._popper.tick(now_ms)

@@ -1,4 +1,4 @@
-"""The broker that a lite topic belongs to, among several (source: LiteShardingImpl, SendMessageActivity)."""
+"""The choice of the broker that a lite topic belongs to (source: LiteShardingImpl, SendMessageActivity)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 def consistent_hash(number: int, buckets: int) -> int:
-    """The bucket of a number, of which few change when there are more buckets (source: Guava's Hashing)."""
+    """Return the bucket of a number; few numbers move when buckets are added (source: Guava's Hashing)."""
     state, candidate = number & _MASK, 0
     while True:
         state = (2_862_933_555_777_941_757 * state + 1) & _MASK
@@ -27,7 +27,7 @@ def consistent_hash(number: int, buckets: int) -> int:
 
 
 def owner(queues: Iterable[QueueData], lite_topic: str) -> str | None:
-    """The name of the broker to which messages of a lite topic go, by the queues of its parent; None if to none."""
+    """Return the broker for messages of a lite topic, by the queues of its parent; None if there is none."""
     brokers = [
         each.broker_name for each in sorted(queues) if each.perm & _WRITE for _ in range(max(0, each.write_queue_nums))
     ]

@@ -25,13 +25,13 @@ __all__ = ["CHANGES_MAX", "SUBSCRIPTIONS_MAX", "Subscribing"]
 log = logging.getLogger("broker.rocketmq.lite")
 
 
-# The bound on the subscriptions of all clients, and on the clients (maxLiteSubscriptionCount).
+# Maximum number of subscriptions of all clients, and of clients (maxLiteSubscriptionCount).
 SUBSCRIPTIONS_MAX: Final = 100_000
-# The most changes that a request makes; clients and proxies send one.
+# Maximum number of changes in a request; clients and proxies send one.
 CHANGES_MAX: Final = 500
-# Clients say all that they are subscribed to from time to time; who does not is gone.
+# Clients repeat their subscriptions from time to time; one that is silent for this time is forgotten.
 _SILENT_MS: Final = 180_000
-# Ids are kept for as long, of clients that have gone, too.
+# Maximum length of a client id; ids of clients that have gone are kept for a while, too.
 _CLIENT_ID_MAX: Final = 255
 _ANEW: Final = bodies.OffsetOption("POLICY", bodies.FROM_FIRST)
 
@@ -91,7 +91,7 @@ class Subscribing:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{change.action[:40]} is no action")
 
     def _group(self, change: bodies.LiteSubscription) -> LiteGroup:
-        """The configuration of the group that a change is about. Raises `Refused`."""
+        """Return the configuration of the group that a change is about. Raises `Refused`."""
         config = self._services.groups.table.get(change.group)
         if change.action != bodies.PARTIAL_REMOVE and (config is None or not config.consume_enable):
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "Consumer group is not allowed to consume.")
@@ -106,7 +106,7 @@ class Subscribing:
         return group
 
     def _check_quota(self, change: bodies.LiteSubscription, group: LiteGroup) -> None:
-        """Bound the lite topics of a change, and of a client, by what its group allows; proxies do the same."""
+        """Raise `Refused` if a change, or a client, has more lite topics than its group allows; proxies do the same."""
         count = len(change.lite_topic_set)
         known = self._registry.get(change.client_id) if change.action == bodies.PARTIAL_ADD else None
         if known is not None:
@@ -116,7 +116,7 @@ class Subscribing:
             raise Refused(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
 
     def _check_room(self, client_id: str, count: int) -> None:
-        """Bound the subscriptions, and the clients too: those without subscriptions are remembered as well."""
+        """Raise `Refused` if there are too many subscriptions or clients; clients without subscriptions count, too."""
         is_new = self._registry.get(client_id) is None
         if max(self._registry.count + count, len(self._registry) + is_new) > self._subscriptions_max:
             text = f"lite subscription quota exceeded {self._subscriptions_max}"
@@ -149,10 +149,10 @@ class Subscribing:
     def _replace(
         self, change: bodies.LiteSubscription, group: LiteGroup, queues: list[str], peer: Peer, now_ms: int
     ) -> None:
-        """Subscribe a client to just these lite topics, or to all of the parent if its group is for that.
+        """Subscribe a client to just these lite topics, or to all of the parent if its group takes all.
 
-        One that was taken over by another client of the group is left to that: clients repeat what they have asked for,
-        and not all of them take notice when they are told.
+        A lite topic that another client of the group has taken over stays with that client: clients repeat their old
+        subscriptions, and not all of them react to the notice.
         """
         if group.is_exclusive:
             mine = {change.client_id}
@@ -176,7 +176,7 @@ class Subscribing:
                 self._move(queue, change.group, _ANEW)
 
     def _evict(self, evicted: Evicted, *, anew: bool) -> None:
-        """Tell a client that another one of its group has taken over a lite topic."""
+        """Notify a client that another one of its group has taken over a lite topic."""
         subscriber, queue = evicted
         lite = split_queue_name(queue)
         assert lite is not None
@@ -187,7 +187,7 @@ class Subscribing:
             self._move(queue, subscriber.group, _ANEW)
 
     def _move(self, queue: str, group: str, option: bodies.OffsetOption) -> None:
-        """Set the offset of a group in a queue; what is under way is as good as acknowledged."""
+        """Set the offset of a group in a queue; messages under way count as acknowledged."""
         current = self._services.offsets.get(queue, group, QUEUE_ID)
         end = self._services.store.span(queue, QUEUE_ID)[1]
         target = _target(option, current, end)
@@ -206,7 +206,7 @@ class Subscribing:
             self._dispatcher.left(subscriber)
 
     def tick(self, now_ms: int) -> None:
-        """Forget clients that have said nothing for long."""
+        """Forget clients that have reported nothing for `_SILENT_MS`."""
         for subscriber in self._registry.expire(now_ms - _SILENT_MS):
             log.info(
                 "client %s of group %s is silent, and subscribed to nothing", subscriber.client_id, subscriber.group
@@ -215,7 +215,7 @@ class Subscribing:
 
 
 def _target(option: bodies.OffsetOption, current: int | None, end: int) -> int | None:
-    """The offset that an option asks for; None for where the group is. A time is passed over, as by the original."""
+    """Return the offset that an option asks for; None to stay. A time is ignored, as by the original."""
     if option.type == "POLICY":
         return {bodies.FROM_FIRST: 0, bodies.FROM_LAST: end}.get(option.value)
     if option.type == "OFFSET":

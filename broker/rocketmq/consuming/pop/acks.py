@@ -41,7 +41,7 @@ _UNCHANGED: Final = ChangeInvisibleTimeResponse(0, 0, 0)
 
 
 class Acks:
-    """Takes acknowledgements. `freed` is told a queue that a group may go on with in order."""
+    """Handles acknowledgements. `freed` gets each queue in which a group may go on in order."""
 
     def __init__(
         self, services: Services, orders: Orders, revive_log: ReviveLog, freed: Callable[[str, str, int, int], None]
@@ -81,7 +81,7 @@ class Acks:
     def _acknowledge_ordered(
         self, topic: str, group: str, queue_id: int, offset: int, popped_ms: int, request: Request
     ) -> None:
-        """Take an acknowledgement of a message that is consumed in order. Raises `Refused`."""
+        """Acknowledge a message that is consumed in order. Raises `Refused`."""
         if group not in self._services.groups.table:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._services.groups.missing(group))
         offsets, key = self._services.offsets, (topic, group, queue_id)
@@ -123,7 +123,7 @@ class Acks:
             for offset in offsets:
                 self._acknowledge_ordered(topic, group, queue_id, offset, batch.popped_ms, request)
         elif offsets:
-            # What a handle has to be, these numbers have to be.
+            # The same bounds hold as for the numbers in a handle.
             terms = (batch.popped_ms, batch.invisible_ms, batch.revive_queue, batch.kind, broker)
             receipt = parse_receipt(str(Receipt(batch.start_offset, *terms)))
             note = BatchAckNote(
@@ -131,7 +131,7 @@ class Acks:
             )
             self._log.put_ack(receipt.revive_queue, note, receipt.visible_ms, request.now_ms)
 
-    # -- other times
+    # -- changes of the invisible time
 
     def _change(self, request: Request) -> Frame:
         try:
@@ -155,10 +155,11 @@ class Acks:
         if receipt.is_ordered:
             return self._change_ordered(header, receipt, request.now_ms)
         now_ms = request.now_ms
-        # Another time than that of the checkpoint before: otherwise one would stand for the other in the revive log.
+        # The time has to differ from that of the checkpoint before: otherwise the two would have the same key in the
+        # revive log.
         popped_ms = now_ms + (now_ms == receipt.popped_ms)
         point = CheckPoint(offset, popped_ms, header.invisible_ms, 1, queue_id, topic, group, receipt.broker, [0])
-        # First the new checkpoint: between the two, the message may come twice, but not never.
+        # Write the new checkpoint first: a crash in between may deliver the message twice, but does not lose it.
         self._log.put_checkpoint(receipt.revive_queue, point, now_ms)
         self._note(topic, group, queue_id, offset, receipt, now_ms)
         return ChangeInvisibleTimeResponse(popped_ms, header.invisible_ms, receipt.revive_queue)

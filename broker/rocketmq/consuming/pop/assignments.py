@@ -1,8 +1,8 @@
-"""The queues that a client is to consume, and the way: clients may leave that to the broker.
+"""The queues that a client consumes, and whether it pulls or pops them: clients may leave that to the broker.
 
 Source: QueryAssignmentProcessor, MessageRequestModeManager.
 
-Who pops gets all queues of a broker at once, or its own and those of some clients behind it.
+A client that pops gets all queues of a broker, or its own and those of some of the clients that follow it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class AssignmentRequests:
         return with_body(ASSIGNMENTS.write(Assignments(told)))
 
     def _queues(self, topic: str, others: Sequence[QueueData]) -> list[MessageQueue] | None:
-        """The queues of a topic, by broker and number; None if there is no such topic."""
+        """Return the queues of a topic, by broker and number; None if there is no such topic."""
         known = {queues.broker_name: queues for queues in others}
         config = self._services.topics.get(topic)
         if config is not None:
@@ -134,7 +134,7 @@ def _encode(key: _Key, mode: RequestMode) -> _Text:
 
 
 def _compose(texts: Iterable[_Text]) -> str:
-    """Write `RequestModes` as the file has it."""
+    """Encode `RequestModes` as in the file."""
     table: dict[str, fastjson.Items] = {}
     for topic, item in texts:
         table.setdefault(topic, fastjson.Items()).append(item)
@@ -144,7 +144,7 @@ def _compose(texts: Iterable[_Text]) -> str:
 def _share(
     queues: list[MessageQueue], clients: list[str], client: str, strategy: str | None, mode: RequestMode
 ) -> list[MessageQueue] | None:
-    """The queues of one client; None for a strategy that is unknown."""
+    """Return the queues of one client; None for an unknown strategy."""
     if strategy not in (_AVERAGE, _CIRCLE):
         log.warning("group %s asks for assignments by %s, which is unknown", mode.consumer_group, strategy)
         return None
@@ -154,7 +154,7 @@ def _share(
 
 
 def allocate(queues: list[MessageQueue], clients: list[str], client: str, strategy: str) -> list[MessageQueue]:
-    """The queues of a client, when each has its own: as many as others, one more for those that come first."""
+    """Return the queues of a client if each queue has one client: equal shares, the first clients get one more."""
     if client not in clients:
         return []
     place, count = clients.index(client), len(clients)
@@ -168,7 +168,7 @@ def allocate(queues: list[MessageQueue], clients: list[str], client: str, strate
 def allocate_to_pop(
     queues: list[MessageQueue], clients: list[str], client: str, strategy: str, shared: int
 ) -> list[MessageQueue]:
-    """The queues that a client pops: all, or its own and those of the next `shared` clients."""
+    """Return the queues that a client pops: all, or its own and those of the next `shared` clients."""
     if shared <= 0 or shared >= len(clients) - 1:
         return [queue._replace(queue_id=ALL_QUEUES) for queue in queues]
     if client not in clients:

@@ -1,4 +1,4 @@
-"""Conditions that every request of those who pop has to meet (source: PopMessageProcessor, NotificationProcessor)."""
+"""Checks common to all POP requests (source: PopMessageProcessor, NotificationProcessor)."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = [
 # Maximum time for which a popped message is hidden from others.
 HIDDEN_MS_MAX: Final = 3 * 24 * 3_600_000
 
-# The remark of the original's answers that set none of their own.
+# The remark in answers of the original to which it sets no code.
 NO_CODE_SET: Final = "not set any response code"
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-# Where a group begins that has no offset (ConsumeInitMode).
+# The ConsumeInitMode with which a group without an offset starts at the first message.
 _FROM_FIRST: Final = 0
 
 
 def with_born_time(fields: dict[str, str], now_ms: int) -> dict[str, str]:
-    """The fields of a request with the time at which it was made: now, if they do not say."""
+    """Return the fields of a request, with `now_ms` as the time at which it was made if they have none."""
     return fields if fields.get("bornTime", "0") != "0" else {**fields, "bornTime": str(now_ms)}
 
 
 def check_topic(
     services: Services, topic: str, group: str, queue_id: int, peer: Peer, now_ms: int, doing: str
 ) -> TopicConfig:
-    """The topic that a group asks for messages of a queue, or of all. Raises `Refused`."""
+    """Return the topic from which a group asks for messages, of one queue or of all. Raises `Refused`."""
     options = services.options
     if not options.permission & Permission.READ:
         raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{options.address.address}] {doing} message is forbidden")
@@ -57,14 +57,14 @@ def check_topic(
     if not known.consume_enable:
         raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
     if not services.offsets.has_any(topic, group):
-        # Messages that are not acknowledged return in a retry topic of the pair.
+        # Messages that are not acknowledged return in a retry topic of the topic and the group.
         services.topics.check_room_for_group(retry_topic(topic, group), now_ms)
         check_room(services, topic, group)
     return config
 
 
 def find_topic(services: Services, topic: str) -> TopicConfig:
-    """The topic of a name. Raises `Refused`."""
+    """Return the topic of a name. Raises `Refused`."""
     config = services.topics.get(topic)
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {_FAQ}")
@@ -72,7 +72,7 @@ def find_topic(services: Services, topic: str) -> TopicConfig:
 
 
 def check_queue(services: Services, topic: str, queue_id: int, peer: Peer) -> None:
-    """Raise `Refused` unless a topic has the queue of a message that somebody was handed out."""
+    """Raise `Refused` unless a topic has the queue of a delivered message."""
     config = find_topic(services, topic)
     if not 0 <= queue_id < config.read_queue_nums:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(config, queue_id, peer))
@@ -86,9 +86,9 @@ def _illegal_queue(config: TopicConfig, queue_id: int, peer: Peer) -> str:
 
 
 def first_offset(services: Services, topic: str, group: str, queue_id: int, init_mode: int) -> int:
-    """The offset from which a group pops a queue; one is noted if it has none.
+    """Return the offset from which a group pops a queue; set one if it has none.
 
-    A group that begins at the end gets the last message that is there.
+    A group that begins at the end gets the last existing message.
     """
     offset = services.offsets.get(topic, group, queue_id)
     if offset is None:
@@ -102,6 +102,6 @@ def first_offset(services: Services, topic: str, group: str, queue_id: int, init
 
 
 def peek_offset(services: Services, topic: str, group: str, queue_id: int) -> int:
-    """The offset at which a group is in a queue, or would begin."""
+    """Return the offset of a group in a queue, or the one where it would begin."""
     offset = services.offsets.get(topic, group, queue_id)
     return services.store.span(topic, queue_id)[0] if offset is None else offset

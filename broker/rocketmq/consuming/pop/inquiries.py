@@ -1,7 +1,7 @@
 """Requests that ask whether there are messages to pop, and which (source: NotificationProcessor, PeekMessageProcessor).
 
-Who asks to be notified may wait. The original tells one of those who wait for each message; here all are told, as one
-step of the loop brings many.
+A NOTIFICATION request may wait. The original wakes one waiting request per message; here all are woken, as one step of
+the loop brings many messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from formats.rocketmq.remoting.receipts import retry_topic
 __all__ = ["Inquiries"]
 
 
-# One of so many looks into the retry topic first.
+# One in _RETRY_FIRST requests looks into the retry topic first.
 _RETRY_FIRST: Final = 5
 _SHIFTED: Final = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
@@ -45,7 +45,7 @@ class _Asked(NamedTuple):
 
 
 class Inquiries:
-    """Answers who asks. `count_waiting` counts the POP requests that wait at a place."""
+    """Answers the requests. `count_waiting` counts the POP requests that wait at a place."""
 
     def __init__(
         self,
@@ -124,16 +124,16 @@ class Inquiries:
         self._waits.end_over(now_ms, partial(self._again, is_over=True))
 
     def end_waits(self) -> None:
-        """Answer all requests that wait: there is nothing."""
+        """Answer all waiting requests with no messages."""
         nothing = _notified(ResponseCode.SUCCESS, NO_CODE_SET, False)
         self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
-        """Forget what a closed connection waits for."""
+        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _again(self, waiting: Waiting[_Asked], *, is_over: bool = False) -> bool:
-        """Answer a request, if there are messages or its time is over; True if that is so."""
+        """Answer a request if there are messages or its time is over; return True if it was answered."""
         header, answer = waiting.request
         try:
             has_messages = self._has_messages(header, self._services.scheduler.now_ms)
@@ -144,7 +144,7 @@ class Inquiries:
             self._failed(waiting.connection, error)
         return True
 
-    # -- looking
+    # -- polling information
 
     def _polling_info(self, request: Request) -> Frame:
         header = read_header(PollingInfoRequest, request.fields)

@@ -1,7 +1,7 @@
-"""Messages that groups pop in order: a queue is blocked while some of what was popped of it is under way.
+"""Messages that groups pop in order: a queue is blocked while popped messages of it are under way.
 
-Source: QueueLevelConsumerManager. Nothing is noted in the log of them: the group's offset stays before the first that
-is not acknowledged. The file is written from time to time; after a crash some messages come again, in order still.
+Source: QueueLevelConsumerManager. Ordered pops write no checkpoints: the group's offset stays before the first
+unacknowledged message. The file is written from time to time; after a crash some messages come again, still in order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from formats.rocketmq.remoting.receipts import offset_counts_info, queue_count_i
 
 __all__ = ["ILLEGAL", "UNCHANGED", "Key", "Orders"]
 
-# What an acknowledgement comes to that moves no offset.
+# The result of an acknowledgement that moves no offset.
 ILLEGAL: Final = -1
 UNCHANGED: Final = -2
 
 _SEPARATOR: Final = "@"
-# Records are forgotten that nobody has used for a day.
+# Records that were not used for this time are forgotten.
 _KEEP_MS: Final = 24 * 3_600_000
 
 # A topic, a group and a queue id.
@@ -35,11 +35,11 @@ class Orders:
         file = ORDER_FILE.read(stored) if stored else OrderFile()
         self._level = file.level
         self._table: dict[Key, OrderRecord] = {}
-        # The queues that are not known to be free yet, and when they will be.
+        # The queues not known to be free yet, with the times when they become free.
         self._free_ms: dict[Key, int] = {}
         # Queues whose offsets were reset, and that were not popped since.
         self._reset: set[Key] = set()
-        # The queue ids of each name in the file; the items of the file, and the names of those older than the table.
+        # The queue ids of each name in the file; the items of the file; and the names whose items are outdated.
         self._queues: dict[str, dict[int, None]] = {}
         self._texts: dict[str, str] = {}
         self._stale: dict[str, None] = {}
@@ -54,7 +54,7 @@ class Orders:
     def popped(
         self, key: Key, attempt_id: str | None, now_ms: int, invisible_ms: int, offsets: Sequence[int]
     ) -> list[str]:
-        """Note what was popped; the pieces for the answer's header that say how often it was before."""
+        """Note popped messages; return the parts of the answer's header that say how often each was popped before."""
         counts = self.note(key, attempt_id, now_ms, invisible_ms, offsets)
         topic, _, queue_id = key
         least = min(counts.values()) if len(counts) == len(offsets) else 0
@@ -64,7 +64,7 @@ class Orders:
     def note(
         self, key: Key, attempt_id: str | None, now_ms: int, invisible_ms: int, offsets: Sequence[int]
     ) -> dict[int, int]:
-        """Note what was popped; how often that was popped before of it which was."""
+        """Note popped messages; return how often each was popped before, for those that were."""
         old = self._table.get(key)
         counts: dict[int, int] | None = None
         if old is not None:
@@ -84,14 +84,14 @@ class Orders:
         return counts or {}
 
     def is_blocked(self, key: Key, attempt_id: str | None, now_ms: int) -> bool:
-        """Return whether a queue has messages under way; they are no bar to the attempt that popped them."""
+        """Return whether a queue has messages under way; these do not block the attempt that popped them."""
         record = self._table.get(key)
         if record is None or (record.attempt_id is not None and record.attempt_id == attempt_id):
             return False
         return _free_ms(record) > now_ms
 
     def acknowledge(self, key: Key, offset: int, popped_ms: int) -> int:
-        """Note that a message is consumed; the offset that the group is at then, `UNCHANGED` or `ILLEGAL`."""
+        """Note that a message is consumed; return the group's new offset, `UNCHANGED` or `ILLEGAL`."""
         record = self._table.get(key)
         if record is None:
             return UNCHANGED if key in self._reset else offset + 1
@@ -108,13 +108,13 @@ class Orders:
         return offsets[-1] + 1
 
     def change(self, key: Key, offset: int, popped_ms: int, visible_ms: int) -> None:
-        """Note that a message comes again at another time."""
+        """Note that a message becomes visible again at another time."""
         record = self._table.get(key)
         if record is not None and record.popped_ms == popped_ms and offset in _offsets(record):
             self._put(key, record._replace(visible_ms={**(record.visible_ms or {}), offset: visible_ms}))
 
     def suspend(self, key: Key, popped_ms: int, visible_ms: int) -> None:
-        """Note that all that was popped comes again at another time, as if it had not been popped this time."""
+        """Make all popped messages visible again at another time, without counting this delivery."""
         record = self._table.get(key)
         if record is not None and record.popped_ms == popped_ms:
             counts = {offset: max(0, count - 1) for offset, count in (record.counts or {}).items()}
@@ -122,14 +122,14 @@ class Orders:
             self._put(key, record)
 
     def forget(self, key: Key) -> None:
-        """Take a queue for free, as its offset was reset; acknowledgements of what was under way change nothing."""
+        """Free a queue whose offset was reset; acknowledgements of messages under way then change nothing."""
         if self._remove(key):
             self._free_ms[key] = 0
             self._reset.add(key)
             self.changed = True
 
     def freed(self, now_ms: int) -> list[Key]:
-        """The queues that have become free by now since this was asked last."""
+        """Return the queues that have become free since the last call."""
         found = [key for key, free_ms in self._free_ms.items() if free_ms <= now_ms]
         for key in found:
             del self._free_ms[key]
@@ -156,12 +156,12 @@ class Orders:
         return len(self._table)
 
     def drop_unused(self, now_ms: int) -> None:
-        """Forget entries that nobody has used for long."""
+        """Forget entries that were not used for `_KEEP_MS`."""
         for key in [key for key, record in self._table.items() if now_ms - record.consumed_ms > _KEEP_MS]:
             self._remove(key)
 
     def drop(self, key: Key) -> None:
-        """Forget a queue that is removed."""
+        """Forget a removed queue."""
         self._remove(key)
         self._free_ms.pop(key, None)
         self._reset.discard(key)
@@ -181,7 +181,7 @@ class Orders:
         return not self._stale
 
     def file(self, now_ms: int) -> bytes:
-        """Return the file's next content; entries that nobody has used for long are left out, and forgotten."""
+        """Return the file's next content; entries not used for `_KEEP_MS` are left out, and forgotten."""
         self.drop_unused(now_ms)
         self.prepare(len(self._stale))
         self.changed = False
@@ -199,7 +199,7 @@ def _offsets(record: OrderRecord) -> list[int]:
 
 
 def _free_ms(record: OrderRecord) -> int:
-    """The time from which on a queue is free: all that is not acknowledged is to be seen again then."""
+    """Return the time at which a queue becomes free: then all unacknowledged messages are visible again."""
     changed = record.visible_ms or {}
     usual = record.popped_ms + (record.invisible_ms or 0)
     times = [

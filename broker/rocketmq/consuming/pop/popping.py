@@ -1,7 +1,7 @@
-"""Requests for messages of any queue, which are hidden from others for a while (source: PopMessageProcessor).
+"""Requests that pop messages of any queue and hide them from others for a while (source: PopMessageProcessor).
 
-Each message that was popped is noted in a checkpoint before it is sent; the group's offset is behind it then. In order,
-there is none: the group stays where it is until what was popped is acknowledged.
+A checkpoint notes the popped messages before they are sent; the group's offset is then after them. Ordered pops write
+no checkpoint: the group's offset stays until the popped messages are acknowledged.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _SHIFTED: Final = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
 
 class _Asked(NamedTuple):
-    """A request, what it may be given, and what is to be done with the answer."""
+    """A request, its filter, and the function that sends its answer."""
 
     header: PopMessageRequest
-    # None until the expression is compiled, if the budget of the step was spent.
+    # None until the expression is compiled, which may need a later step's budget.
     wanted: Filter | None
     connection: object
     answer: Callable[[Frame], None]
@@ -84,10 +84,10 @@ class _Popped:
 
 
 class Popper:
-    """Answers POP requests, at once or when there is something to say.
+    """Answers POP requests, at once or when there are messages.
 
-    `failed` is told the connection of a request that waits no longer, as looking at it again failed. `choose` gives a
-    number from 0 on below the one that it is given.
+    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed.
+    `choose(n)` returns a number from 0 to n - 1.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Popper:
     # -- messages
 
     def _take(self, header: PopMessageRequest, wanted: Filter, topic: TopicConfig, now_ms: int) -> _Popped:
-        """Pop what there is for a request."""
+        """Pop the available messages for a request."""
         luck = self._choose(100)
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
         topics = self._services.topics
@@ -228,7 +228,7 @@ class Popper:
             services.offsets.commit(topic, group, queue_id, offset)
             found = find_messages(services, topic, queue_id, offset, left, wanted)
         if found.messages:
-            # They are copied: the log may begin a new file, or grow, while the checkpoint is written.
+            # Copy them: the log may begin a new file, or grow, while the checkpoint is written.
             records = [bytes(each) for each in found.messages]
             found.messages.clear()
             offsets = [_QUEUE_OFFSET.unpack_from(each, _QUEUE_OFFSET_AT)[0] for each in records]
@@ -253,7 +253,7 @@ class Popper:
         offsets: list[int],
         popped: _Popped,
     ) -> bool:
-        """Note what is popped of a queue; False if that cannot be done now, and nothing is popped."""
+        """Note the popped messages of a queue; return False if that is impossible now, and nothing is popped."""
         topic, group, queue_id = key
         services = self._services
         if header.is_ordered:
@@ -297,10 +297,10 @@ class Popper:
             log.error("a message of the retry topic of %s is delivered unchanged: %s", header.topic, error)
             return data
 
-    # -- those who wait
+    # -- waiting requests
 
     def waking(self, places: list[Place]) -> Iterator[None]:
-        """Answer the requests that wait at places, as long as there are messages at each."""
+        """Answer the requests that wait at places while there are messages at each."""
         for place in places:
             while (waiting := self._waits.take(place)) is not None:
                 has_more = self._again(waiting, waiting.until_ms)
@@ -318,12 +318,12 @@ class Popper:
         self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None))
 
     def end_waits(self) -> None:
-        """Answer all requests that wait: there is nothing."""
+        """Answer all waiting requests with no messages."""
         nothing = Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(_NOTHING))
         self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
-        """Forget what a closed connection waits for."""
+        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:

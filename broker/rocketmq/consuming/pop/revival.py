@@ -1,7 +1,7 @@
-"""Popped messages that were not acknowledged in time: they go to a retry topic of their group.
+"""Moves popped messages that were not acknowledged in time to the retry topic of their group.
 
-Source: PopReviveService. A retry topic is made when its first message comes. How far the revive log was gone through is
-an offset like those of groups, and written with them: after a crash some messages come again.
+Source: PopReviveService. A retry topic is created for its first message. The progress in the revive log is an offset
+like those of groups, and written with them: after a crash some messages come again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Revival"]
 
 log = logging.getLogger("broker.rocketmq.revival")
 
-# What one step does, for the sake of others.
+# Maximum number of notes that one step processes.
 STEP_NOTES: Final = 2_000
 STEP_MESSAGES: Final = 200
 
@@ -39,14 +39,14 @@ _HOSTS_V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 
 class _Popped(NamedTuple):
-    """A message that is to be seen again, and the checkpoint that says so."""
+    """A message to be revived, and its checkpoint."""
 
     record: Record
     point: CheckPoint
 
 
 class Revival:
-    """Goes through the revive log."""
+    """Processes the revive log."""
 
     def __init__(self, services: Services, storing: Storing) -> None:
         self._services = services
@@ -59,13 +59,13 @@ class Revival:
 
     @property
     def open(self) -> int:
-        """The number of checkpoints that were read, and whose time is not over."""
+        """The number of checkpoints that were read and are not due yet."""
         return sum(map(len, self._queues.values()))
 
     def give_out(self, now_ms: int, *, is_behind: bool) -> bool:
-        """Read what is new in the log, and revive what is due; True if there is more to do.
+        """Read new notes of the log, and revive the messages that are due; return True if there is more to do.
 
-        Nothing is revived while notes are behind that have to come into the log first.
+        Nothing is revived while notes that are due are not in the log yet (`is_behind`).
         """
         left_notes, left = STEP_NOTES, STEP_MESSAGES
         for queue_id in range(self._services.options.revive_queues):
@@ -77,7 +77,7 @@ class Revival:
         return left <= 0
 
     def _read(self, queue_id: int, most: int, now_ms: int) -> int:
-        """Read on in a queue of the log; how many notes that were."""
+        """Read on in a queue of the log; return the number of notes."""
         store = self._services.store
         stored = store.queues.get((self._topic, queue_id))
         if stored is None:
@@ -110,7 +110,7 @@ class Revival:
         return left
 
     def _put_all(self, point: CheckPoint, offsets: list[int], now_ms: int) -> bool:
-        """Store the messages of a checkpoint that were not acknowledged; False if that is to be tried again."""
+        """Store the unacknowledged messages of a checkpoint; return False if that has to be tried again."""
         if not offsets:
             return True
         place = f"topic {point.topic[:80]!r} and group {point.group[:80]!r}"
@@ -134,7 +134,7 @@ class Revival:
         return True
 
     def _find(self, point: CheckPoint, offset: int) -> Record | None:
-        """A message that was popped; None if it is not there any more."""
+        """Return a popped message; None if it is no longer in the log."""
         store = self._services.store
         queue = store.queues.get((point.topic, point.queue_id))
         if queue is None or not queue.begin <= offset < queue.end:
@@ -167,13 +167,13 @@ class Revival:
         if record.reconsume_times == 0 or "1ST_POP_TIME" not in properties:
             properties["1ST_POP_TIME"] = str(point.popped_ms)
         properties["ORIGIN_GROUP"] = point.group
-        # As in the original: one that was sent with a delay level has that delay once more.
+        # As in the original, a message that was sent with a delay level is delayed once more.
         topic, queue_id = place_late(options, retry, 0, properties, now_ms)
         packed = encode_properties(hash_map_order(properties, buckets))
         if len(packed) > PROPERTIES_BYTES_MAX:
             topic, queue_id, packed = retry, 0, record.properties
         host, is_v6 = options.address.pack(), options.address.is_v6
-        # The body is copied: the log may begin a new file, or grow, while it is written.
+        # Copy the body: the log may begin a new file, or grow, while it is written.
         return again(record, topic, queue_id, packed, is_retried=True)._replace(
             body=bytes(record.body),
             system_flags=record.system_flags & ~_HOSTS_V6 | (_HOSTS_V6 if is_v6 else 0),
@@ -183,6 +183,6 @@ class Revival:
 
 
 def _buckets(properties: dict[str, str]) -> int:
-    """The size of the map into which the original puts the properties of a message that is revived."""
-    # With a tag there is one already; otherwise it is made as large as what comes at once needs.
+    """Return the size of the map into which the original puts the properties of a revived message."""
+    # With a tag the map exists already; otherwise it gets the size that all properties need at once.
     return 16 if "TAGS" in properties or not properties else 1 << int(len(properties) / 0.75).bit_length()

@@ -1,7 +1,7 @@
-"""The log of what was popped and acknowledged: a topic of the broker's own (source: PopMessageProcessor.buildCkMsg).
+"""The log of pops and acknowledgements: a topic of the broker's own (source: PopMessageProcessor.buildCkMsg).
 
-What is put into it comes there when its time is over, as timer messages do: a checkpoint a second before its messages
-are to be seen again, an acknowledgement with them.
+Like timer messages, notes enter the log when they are due: a checkpoint one second before its messages become visible
+again, an acknowledgement at that time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EARLIER_MS: Final = 1_000
 
 
 class ReviveLog:
-    """Takes notes."""
+    """Writes notes to the revive log."""
 
     def __init__(self, options: BrokerOptions, storing: Storing) -> None:
         self._options = options
@@ -37,12 +37,12 @@ class ReviveLog:
         self._flags = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6) if options.address.is_v6 else 0
 
     def put_checkpoint(self, queue_id: int, point: CheckPoint, now_ms: int) -> None:
-        """Note that messages were popped. Raises `Refused`; nothing is noted then."""
+        """Note popped messages. Raises `Refused`; nothing is noted then."""
         words = (point.topic, point.queue_id, point.start_offset, point.group, point.popped_ms, point.broker, "ck")
         self._put(queue_id, point, words, point.visible_ms - _EARLIER_MS, now_ms)
 
     def put_ack(self, queue_id: int, note: AckNote | BatchAckNote, visible_ms: int, now_ms: int) -> None:
-        """Note that messages are acknowledged that were to be seen again at a time. Raises `Refused`."""
+        """Acknowledge messages that would have become visible again at a time. Raises `Refused`."""
         words = (note.topic, note.queue_id, note.ack_offset, note.group, note.popped_ms, note.broker, "ack")
         self._put(queue_id, note, words, visible_ms, now_ms)
 

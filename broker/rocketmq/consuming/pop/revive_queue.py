@@ -1,8 +1,8 @@
-"""The open checkpoints of a queue of the revive log: popped messages that may have to be seen again.
+"""The open checkpoints of a queue of the revive log: popped messages that may have to be delivered again.
 
 Source: PopReviveService. Notes are in the log in the order of their times: a checkpoint before the acknowledgements of
-its messages, which are all there a while after these were to be seen again. The original goes through the log anew
-every second, from its offset on; here what is open is kept in memory, and the log is read once.
+its messages, all of which arrive within a while after these were to become visible again. The original reads the log
+again from its offset every second; here open checkpoints are kept in memory, and the log is read once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from formats.rocketmq.remoting.bodies.popping import AckNote, BatchAckNote, Chec
 
 __all__ = ["ReviveQueue"]
 
-# Acknowledgements come into the log within a second of the time that they are for; another is for what is late.
+# An acknowledgement enters the log within a second of the time for which it is meant; another second is a margin.
 _WAIT_MS: Final = 2_000
 # A checkpoint enters the log a second before its messages become visible again. One with a later time would delay the
 # checkpoints after it, so its time counts as at most this much after it was read.
@@ -46,7 +46,7 @@ class ReviveQueue:
         """Process a note that was read at a time, from an offset of the log."""
         key = (note.topic, note.group, note.queue_id, note.start_offset, note.popped_ms, note.broker or self._name)
         if isinstance(note, CheckPoint):
-            # One that replaces another stands where it is: they are given out in the order of the log.
+            # A checkpoint that replaces another takes its position: they are processed in the order of the log.
             self._open.pop(key, None)
             self._open[key] = _Open(note, offset, min(note.visible_ms, now_ms + LATE_MS), note.bit_map)
             return
@@ -72,5 +72,5 @@ class ReviveQueue:
         return None
 
     def drop_first(self) -> None:
-        """Forget the first checkpoint: it was dealt with."""
+        """Forget the first checkpoint, which was processed."""
         del self._open[next(iter(self._open))]

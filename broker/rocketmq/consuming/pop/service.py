@@ -1,4 +1,4 @@
-"""All that a broker does for those who pop, as its parts see it."""
+"""The broker's interface to POP consumption."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("broker.rocketmq.popping")
 
 
 class PopService:
-    """Carries out requests, and does what is due."""
+    """Carries out requests and due work."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class PopService:
         self.handlers: Handlers = {**popper.handlers, **self._inquiries.handlers, **acks.handlers}
 
     def arrived(self, topic: str, queue_id: int, now_ms: int) -> None:
-        """Answer the requests that wait for a message in a queue; one has arrived."""
+        """Answer the requests that wait for messages of a queue, which has got one."""
         asking, popping = self._inquiries.places(topic, queue_id), self._popper.waits.places(topic, queue_id)
         if asking or popping:
             self._wake(("pop", topic, queue_id), asking, popping)
 
     def _freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
-        """Answer the requests that wait for a queue, which a group consumes in order; it has become free."""
+        """Answer the requests that wait for a queue consumed in order, which has become free."""
         places = [Place(topic, group, ALL_QUEUES), Place(topic, group, queue_id)]
         has_messages = self._popper.has_more(topic, group, queue_id)
         self._wake(("freed", topic, group, queue_id), places, places if has_messages else [])
@@ -59,24 +59,24 @@ class PopService:
         self._scheduler.again(key, lambda: chain(self._inquiries.waking(asking), self._popper.waking(popping)))
 
     def disconnected(self, connection: object) -> None:
-        """Forget what a closed connection waits for."""
+        """Forget the waiting requests of a closed connection."""
         self._popper.disconnected(connection)
         self._inquiries.disconnected(connection)
 
     def end_waits(self) -> None:
-        """Answer all who wait: another broker is master, or this one begins anew."""
+        """Answer all waiting requests: another broker becomes master, or this one restarts its work."""
         self._popper.end_waits()
         self._inquiries.end_waits()
 
     def revive(self, now_ms: int, *, is_behind: bool) -> bool:
-        """Revive what was not acknowledged in time; True if there is more to do.
+        """Revive messages that were not acknowledged in time; return True if there is more to do.
 
-        `is_behind`: not all notes are in the log that are due.
+        `is_behind`: notes that are due are not in the log yet.
         """
         return self._revival.give_out(now_ms, is_behind=is_behind)
 
     def tick(self, now_ms: int) -> None:
-        """Answer those who have waited their time, and those who wait for queues that have become free."""
+        """Answer the requests whose time is over, and those that wait for queues that have become free."""
         for topic, group, queue_id in self._orders.freed(now_ms):
             self._freed(topic, group, queue_id, now_ms)
         self._popper.tick(now_ms)

@@ -12,10 +12,10 @@ __all__ = ["ALL_QUEUES", "Place", "Waiting", "Waits", "until_ms"]
 
 # The queue id of a request for the messages of all queues.
 ALL_QUEUES: Final = -1
-# The requests that may wait, at one place and in all (popPollingSize, maxPopPollingSize).
+# Maximum number of waiting requests, per place and in all (popPollingSize, maxPopPollingSize).
 PLACE_MAX: Final = 1024
 TOTAL_MAX: Final = 100_000
-# Requests are answered so much earlier than their time is over: the answer is on its way for a while.
+# Requests are answered this much before their time is over, as the answer takes time to arrive.
 _EARLY_MS: Final = 50
 _WAIT_MS_MAX: Final = 600_000
 
@@ -35,11 +35,11 @@ class Waits(Held[Place, R]):
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
-        # By topic and queue id, and by retry topic and None: its messages are for the requests of all queues.
+        # By topic and queue id, and by retry topic and None: requests for all queues get messages of retry topics.
         self._places: dict[tuple[str, int | None], dict[Place, None]] = {}
 
     def is_full(self, place: Place) -> bool:
-        """Return whether no more requests may wait there."""
+        """Return whether no more requests may wait at a place."""
         return len(self) >= TOTAL_MAX or self.count(place) > PLACE_MAX
 
     def add(self, place: Place, waiting: Waiting[R]) -> None:
@@ -72,9 +72,9 @@ def _keys(place: Place) -> tuple[tuple[str, int | None], ...]:
 
 
 def until_ms(born_ms: int, poll_ms: int, now_ms: int) -> int | None:
-    """The time up to which a request may wait; None if it may not, or its time is over.
+    """Return the time until which a request may wait; None if it may not, or its time is over.
 
-    Clients say when they asked, by their own clocks: nobody waits longer than was asked for.
+    Clients state when they asked by their own clocks: the wait is never longer than the polling time.
     """
     if poll_ms <= 0:
         return None
