@@ -1,13 +1,13 @@
-"""Hold back the output of a node with SYNC_FLUSH until the disk has what it is about.
+"""Hold back the output of a node with SYNC_FLUSH until its messages are on the disk.
 
-Everything that connections are to be sent waits until the log is on the disk, as far as it had been written when that
-was said. A flush runs beside the loop, one at a time, and what is written meanwhile goes with the next (group commit).
+All output waits until the log is on the disk, up to its end at the time of the output. A flush runs beside the loop,
+one at a time; messages written meanwhile go with the next one (group commit).
 
-A disk that does not finish in time must not silence the node: what has waited for `timeout_ms` is sent all the same,
-with the answers to those who sent messages turned into FLUSH_DISK_TIMEOUT (source: GroupCommitRequest,
-FlushDiskWatcher). The messages are stored, and whether a loss of power leaves them is open.
+A disk that does not finish in time must not silence the node: output that has waited for `timeout_ms` is sent all the
+same, with the answers to senders of messages turned into FLUSH_DISK_TIMEOUT (source: GroupCommitRequest,
+FlushDiskWatcher). The messages are stored, but may not survive a loss of power.
 
-A flush that fails is the last one: the kernel tells of lost pages once, and a second flush of the same file succeeds
+A flush that fails is the last one: the kernel reports lost pages once, and a second flush of the same file succeeds
 without them. Nothing passes the gate from then on, and the process ends with the step.
 """
 
@@ -29,17 +29,17 @@ __all__ = ["DiskSilent", "FlushGate", "Flushed", "Flusher", "Held", "LogFlush", 
 
 log = logging.getLogger("broker.rocketmq")
 
-# How long what keeps a file waits for the log, which goes to the disk before: nothing else is done meanwhile.
+# Maximum time for which the write of a file waits for the flush of the log before it; the loop stops meanwhile.
 FILE_WAIT_MS: Final = 1_000
 
 _SUCCESS, _TIMEOUT = ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT
 
 
 class DiskSilent(OSError):
-    """A file is not written, as the log, which goes before it, is not on the disk in time, or cannot get there."""
+    """A file is not written, as the log, which goes first, is not on the disk in time, or cannot get there."""
 
 
-# What is said: the bytes of frames, or the frames themselves.
+# The output: the bytes of frames, or the frames themselves.
 Said = TypeVar("Said", bytearray, list[Frame])
 _Said_contra = TypeVar("_Said_contra", bytearray, list[Frame], contravariant=True)
 
@@ -48,11 +48,11 @@ class Held(Protocol[_Said_contra]):
     """A connection whose output waits."""
 
     def pass_on(self, data: _Said_contra, held_size: int) -> None:
-        """Have data sent instead of what was held back, which had this size, unless the connection is over."""
+        """Send data in place of the output held back, which had this size, unless the connection is over."""
         ...
 
 
-# Called in the loop, when the disk has what was to be flushed, or with the error that it has instead.
+# Called in the loop when the flush is complete, or with its error.
 Flushed = Callable[[Exception | None], None]
 
 
@@ -64,12 +64,12 @@ class Flusher(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the work that was begun, and have `done` called; False if the time is over before."""
+        """Wait for the end of the work that was begun, and have `done` called; return False after `timeout_s`."""
         ...
 
 
 class LogFlush(Protocol):
-    """The store, as the gate knows it."""
+    """The part of the store that the gate uses."""
 
     @property
     def flushed(self) -> int:
@@ -78,23 +78,23 @@ class LogFlush(Protocol):
 
     @property
     def log_end(self) -> int:
-        """The offset behind what was written."""
+        """The offset after the last written byte."""
         ...
 
     def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return what waits until the log is on the disk, as far as it is written, and what notes it then."""
+        """Return a function that waits until the written part of the log is on the disk, and one that notes it."""
         ...
 
 
 class _Entry(NamedTuple):
     end: int
     until_ms: int
-    # Passes on what waits, turned into what says that the disk is late, or as it is.
+    # Passes on the waiting output as it is, or with answers that say that the disk is late.
     pass_on: Callable[[bool], None]
 
 
 class FlushGate:
-    """All that waits, in the order in which it was said; see `broker.rocketmq.node.Part`."""
+    """All waiting output, in order; see `broker.rocketmq.node.Part`."""
 
     def __init__(self, store: LogFlush, flusher: Flusher, now: Now, timeout_ms: int) -> None:
         self._store = store
@@ -102,13 +102,13 @@ class FlushGate:
         self._now = now
         self._timeout_ms = timeout_ms
         self._entries: deque[_Entry] = deque()
-        # Since when the flush runs that is under way.
+        # The start of the flush that is under way.
         self._since_ms: int | None = None
         self._error: Exception | None = None
         self._is_late = False
 
     def take(self, holder: Held[Said], data: Said) -> Said:
-        """Return what of the data can be sent at once: all of it or nothing, which then is passed on later."""
+        """Return the data if it can be sent at once; otherwise nothing, and it is passed on later."""
         store = self._store
         end = store.log_end
         if store.flushed >= end and self._error is None:
@@ -123,9 +123,9 @@ class FlushGate:
         return type(data)()
 
     def reach(self) -> int:
-        """Return up to where the log is on the disk, and have what is behind that go there.
+        """Return up to where the log is on the disk, and start a flush of the rest.
 
-        The step in which it gets there ends as every other one does: who waits asks again then.
+        When that is complete, the step ends like any other: callers can ask again then.
         """
         if self._error is not None:
             return 0
@@ -134,14 +134,14 @@ class FlushGate:
         return self._store.flushed
 
     def keep_order(self) -> None:
-        """Wait until the log is on the disk, before a file is written that says how far something is done.
+        """Wait until the log is on the disk, before a file is written that records progress in it.
 
-        Raises `DiskSilent`: what is to be kept in the file can be kept later.
+        Raises `DiskSilent`: the file can be written later.
         """
         for _ in range(2):
             if self._is_flushed():
                 return
-            # A flush that was under way may have begun before the last messages: then there is another one.
+            # A flush that was under way may have begun before the last messages: then another one follows.
             self._begin()
             if self._since_ms is None:
                 continue
@@ -152,7 +152,7 @@ class FlushGate:
             raise DiskSilent(errno.ETIMEDOUT, "the disk does not complete a flush")
 
     def _is_flushed(self) -> bool:
-        """Return whether the whole log is on the disk. Raises `DiskSilent` if nobody can tell."""
+        """Return whether the whole log is on the disk. Raises `DiskSilent` if that is unknown."""
         if self._error is not None:
             raise DiskSilent(errno.EIO, f"a flush of the commit log has failed: {self._error}")
         return self._store.flushed >= self._store.log_end
@@ -188,13 +188,13 @@ class FlushGate:
     # -- see `broker.rocketmq.node.Part`
 
     def end_step(self) -> bool:
-        """Raise the error of a flush: nobody knows any longer what is on the disk."""
+        """Raise the error of a flush: the state of the disk is unknown."""
         if self._error is not None:
             raise self._error
         return False
 
     def tick(self) -> None:
-        """Send what has waited for too long."""
+        """Send output that has waited for too long."""
         self._release()
         entries, now_ms = self._entries, self._now.ms
         while entries and entries[0].until_ms <= now_ms:
@@ -207,7 +207,7 @@ class FlushGate:
             entries.popleft().pass_on(True)
 
     def leave(self) -> None:
-        """Wait for the disk, as long as somebody may wait for it, and send everything.
+        """Wait for the disk, within the time-out of the output, and send everything.
 
         Raises `Inconsistent` if a flush fails: a store that is closed after that would count as whole.
         """
@@ -219,7 +219,7 @@ class FlushGate:
         self.end_waits()
 
     def end_waits(self) -> None:
-        """Send everything that waits: as with a silent disk, who sent messages is not told that they are there."""
+        """Send all waiting output: as with a silent disk, senders get FLUSH_DISK_TIMEOUT."""
         while self._entries:
             self._entries.popleft().pass_on(True)
 
@@ -229,7 +229,7 @@ def _pass_on(holder: Held[Any], data: Any, is_late: bool) -> None:
 
 
 def late(data: Said) -> Said:
-    """Turn the answers to those who sent messages into FLUSH_DISK_TIMEOUT; leave everything else as it is."""
+    """Turn the answers to senders of messages into FLUSH_DISK_TIMEOUT; leave everything else as it is."""
     if isinstance(data, list):
         return [frame._replace(code=_TIMEOUT) if _is_sent(frame) else frame for frame in data]
     made: list[bytes] = []

@@ -27,7 +27,7 @@ TICK_MS: Final = 1000
 
 
 class Connection(Failing, Protocol):
-    """A session, of whatever protocol; see `broker.shell.connections.link.Machine` for what moves its bytes."""
+    """A session of any protocol; see `broker.shell.connections.link.Machine` for its bytes."""
 
     reason: str
 
@@ -60,7 +60,7 @@ class Connection(Failing, Protocol):
     def memory_size(self) -> int: ...
 
     def tick(self) -> None:
-        """Do what is due, once a second."""
+        """Do the work that is due, once a second."""
         ...
 
     def end(self) -> None:
@@ -75,15 +75,15 @@ class Part(Protocol):
     """A part of the process that has work of its own: the broker, the nameserver."""
 
     def end_step(self) -> bool:
-        """Do what the step's requests have led to, before anything is sent. True if there is more to do at once."""
+        """Do the work that the step's requests have caused, before anything is sent. Return True if there is more."""
         ...
 
     def tick(self) -> None:
-        """Do what is due, a few times a second."""
+        """Do the work that is due, a few times a second."""
         ...
 
     def leave(self) -> None:
-        """Say farewell to others: the process stops."""
+        """Prepare for the end of the process."""
         ...
 
 
@@ -103,16 +103,16 @@ class Node:
         self._ticked_ms = now.ms
 
     def before_sending(self) -> None:
-        """Do nothing: what is to wait for the disk waits at the gate of its connection."""
+        """Do nothing: output that waits for the disk waits at the gate of its connection."""
 
     def add(self, part: Part) -> None:
-        """Give a part its turn in each step."""
+        """Add a part, which takes part in each step."""
         self._parts.append(part)
 
     def connect_to(
         self, service: Service, gate: Gate | None = None
     ) -> Callable[[str, Callable[[], frozenset[str]]], Session]:
-        """Have the maker of sessions for who connects to a service; what it says passes the gate."""
+        """Return the function that makes sessions with a service; their output passes the gate."""
         return lambda peer, certified: self._open(peer, service, gate, Standing.STRANGER)
 
     def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> Session:
@@ -140,7 +140,7 @@ class Node:
         return session
 
     def disconnect(self, session: Connection, reason: str) -> None:
-        """The link is gone."""
+        """Note that a link is closed."""
         with Change(f"the end of session {session.description}"):
             log.debug("%s: %s", session.description, session.reason or reason)
             self.sessions.pop(session.session_id, None)
@@ -167,7 +167,7 @@ class Node:
         return False
 
     def tick(self) -> None:
-        """A few times a second."""
+        """Do the work that is due, a few times a second."""
         self.timers.run(self.now.ms)
         for part in self._parts:
             try:
@@ -180,7 +180,7 @@ class Node:
                 session.tick()
 
     def retire(self) -> bool:
-        """Return True, as there is no other node that takes over."""
+        """Return True, as no other node takes over."""
         return True
 
     def awaits_confirms(self) -> bool:
@@ -188,7 +188,7 @@ class Node:
         return False
 
     def leave(self) -> None:
-        """Say farewell."""
+        """Prepare for the end of the process."""
         for part in self._parts:
             try:
                 part.leave()

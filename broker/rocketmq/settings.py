@@ -1,7 +1,7 @@
-"""Properties in force that administrators are shown, and of which they change some while the node runs.
+"""Properties in force: administrators can read them, and change some while the node runs.
 
-A change takes effect at once, and is then written to the configuration file, if there is one. What cannot be changed so
-is refused: the original takes it, and nothing comes of it before the next start.
+A change takes effect at once, and is then written to the configuration file, if there is one. Changes that need a
+restart are refused; the original accepts them, without effect before the next start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SettingRefused(Exception):
 
 
 class Settings:
-    """Properties by their names. `readers` check and read the values of those that are known.
+    """Properties by name. `readers` check and parse the values of the known ones.
 
     `keep` writes changes to the configuration file; if it raises `OSError`, the change is not made, or undone if the
     `file` has a `Keeper`. `locked` properties cannot be changed. `initial` values are passed to appliers when these are
@@ -65,23 +65,23 @@ class Settings:
         self.changes = 0
 
     def on_change(self, name: str, apply: Callable[[Any], None]) -> None:
-        """Have a property changed by a call with its new value; at once to its initial one, if it has one."""
+        """Call `apply` with each new value of a property; at once with its initial one, if it has one."""
         self._appliers[name] = apply
         if name in self._initial:
             apply(self._readers[name](self._initial[name]))
 
     def text(self, others: Mapping[str, str] | None = None) -> bytes:
-        """All properties, with `others` in place of those of the same names."""
+        """Return all properties as text, with `others` in place of those of the same names."""
         return write_properties({**self._properties, **(others or {})})
 
     def change(self, data: bytes, who: str) -> list[str]:
-        """Change the properties that a text names, all or none of them; their names. Raises `SettingRefused`."""
+        """Change the properties that a text names, all or none; return their names. Raises `SettingRefused`."""
         changes = self._read(data)
         values = {name: self._value(name, text) for name, text in changes.items()}
         fault = self.find_fault(values)
         if fault is not None:
             raise SettingRefused(ResponseCode.INVALID_PARAMETER, fault)
-        # What cannot be kept is not begun.
+        # A change that cannot be written is not made.
         self._changed.update(changes)
         self.file.changed()
         for name, value in values.items():

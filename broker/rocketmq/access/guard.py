@@ -1,7 +1,7 @@
-"""The check of each request: is it signed by a user, and may that user have it carried out?
+"""Access control of each request: it must be signed by a user, and that user must have the right.
 
-Source: DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler. The two can be switched on one
-by one; the texts of refusals are the original's.
+Source: DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler. The two checks can be switched
+on one by one; the texts of refusals are the original's.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from formats.rocketmq.remoting.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessOptions", "Denied", "Guard"]
 
-# So many decisions are kept, to be used again.
+# Maximum number of cached decisions.
 DECISIONS_MAX = 10_000
-# The switches that administrators may turn, and the options that they set.
+# The switches for administrators, and the options that they set.
 _SWITCHES: Final = {"authenticationEnabled": "authentication", "authorizationEnabled": "authorization"}
 
 
 class Denied(Exception):
-    """A request that is not carried out, for its sender may not have it; the text says why."""
+    """A request that its sender has no right to; the text says why."""
 
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """The checks that are made. The requests whose codes are in a white list are not checked."""
+    """The checks in force. Requests whose codes are in a white list are not checked."""
 
     authentication: bool = False
     authorization: bool = False
@@ -44,8 +44,8 @@ class AccessOptions:
 class Guard:
     """Checks requests. `is_on`: something is checked at all.
 
-    `inner` is the user as whom this node and its peers sign, if there is one. `is_group` returns whether a consumer
-    group exists; a node without groups has none.
+    `inner` is the user with whose key this node and its peers sign, if there is one. `is_group` returns whether a
+    consumer group exists; a node without groups has none.
     """
 
     def __init__(self, options: AccessOptions, tables: AccessTables, cluster: str, inner: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Guard:
         return self._options.authentication
 
     def setters(self) -> dict[str, Callable[[bool], None]]:
-        """Return the switches that administrators may turn, by their properties."""
+        """Return the switches for administrators, by their properties."""
         return {name: partial(self._turn, option) for name, option in _SWITCHES.items()}
 
     def _turn(self, option: str, value: bool) -> None:
@@ -76,7 +76,7 @@ class Guard:
         self._set(replace(self._options, **changes))
 
     def fault_of(self, values: Mapping[str, Any]) -> str | None:
-        """Return why properties may not have new values, which would lock everybody out; None if they may."""
+        """Return why new values of properties are refused, as they would lock out everyone; None if they are not."""
         turned: dict[str, Any] = {option: values[name] for name, option in _SWITCHES.items() if name in values}
         options = replace(self._options, **turned)
         if not turned or not (options.authentication or options.authorization):
@@ -85,13 +85,13 @@ class Guard:
         return None if fault is None else f"this would lock everybody out: {fault}"
 
     def _find_fault(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> str | None:
-        """Return why users and policies may not be replaced by these while access is checked; None if they may."""
+        """Return why new users and policies are refused while access is checked; None if they are not."""
         if not self.is_on:
             return None
         old = self._tables.users.get(self._inner or "")
         if old is not None and users.get(old.name) != old:
             return f"User:{old.name} signs the requests of this node: it is in innerClientAuthenticationCredentials."
-        # Where nobody may administer already, no change makes it worse.
+        # If there is no administrator already, no change makes it worse.
         if lockout(self._tables.users, self._tables.acls, self._cluster) is not None:
             return None
         fault = lockout(users, acls, self._cluster)

@@ -1,7 +1,4 @@
-"""Users, resources and policies, and which policy decides.
-
-Source: User, Resource, PolicyEntry, AclAuthorizationHandler.
-"""
+"""Users, resources and policies, and the decision by policies."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ _ACTIONS: Final[tuple[str, ...]] = (ALL, _ANY, "Pub", "Sub", "Create", "Update",
 
 
 class Invalid(Exception):
-    """A user or a policy that cannot be; the text says why, in the original's words."""
+    """An invalid user or policy; the text says why, in the original's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +56,12 @@ class User:
 
 
 def choose(names: Iterable[str], text: str | None) -> str | None:
-    """Return which of some names a text is, be it written large or small; None for none of them."""
+    """Return the name that a text is, in any letter case; None if it is none of them."""
     return next((name for name in names if text is not None and name.lower() == text.strip().lower()), None)
 
 
 class Resource(NamedTuple):
-    """A resource, or many: of a kind, with a name or the begin of one, or any name (None)."""
+    """One resource or many of a kind: with a name, with the beginning of a name, or with any name (None)."""
 
     kind: str
     name: str | None
@@ -87,13 +84,13 @@ class Resource(NamedTuple):
 
     @property
     def narrowness(self) -> tuple[bool, bool, bool, int]:
-        """A measure: of several that match, the greatest one decides."""
+        """A measure: of several resources that match, the greatest one decides."""
         is_named = self.name is not None
         return (self.kind != _ANY, is_named and not self.is_prefix, is_named, len(self.name or ""))
 
 
 def parse_resource(text: str | None) -> Resource:
-    """The resource that `Topic:orders`, `Group:pay*`, `Topic:*` or `*` means. Raises `Invalid`."""
+    """Return the resource of a text like `Topic:orders`, `Group:pay*`, `Topic:*` or `*`. Raises `Invalid`."""
     if not text or not text.strip():
         raise Invalid("The resource is null.")
     if text == "*":
@@ -174,18 +171,18 @@ def _entry_info(entry: Entry) -> PolicyEntryInfo:
 
 
 def decide(acl: Acl | None, resource: Resource, actions: frozenset[str], source: str) -> str | None:
-    """The reason why actions on a resource are denied to somebody with these policies; None if they are allowed."""
+    """Return why actions on a resource are denied to a user with these policies; None if they are allowed."""
     for entries in acl or ():
         found = [entry for entry in entries if entry.concerns(resource, actions, source)]
         if found:
-            # Of two that are equally narrow, the one that denies.
+            # Of equally narrow ones, one that denies.
             narrowest = max(found, key=lambda entry: (entry.resource.narrowness, not entry.allows))
             return None if narrowest.allows else "the decision is deny."
     return "no matched policies."
 
 
 def parse_acl(info: AclInfo) -> Acl:
-    """The policies that are told. Raises `Invalid`."""
+    """Return the policies of a body. Raises `Invalid`."""
     if not info.policies:
         raise Invalid("The policies is empty.")
     acl = Acl()

@@ -248,7 +248,7 @@ def _named(name: str | None) -> str:
 
 
 def on_group(name: str, actions: Actions) -> Need:
-    """A group; its retry topic and its dead letters are the group's."""
+    """Return the need for a group; its retry topic and its dead letters are the group's."""
     return Need(Resource("Group", name.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)), actions)
 
 
@@ -330,7 +330,7 @@ def _of_send(frame: Frame, is_group: IsGroup) -> list[Need]:
 
 
 def _of_end(frame: Frame, is_group: IsGroup) -> list[Need]:
-    """Return the need for the topic that a producer names; if the broker has asked it, that is the half topic."""
+    """Return the need for the topic that a producer names, the half topic if it answers the broker's check."""
     topic = (frame.ext_fields or {}).get("topic", "").strip()
     return [on_topic(topic, _PUB)] if topic and topic != HALF_TOPIC else []
 

@@ -28,8 +28,8 @@ __all__ = ["AccessRequests"]
 class AccessRequests:
     """Shows and changes users and policies.
 
-    One answer has a password: that about a user, if a super user has signed the request. With it proxies check the
-    signatures of that user.
+    Only one answer contains a password: that about a user, if a super user has signed the request. Proxies need it to
+    check that user's signatures.
     """
 
     def __init__(self, tables: AccessTables) -> None:
@@ -74,7 +74,7 @@ class AccessRequests:
         return success()
 
     def _check_super(self, request: Request, kind: str | None, what: str) -> None:
-        """Refuse to have a super user changed by a user who is none. Who is nobody is asked nothing."""
+        """Refuse the change of a super user by a user who is none. Requests without a user are not checked."""
         sender = self._tables.users.get(request.fields.get(ACCESS_KEY, ""))
         is_other = bool(request.fields.get(ACCESS_KEY)) and (sender is None or sender.kind != SUPER)
         if kind == SUPER and is_other:
@@ -134,7 +134,7 @@ class AccessRequests:
 
 
 def _refusing(handler: Callable[[Request], Frame]) -> Callable[[Request], Frame]:
-    """Have what cannot be answered as the original does."""
+    """Turn invalid users and policies into the original's answers."""
 
     def handle(request: Request) -> Frame:
         try:

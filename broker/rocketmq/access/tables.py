@@ -1,7 +1,7 @@
 """The users and their policies, and the files that keep them.
 
-Source: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl. Passwords are kept as they are: who checks
-signatures needs them. Their file is for the node's own account only.
+Source: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl. Passwords are kept as they are: checking a
+signature needs them. Their file is for the node's own account only.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ POLICIES_MAX: Final = 1_000
 
 
 def subject_of(name: str) -> str:
-    """A user as the subject of policies."""
+    """Return a user as the subject of policies."""
     return _PREFIX + name
 
 
 def user_of(subject: str | None) -> str:
-    """The user that is the subject of policies. Raises `Invalid`: there are no other subjects."""
+    """Return the user that is the subject of policies. Raises `Invalid`: there are no other subjects."""
     kind, separator, name = (subject or "").partition(":")
     if not separator or kind.lower() != "user":
         raise Invalid("The subject type is null.")
@@ -99,14 +99,14 @@ class AccessTables:
     # -- users
 
     def create_user(self, info: UserInfo) -> None:
-        """Make a user. Raises `Invalid`."""
+        """Create a user. Raises `Invalid`."""
         user = user_from(info)
         if user.name in self.users:
             raise Invalid("The user is existed")
         self._put_user(user)
 
     def update_user(self, info: UserInfo) -> None:
-        """Change of a user what is told. Raises `Invalid`."""
+        """Change the given properties of a user. Raises `Invalid`."""
         old = self.users.get(info.username or "")
         if old is None:
             raise Invalid("The user is not exist")
@@ -146,7 +146,7 @@ class AccessTables:
     # -- policies
 
     def put_acl(self, info: AclInfo) -> None:
-        """Give a user policies, beside those that it has about other resources. Raises `Invalid`."""
+        """Give a user policies, beside those about other resources. Raises `Invalid`."""
         name = self._known(info.subject)
         self._put_acl(name, self.acls.get(name, Acl()).updated(parse_acl(info)))
 
@@ -185,7 +185,7 @@ def _compose(texts: Iterable[str], _: None) -> bytes:
 
 
 def user_from(info: UserInfo) -> User:
-    """The user that is told of. Raises `Invalid`."""
+    """Return the user of a body. Raises `Invalid`."""
     name, password = (info.username or "").strip(), info.password or ""
     if not name:
         raise Invalid("username can not be blank")

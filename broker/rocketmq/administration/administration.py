@@ -1,4 +1,4 @@
-"""Requests that make, change, delete and show topics and groups (source: AdminBrokerProcessor)."""
+"""Requests that create, change, delete and show topics and groups (source: AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ C = TypeVar("C", TopicConfig, GroupConfig)
 
 
 class Administration:
-    """Carries out what administrators ask. `removed` is told a topic that is deleted."""
+    """Carries out requests of administrators. `removed` is called with each deleted topic."""
 
     def __init__(self, services: Services, removed: Callable[[str], None]) -> None:
         self._services = services
@@ -69,7 +69,7 @@ class Administration:
         return success()
 
     def _create_topics(self, request: Request) -> Frame:
-        """Make or change several topics, or none if one of them cannot be."""
+        """Create or change several topics; none if one of them is refused."""
         configs = []
         for told in _bounded(TOPIC_CONFIG_LIST.read(request.body).topic_config_list):
             old = self._services.topics.get(told.topic_name)
@@ -84,7 +84,7 @@ class Administration:
     def _delete_topic(self, request: Request) -> Frame:
         topic = read_header(headers.DeleteTopicRequest, request.fields).topic
         self._check_topic(topic)
-        # Before all else, for it may be refused.
+        # This comes first, as it may be refused.
         self._services.store.delete_topic(topic)
         self._services.topics.delete(topic, request.now_ms)
         self._services.offsets.forget_topic(topic)

@@ -1,4 +1,4 @@
-"""Requests of administrators that the broker hands on to clients (source: AdminBrokerProcessor, Broker2Client)."""
+"""Requests of administrators that the broker passes on to clients (source: AdminBrokerProcessor, Broker2Client)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("broker.rocketmq.clients")
 
 @dataclass
 class _Gathering:
-    """An administrator's question, and what those have answered who were asked."""
+    """An administrator's request to several clients, and their answers so far."""
 
     peer: Peer
     asked: Frame
@@ -35,7 +35,7 @@ class _Gathering:
 
 
 class Asking:
-    """Asks consumers, and hands on what they say."""
+    """Asks consumers, and passes on their answers."""
 
     def __init__(self, services: Services, calls: Calls, check_record: CheckRecord) -> None:
         self._services = services
@@ -48,13 +48,13 @@ class Asking:
         }
 
     def _running(self, request: Request) -> Frame | None:
-        """Ask a consumer what it does."""
+        """Ask a consumer for its state."""
         header = read_header(headers.GetConsumerRunningInfoRequest, request.fields)
         question = Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 0, ext_fields=write_header(header))
         return self._ask(request, question, header.consumer_group, header.client_id)
 
     def _consume(self, request: Request) -> Frame | None:
-        """Have a consumer consume a message of the store, whatever its offsets."""
+        """Have a consumer consume a stored message, regardless of its offsets."""
         header = read_header(headers.ConsumeMessageDirectlyRequest, request.fields)
         topic = self._services.topics.get(header.topic or "")
         group = self._services.groups.table.get(header.consumer_group)
@@ -85,7 +85,7 @@ class Asking:
         return None
 
     def _status(self, request: Request) -> Frame | None:
-        """Ask the consumers of a group for the offsets that they have in memory."""
+        """Ask the consumers of a group for their offsets in memory."""
         header = read_header(headers.GetConsumerStatusRequest, request.fields)
         known = self._services.clients.consumers.get(header.group)
         if known is None:
@@ -105,7 +105,7 @@ class Asking:
 
 
 def _gather(gathering: _Gathering, client_id: str, answer: Frame | None) -> None:
-    """Take in what a client has answered; who asked is answered with the last of them."""
+    """Note the answer of a client; with the last one, answer the administrator."""
     if answer is not None and answer.code == ResponseCode.SUCCESS:
         try:
             gathering.found[client_id] = read_client_offsets(answer.body)
@@ -117,7 +117,7 @@ def _gather(gathering: _Gathering, client_id: str, answer: Frame | None) -> None
 
 
 def _hand_on(peer: Peer, asked: Frame, client_id: str, answer: Frame | None) -> None:
-    """Give an administrator what a client has answered."""
+    """Pass a client's answer on to an administrator."""
     if answer is None:
         peer.answer(asked, failure(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client_id}> does not answer"))
     else:

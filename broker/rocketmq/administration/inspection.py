@@ -1,4 +1,4 @@
-"""Requests that show administrators what a broker has and does (source: AdminBrokerProcessor, Broker2Client)."""
+"""Requests that show administrators the state of a broker (source: AdminBrokerProcessor, Broker2Client)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TAG_UNITS: Final = 1_000
 _OFFSETS_AT_ONCE: Final = 256
 _OFFSET_UNITS: Final = 500
 
-# Requests are carried out as they come: nothing waits in a queue before it, as with the original's pools of threads.
+# Requests are carried out as they come: none waits in a queue, unlike with the original's thread pools.
 _NO_QUEUES: Final = {
     "dispatchMaxBuffer": "0",
     "pageCacheLockTimeMills": "0",
@@ -61,7 +61,7 @@ _NO_QUEUES: Final = {
 
 
 class Inspection:
-    """Shows what there is. `forget` receives each queue whose offset is reset."""
+    """Shows the state of the broker. `forget` receives each queue whose offset is reset."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class Inspection:
         return with_body(fastjson.dumps({"data": table}).encode())
 
     def _reset(self, request: Request) -> Frame:
-        """Set a group to a time: in what is kept here, and in its consumers that are connected."""
+        """Set a group's offsets to a time: those kept here, and those of its connected consumers."""
         header = read_header(headers.ResetOffsetRequest, request.fields)
         topic = self._services.topics.get(header.topic)
         if topic is None:

@@ -1,6 +1,6 @@
 """Metrics of a broker for Prometheus, by the original's names and labels (source: BrokerMetricsManager).
 
-What this broker does not count is left out; the manual's page has the list.
+Values that this broker does not count are omitted; the manual's page lists them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSU
 
 
 class _Behind(NamedTuple):
-    """The messages that a group has still to confirm of a topic, and when the oldest of them was stored, if any."""
+    """The number of messages of a topic that a group has not confirmed, and the storing time of the oldest, if any."""
 
     messages: int
     oldest_ms: int | None
 
 
 class Metrics:
-    """The metrics of one broker. `disk_bytes` is what is in use of the store's disk, None if that is not known.
+    """The metrics of one broker. `disk_bytes` is the used size of the store's disk, None if unknown.
 
     `disk_alarm` returns True if unconsumed messages will be removed soon.
     """
@@ -54,7 +54,7 @@ class Metrics:
         self._common = {"node_type": "broker", "cluster": options.cluster, "node_id": options.name}
 
     def pieces(self) -> Iterator[bytes]:
-        """Make the text, in pieces of a few milliseconds; empty ones where there was other work."""
+        """Yield the text in pieces of a few milliseconds; empty ones for other work."""
         services = self._services
         for name, value in (
             ("rocketmq_broker_permission", services.options.permission),
@@ -101,7 +101,7 @@ class Metrics:
                 yield from metric_pieces(name, (Series(labels, (value,)),))
 
     def _connections(self) -> Iterator[bytes]:
-        """Count the connections of clients by what is known of them."""
+        """Count the connections of clients by their properties."""
         clients = self._services.clients
         producers = Counter(
             (member.language, member.version) for members in clients.producers.values() for member in members.values()
@@ -126,7 +126,7 @@ class Metrics:
         yield from metric_pieces("rocketmq_consumer_connections", (Series(labels, consumers.values()),))
 
     def _lag(self) -> Iterator[bytes]:
-        """Show how many messages each group has not yet confirmed of each topic that it consumes, and since when."""
+        """Yield the number of unconfirmed messages of each group and topic, and the age of the oldest."""
         services = self._services
         labels, lags, latencies_ms = [], [], []
         for number, (topic, group, offsets) in enumerate(services.offsets.all(), 1):
@@ -155,7 +155,7 @@ class Metrics:
         return max(0, self._wall_ms() - ms)
 
     def _stored_ms(self, read: Callable[[], int]) -> int | None:
-        """Read when a message was stored; None if there is none, or it cannot be read."""
+        """Return when a message was stored; None if there is none, or it cannot be read."""
         try:
             stored_ms = read()
         except (IndexError, FormatError):

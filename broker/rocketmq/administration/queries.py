@@ -1,4 +1,4 @@
-"""Questions about queues and single messages (source: AdminBrokerProcessor, QueryMessageProcessor)."""
+"""Requests about queues and single messages (source: AdminBrokerProcessor, QueryMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from formats.rocketmq.remoting.headers.codec import read_header, write_header
 
 __all__ = ["Queries"]
 
-# What one answer has at most, whatever is asked for (defaultQueryMaxNum is what unique keys are looked for with).
+# Maximum number of messages in an answer, whatever the request says (defaultQueryMaxNum is for unique keys).
 QUERY_MAX: Final = 64
 UNIQUE_QUERY_MAX: Final = 32
 QUERY_BYTES_MAX: Final = 8 << 20
 
 
 class Queries:
-    """Answers questions about what the store has."""
+    """Answers requests about the store's content."""
 
     def __init__(self, store: MessageStore, check_record: CheckRecord) -> None:
         self._store = store

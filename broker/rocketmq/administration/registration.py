@@ -29,7 +29,7 @@ __all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "re
 log = logging.getLogger("broker.rocketmq.registration")
 
 PERIOD_MS: Final = 30_000
-# How often a nameserver is dialed that cannot be reached.
+# The interval of attempts to dial a nameserver that cannot be reached.
 RETRY_MS: Final = 3_000
 # Maximum number of topics of one request, which bounds the time of a step (source: splitRegistrationSize).
 PIECE_TOPICS: Final = 800
@@ -38,17 +38,17 @@ _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 
 
 class Registry(Protocol):
-    """A nameserver, as its broker knows it."""
+    """A nameserver, as its broker sees it."""
 
     is_here: bool
     """True for the nameserver of this process."""
 
     def tell(self, request: Frame, now_ms: int) -> None:
-        """Send it a request, or drop it if that cannot be done now."""
+        """Send it a request, or drop it if that is impossible now."""
         ...
 
     def beat(self, request: Frame, now_ms: int) -> None:
-        """Send it a request that has no answer, or drop it if that cannot be done now."""
+        """Send it a one-way request, or drop it if that is impossible now."""
         ...
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
@@ -56,7 +56,7 @@ class Registry(Protocol):
         ...
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         ...
 
 
@@ -69,7 +69,7 @@ class Dial(Protocol):
 def register_frame(
     options: BrokerOptions, topics: Topics, wanted: Iterable[str] | None = None, version: DataVersion | None = None
 ) -> Frame:
-    """The request by which a broker registers all its topics or some, with their version or another."""
+    """Make the request that registers all topics or some, with their version or another."""
     permission = EVERY if options.permission == _READ_WRITE else options.permission | int(Permission.INHERIT)
     text = topics.text(wanted, permission, version)
     body = f'{{"filterServerList":[],"topicConfigSerializeWrapper":{text}}}'.encode()
@@ -130,7 +130,7 @@ class Nameservers:
         return register_frame(self._options, self._topics, piece, version._replace(timestamp=version.timestamp - left))
 
     def tick(self, now_ms: int) -> None:
-        """Connect where that is to be done; register when it is time."""
+        """Connect where that is due; register when it is time."""
         for registry in self._registries:
             registry.tick(now_ms)
         if self._told_ms is None or not 0 <= now_ms - self._told_ms < PERIOD_MS:
@@ -154,15 +154,15 @@ class Nameservers:
         return self._frame(list(first), len(self._left))
 
     def beat(self, request: Frame, now_ms: int) -> None:
-        """Send a request that has no answer to all that are connected."""
+        """Send a one-way request to all connected nameservers."""
         if not self.is_silent:
             for registry in self._registries:
                 registry.beat(request, now_ms)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[list[Frame]], None]) -> None:
-        """Ask all nameservers elsewhere, or that of this process if there are no others; `done` gets what they answer.
+        """Ask all nameservers elsewhere, or that of this process if there are no others; `done` gets their answers.
 
-        Nobody else registers with the one of this process where there are others.
+        No other broker registers with the one of this process if there are others.
         """
         asked = [each for each in self._registries if not each.is_here] or self._registries
         answers: list[Frame] = []
@@ -171,7 +171,7 @@ class Nameservers:
         def take(answer: Frame | None) -> None:
             nonlocal missing
             if answer is not None:
-                # Its body is a view that is valid for now.
+                # Its body is a view that is valid only now.
                 answers.append(answer._replace(body=bytes(answer.body)))
             missing -= 1
             if not missing:
@@ -194,7 +194,7 @@ class Nameservers:
 
 
 class NameserverLink:
-    """A nameserver elsewhere: its connection, made anew when it is lost.
+    """A nameserver elsewhere: its connection, made again when it is lost.
 
     `hello` returns the first request on a connection, or None; it is repeated while it is refused. `seal` signs
     requests. `registered` receives each answer to a registration, which names a slave's master. With a `secret`, one of
@@ -243,12 +243,12 @@ class NameserverLink:
             self._session.ask(self._seal(request))
 
     def beat(self, request: Frame, now_ms: int) -> None:
-        """Send a request that has no answer, if it is connected."""
+        """Send a one-way request, if it is connected."""
         if self._session is not None and self._is_open:
             self._session.ask(self._seal(request), one_way=True)
 
     def tick(self, now_ms: int) -> None:
-        """Connect, if it is not connected; give up requests that are not answered."""
+        """Connect, if it is not connected; give up late answers."""
         self._calls.expire(now_ms)
         if self._is_refused:
             self._ask_again(now_ms)
@@ -275,7 +275,7 @@ class NameserverLink:
             self._session.ask(self._seal(hello))
 
     def _ask_again(self, now_ms: int) -> None:
-        """Register again some time after a refusal, since its reason may have ceased."""
+        """Register again some time after a refusal, as its reason may be gone."""
         if self._refused_ms is None:
             self._refused_ms = now_ms
         elif not 0 <= now_ms - self._refused_ms < RETRY_MS:
@@ -296,7 +296,7 @@ class NameserverLink:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Take an answer; nameservers ask nothing."""
+        """Handle an answer; nameservers send no requests."""
         if self._proving is not None and self._proving.take(frame):
             return
         if not frame.is_response:
@@ -318,7 +318,7 @@ class NameserverLink:
             self._registered(frame)
 
     def disconnected(self, session: Session) -> None:
-        """The connection is lost."""
+        """Note that the connection is lost."""
         self._calls.disconnected(session)
         if session is self._session:
             log.warning("the connection to nameserver %s is lost", self._name)

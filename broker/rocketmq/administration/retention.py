@@ -20,7 +20,7 @@ __all__ = ["Retention", "RetentionLimits"]
 log = logging.getLogger("broker.rocketmq.retention")
 
 LOOK_MS: Final = 10_000
-# Files that are removed in one go, for the sake of others.
+# Maximum number of files that one step removes.
 STEP_FILES: Final = 10
 
 
@@ -30,7 +30,7 @@ def _at_any_time(now_ms: int) -> bool:
 
 
 class RetentionLimits(NamedTuple):
-    """The limits of age, and of the part of the disk in use (0 to 1) from which on the oldest files go anyway.
+    """The maximum age, and the used parts of the disk (0 to 1) above which the oldest files are removed anyway.
 
     Old files are removed when `is_time`, or at any time above `disk_used_early`. A file with unconsumed messages is
     removed when an alarm has lasted for `forced_after_ms`, the property `cleanFileForciblyInterval`.
@@ -44,12 +44,12 @@ class RetentionLimits(NamedTuple):
 
 
 def _nothing(end: int) -> Iterator[str]:
-    """Find no unconsumed messages."""
+    """Yield no unconsumed messages."""
     return iter(())
 
 
 class Retention:
-    """Removes old files. `disk_used` returns how full the disk is, from 0 to 1.
+    """Removes old files. `disk_used` returns the used part of the disk, from 0 to 1.
 
     `unconsumed` searches for unconsumed messages before an offset of the log: it yields "" after each piece of work,
     and then a description of the first that it finds.
@@ -73,7 +73,7 @@ class Retention:
         self.alarm = ""
 
     def tick(self, now_ms: int) -> None:
-        """Look at the disk every ten seconds; continue a search at each tick."""
+        """Check the disk every ten seconds; continue a search at each tick."""
         if self._search is not None:
             self._go_on(now_ms)
         elif not 0 <= now_ms - self._looked_ms < LOOK_MS:
@@ -81,12 +81,12 @@ class Retention:
             self.look(now_ms)
 
     def remove_old(self, now_ms: int) -> None:
-        """Remove all that is too old."""
+        """Remove all files that are too old."""
         while self._remove(self._end_of_old(now_ms)):
             pass
 
     def look(self, now_ms: int) -> None:
-        """Remove some of what is too old; without disk, one more file each time."""
+        """Remove some of the files that are too old; on a full disk, one more file each time."""
         files, limits = self._store.log.files, self.limits
         if len(files.files) < 2:
             return
@@ -141,7 +141,7 @@ class Retention:
         self._alarm_ms, self.alarm = None, ""
 
     def _end_of_old(self, now_ms: int) -> int:
-        """The offset before which the first few files are too old; the log's begin if none is."""
+        """Return the offset before which the first few files are too old; the log's begin if none is."""
         files = self._store.log.files
         end = files.begin
         for _ in range(min(STEP_FILES, len(files.files) - 1)):
@@ -152,7 +152,7 @@ class Retention:
         return end
 
     def _remove(self, end: int) -> bool:
-        """Remove the files before an offset; True if there were any."""
+        """Remove the files before an offset; return True if there were any."""
         begin = self._store.log.files.begin
         if end == begin:
             return False
@@ -161,7 +161,7 @@ class Retention:
         return True
 
     def _ended_ms(self, offset: int) -> int | None:
-        """The time at which the file that ends at an offset was full: the store time of the message behind it."""
+        """Return when the file that ends at an offset was full: the storing time of the next message."""
         try:
             return self._store.log.read(offset).record.stored_ms
         except (IndexError, FormatError):

@@ -1,4 +1,4 @@
-"""Requests about the store: what is no longer needed is removed, queues are looked into, replication is shown.
+"""Requests about the store: remove expired data, look into queues, and show the state of replication.
 
 Source: AdminBrokerProcessor.
 """
@@ -27,12 +27,12 @@ __all__ = ["Upkeep"]
 
 log = logging.getLogger("broker.rocketmq.retention")
 
-# Entries that one answer has, for the sake of others.
+# Maximum number of entries in an answer.
 ENTRIES_MAX: Final = 10_000
 
 
 class Upkeep:
-    """Removes at once what would go by and by, and shows what there is."""
+    """Removes at once what would expire later, and shows the store's content."""
 
     def __init__(self, services: Services, retention: Retention) -> None:
         self._services = services
@@ -46,15 +46,15 @@ class Upkeep:
         }
 
     def _clean_queues(self, request: Request) -> Frame:
-        """Take out of queues and index what the log has no more.
+        """Remove the entries of queues and index whose messages are no longer in the log.
 
-        The ends of queues stay, so that their offsets go on: the original removes whole queues, and begins at 0 anew.
+        The ends of queues stay, so that their offsets go on: the original removes whole queues, and restarts them at 0.
         """
         self._services.store.drop_expired()
         return success()
 
     def _clean_topics(self, request: Request) -> Frame:
-        """Remove the queues of topics that are not there."""
+        """Remove the queues of topics that do not exist."""
         for topic in {topic for topic, _ in self._services.store.queues}:
             lite = split_queue_name(topic)
             topics = self._services.topics
@@ -87,7 +87,7 @@ class Upkeep:
         return Frame(ResponseCode.SUCCESS, 0, remark=remark, body=body)
 
     def _subscription(self, header: QueryConsumeQueueRequest) -> tuple[Subscription | None, str | None]:
-        """The subscription of the group that is asked for, and what is told of its expression."""
+        """Return the subscription of the group in a request, and the text about its expression for the answer."""
         if not header.consumer_group:
             return None, None
         group = self._services.clients.consumers.get(header.consumer_group)
@@ -100,7 +100,7 @@ class Upkeep:
         return wanted, fastjson.dumps(told)
 
     def _reset_master(self, request: Request) -> Frame:
-        """Take what concerns replicas only, and nothing happens on a master."""
+        """Accept a request that concerns replicas only; on a master it has no effect."""
         return success()
 
 

@@ -1,4 +1,4 @@
-"""The broker: which request is carried out by which of its parts."""
+"""The broker: assigns each request to the part that carries it out."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ EXPIRY_MS: Final = 10_000
 
 
 class World(NamedTuple):
-    """The services that a broker needs: the time of day, a random number below another, an id, files for offsets and
-    modes, how full the disk is, and the queues that a topic has by its nameserver.
+    """The services that a broker needs.
 
-    `flush_log` takes the log to the disk, where what is acknowledged has to be there. `keeper` writes the files of
-    tables.
+    These are the time of day, a random number below another, an id, files for offsets and modes, how full the disk is,
+    and the queues that a topic has by its nameserver. `flush_log` flushes the log, where acknowledged messages have to
+    be on the disk. `keeper` writes the files of tables.
     """
 
     wall_ms: Callable[[], int]
@@ -96,7 +96,7 @@ class World(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The content of the files that say how far a master is: its delayed messages, its timers and its POP consumers."""
+    """The content of a master's progress files: its delayed messages, its timers and its POP consumers."""
 
     delay_offsets: DelayOffsets = DelayOffsets()
     timer_checkpoint: TimerCheckpoint | None = None
@@ -104,7 +104,7 @@ class Given(NamedTuple):
 
 
 class State(NamedTuple):
-    """The stores and tables of a broker, what administrators may change of its configuration, and who may do what."""
+    """The stores and tables of a broker, its settings for administrators, and its access control."""
 
     options: BrokerOptions
     store: MessageStore
@@ -195,7 +195,7 @@ class Broker:
         )
 
     def _make_givers(self, given: Given, times: TransactionTimes) -> None:
-        """Make the parts that only a master needs, from what is in the store and in their files."""
+        """Make the parts that only a master needs, from the store and their files."""
         options, state, world, services = self._state.options, self._state, self._world, self._services
         state.guard.is_group = lambda name: name in state.groups.table
         self._delays = Delays(
@@ -243,7 +243,7 @@ class Broker:
         return first_unconsumed(self._services, [(DELAY_TOPIC, levels), (TIMER_TOPIC, {0: self._timers.first})], end)
 
     def change_role(self, given: Given) -> None:
-        """Begin anew as the role says: a master goes on by what is in the store, and in the files."""
+        """Start over in the role of now: a master continues from the store and the files."""
         self._pop.end_waits()
         self._lite.end_waits()
         self._transactions.end()
@@ -251,9 +251,9 @@ class Broker:
         self._make_givers(given, self._transactions.times)
 
     def _keeper(self, keep: Callable[[bytes], None]) -> Callable[[bytes], None]:
-        """Make the writer of a file that says how far something is done: what was done is in the log, and goes first.
+        """Make the writer of a progress file: the log, which has the results, is flushed first.
 
-        After a loss of power, messages would be missing otherwise that the file says were dealt with.
+        After a loss of power, messages would be missing otherwise that the file counts as processed.
         """
 
         def keep_after_log(data: bytes) -> None:
@@ -265,7 +265,7 @@ class Broker:
     # -- requests
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Store the plain messages at the front. Those that have to be checked are left to `receive`."""
+        """Store the plain messages at the front. Those that must be checked are left to `receive`."""
         if self._guard.is_on or not self._role.takes_plain:
             return at
         return self._plain.take(data, at, end, session)
@@ -329,7 +329,7 @@ class Broker:
         self._faults.end_session(connection, error)
 
     def disconnected(self, session: Session) -> None:
-        """A connection is closed."""
+        """Note that a connection is closed."""
         self._plain.disconnected(session)
         self._puller.disconnected(session)
         self._answers.disconnected(session)
@@ -341,12 +341,12 @@ class Broker:
 
     @property
     def services(self) -> Services:
-        """The parts of the broker, for those who show it."""
+        """The parts of the broker, for its display."""
         return self._services
 
     @property
     def lacks(self) -> str | None:
-        """Return what keeps this broker from serving clients, in one line for people; None for nothing."""
+        """What keeps this broker from serving clients, in one line for people; None if nothing does."""
         if self._nameservers.is_silent:
             return "this broker waits for its role, and no nameserver is told of it yet"
         return self._role.lacks
@@ -360,7 +360,10 @@ class Broker:
         self._nameservers.register(self._world.wall_ms())
 
     def end_step(self) -> bool:
-        """Answer who waits for what the step brought; tell the nameservers what it changed. True if there is more."""
+        """Answer requests that wait for the step's messages; send the nameservers its changes.
+
+        Return True if there is more.
+        """
         now_ms = self._world.wall_ms()
         if self._has_due:
             self._has_due = self._give_out(now_ms)
@@ -377,7 +380,7 @@ class Broker:
         return self._nameservers.end_step(now_ms) or has_more
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         now_ms = self._world.wall_ms()
         self._nameservers.tick(now_ms)
         if not self._role.is_slave:
@@ -396,7 +399,7 @@ class Broker:
             self.keep_offsets()
 
     def _tick_as_master(self, now_ms: int) -> None:
-        """Do what is due and stores messages, which slaves get from their master."""
+        """Do due work that stores messages, which slaves get from their master."""
         self._has_due = self._give_out(now_ms)
         self._pop.tick(now_ms)
         self._lite.tick(now_ms)
@@ -405,10 +408,10 @@ class Broker:
         self._transactions.tick(now_ms)
 
     def _give_out(self, now_ms: int) -> bool:
-        """Store what is due where it belongs; True if there is more."""
+        """Store messages that are due in their destinations; return True if there is more."""
         has_more = self._delays.give_out(now_ms)
         is_behind = self._timers.give_out(now_ms)
-        # Behind the timers: what was noted of popped messages comes into its log by them.
+        # After the timers: notes of popped messages enter their log as timer messages.
         return self._pop.revive(now_ms, is_behind=is_behind) or is_behind or has_more
 
     def keep_offsets(self) -> None:
@@ -416,7 +419,7 @@ class Broker:
         self._progress.begin(with_orders=not self._role.is_slave)
 
     def close(self) -> None:
-        """Write what is kept in files, and what is still to be noted in the store."""
+        """Write the files, and the pending notes in the store."""
         now_ms = self._world.wall_ms()
         if not self._role.is_slave:
             self._transactions.note(now_ms)

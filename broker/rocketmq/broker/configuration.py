@@ -24,7 +24,7 @@ __all__ = ["Configuration", "Configured"]
 
 
 _HOUR_MS = 3_600_000
-# Options that whoever holds them reads anew each time, by their properties.
+# Options that their holders read at each use, by their properties.
 _OPTIONS = {
     "brokerPermission": "permission",
     "autoCreateTopicEnable": "auto_create_topic",
@@ -56,7 +56,7 @@ _TIMES = {
 
 
 class Configured(NamedTuple):
-    """The parts of a broker that are told of changes."""
+    """The parts of a broker that changes go to."""
 
     topics: Topics
     groups: Groups
@@ -68,7 +68,7 @@ class Configured(NamedTuple):
 
 
 class Configuration:
-    """Shows the properties in force, and gives each part those that change."""
+    """Shows the properties in force, and passes changes to the parts concerned."""
 
     def __init__(self, options: BrokerOptions, settings: Settings, parts: Configured, booted_ms: int) -> None:
         self._options = options
@@ -98,7 +98,7 @@ class Configuration:
         version = DATA_VERSION.write(self._version).decode()
         role, others = self._parts.role.options, {}
         if role.is_controlled:
-            # The controller says what this broker is, and the file nothing of it.
+            # The controller decides on the role, which is not in the file.
             others = {"brokerRole": role.role.value, "brokerId": str(self._options.broker_id)}
         return success(GetBrokerConfigResponse(version), self._settings.text(others))
 
@@ -109,7 +109,7 @@ class Configuration:
             raise Refused(refused.code, refused.text) from None
         self._version = DataVersion(self._version.counter + 1, 0, request.now_ms)
         if {"brokerPermission", "autoCreateTopicEnable"}.intersection(changed):
-            # Nameservers tell it to clients: they are told at the end of the step.
+            # Nameservers pass it to clients: it is registered at the end of the step.
             self._parts.topics.touch(request.now_ms)
         return success()
 

@@ -24,7 +24,7 @@ __all__ = ["GroupMachine", "decode_command", "encode_command"]
 
 
 class _Text(NamedTuple):
-    """A command as JSON. `what` is its kind; the others are its fields, as far as it has them."""
+    """A command as JSON. `what` is its kind; the others are the fields that the kind has."""
 
     what: str
     name: str
@@ -56,7 +56,7 @@ _STATE: Final = BodyCodec(_State)
 
 
 def encode_command(command: Command) -> str:
-    """Write a command as text."""
+    """Encode a command as text."""
     if isinstance(command, ApplyId):
         address, code = command.replica
         text = _Text("applyId", command.name, command.cluster, command.broker_id, address, code)
@@ -73,7 +73,7 @@ def encode_command(command: Command) -> str:
 
 
 def decode_command(text: str) -> Command:
-    """Read a command. Raises `FormatError`."""
+    """Decode a command. Raises `FormatError`."""
     read = _TEXT.read_value(fastjson.loads(text))
     broker_id, ids = read.broker_id, read.broker_ids
     if read.what == "applyId" and broker_id is not None:
@@ -125,31 +125,31 @@ def _read_state(text: str) -> dict[str, Group]:
 
 
 class GroupMachine:
-    """The groups as what commands lead to; see `broker.rocketmq.raft.raft.Machine`."""
+    """The groups as the state machine of commands; see `broker.rocketmq.raft.raft.Machine`."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
 
     def check(self, text: str) -> None:
-        """Check that this is a command. Raises `FormatError`."""
+        """Check that a text is a command. Raises `FormatError`."""
         decode_command(text)
 
     def check_state(self, text: str) -> None:
-        """Check that this is a state. Raises `FormatError`."""
+        """Check that a text is a state. Raises `FormatError`."""
         _read_state(text)
 
     def apply(self, text: str) -> None:
-        """Carry out a command."""
+        """Execute a command."""
         self._groups.apply(decode_command(text))
 
     def restore(self, text: str) -> None:
-        """Have another state."""
+        """Replace the state."""
         groups = _read_state(text)
         self._groups.by_name.clear()
         self._groups.by_name.update(groups)
 
     def state(self) -> str:
-        """Return the state. There are never so many brokers that it is too long to be told."""
+        """Return the state. The bounds on brokers keep it short enough to be sent."""
         text = fastjson.dumps(
             _STATE.write_value(_State([_group_value(each) for each in self._groups.by_name.values()]))
         )

@@ -1,6 +1,6 @@
-"""The answers of a controller to brokers and administrators, and the commands that come of them.
+"""The answers of a controller to brokers and administrators, and the commands that they need.
 
-Source: ReplicasInfoManager. Nothing is changed here: the answer holds once the command is agreed upon.
+Source: ReplicasInfoManager. Nothing is changed here: an answer holds once its command is agreed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from formats.rocketmq.remoting.headers import replicating as headers
 __all__ = ["ANYBODY", "Decision", "Decisions"]
 
 ANYBODY: Final = -1
-# What is kept of all brokers together has bounds, for a controller may have to be told all of it in one frame.
+# The data of all brokers is bounded, as a controller may have to be sent all of it in one frame.
 REPLICAS_MAX: Final = 8_000
 TEXT_CHARS_MAX: Final = 128
 CHECK_CODE_CHARS_MAX: Final = 256
 BROKER_ID_MAX: Final = 1 << 40
-# Finds what is known of a broker, by name and id, if it is alive.
+# Returns the state of a broker, by name and id, if it is alive.
 FindLive = Callable[[str, int], Live | None]
 
 
@@ -84,7 +84,7 @@ def _members_body(group: Group) -> bytes:
 class Decisions:
     """The decisions about some groups. `unclean` permits a master that was not in sync.
 
-    `unheard` finds brokers that may be alive, though nothing is known of them, for the controller has just started.
+    `unheard` finds brokers that may be alive without a heartbeat so far, as the controller has just started.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Decisions:
         found = {each: self._live(group.name, each) for each in group.replicas}
         return {each: live for each, live in found.items() if live is not None}
 
-    # -- brokers that come
+    # -- new brokers
 
     def next_id(self, asked: headers.GetNextBrokerIdRequest) -> Decision:
-        """An id that a broker may apply for."""
+        """Return an id that a broker may apply for."""
         group = self._groups.get(asked.broker_name or "")
         found = FIRST_ID if group is None else group.next_id
         return Decision(headers.GetNextBrokerIdResponse(asked.cluster_name, asked.broker_name, found))
@@ -134,7 +134,7 @@ class Decisions:
         return Decision(headers.ApplyBrokerIdResponse(asked.cluster_name, asked.broker_name), command=command)
 
     def register(self, asked: headers.RegisterBrokerToControllerRequest) -> Decision:
-        """Tell a broker who is master, if that one is alive, and who is in sync."""
+        """Register a broker; the answer has the master, if that is alive, and the brokers in sync."""
         name, broker_id = asked.broker_name or "", asked.broker_id or 0
         group = self._groups.get(name)
         need = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
@@ -199,7 +199,7 @@ class Decisions:
         return None
 
     def elect(self, asked: headers.ElectMasterRequest) -> Decision:
-        """Elect a master. A name that never had one gets the broker that asks, if one does."""
+        """Elect a master. A name that never had one gets the broker that asks, if there is one."""
         group = self._groups.get(asked.broker_name)
         if group is None:
             return _no(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
@@ -235,7 +235,7 @@ class Decisions:
         return Decision(header, ELECTED_BODY.write(ElectedBody([master], known)), command=Elect(group.name, master))
 
     def without_master(self) -> list[str]:
-        """The names whose master is not alive, while another broker of the name is."""
+        """Return the names whose master is not alive, while another broker of the name is."""
         return [
             group.name
             for group in self._groups.values()
@@ -245,10 +245,10 @@ class Decisions:
             and self._alive(group)
         ]
 
-    # -- questions, and what administrators want
+    # -- queries, and requests of administrators
 
     def replica_info(self, asked: headers.GetReplicaInfoRequest) -> Decision:
-        """Tell the master of a name, and the brokers that are in sync."""
+        """Return the master of a name, and the brokers in sync."""
         group = self._groups.get(asked.broker_name or "")
         if group is None:
             return _no(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
@@ -256,7 +256,7 @@ class Decisions:
         return Decision(header, _members_body(group))
 
     def sync_state(self, names: Iterable[str]) -> Decision:
-        """All that is known of some names. Those that are unknown are left out."""
+        """Return the state of some names, without unknown ones."""
         groups = [self._groups[name] for name in names if name in self._groups]
         return Decision(
             body=BROKER_REPLICAS.write(BrokerReplicas({each.name: self._describe(each) for each in groups}))
@@ -278,7 +278,7 @@ class Decisions:
         )
 
     def clean(self, asked: headers.CleanBrokerDataRequest) -> Decision:
-        """Forget brokers of a name, or all of it; those that are alive only if that is said."""
+        """Forget brokers of a name, or all of it; live ones only if the request says so."""
         invalid = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
         group = self._groups.get(asked.broker_name)
         text = (asked.broker_controller_ids_to_clean or "").strip()

@@ -16,11 +16,11 @@ def choose_master(
     master: int | None,
     wanted: int | None = None,
 ) -> int | None:
-    """The broker that is to be master: one in sync, or, if none of these can be, one of `others`; None without one.
+    """Return the broker to be master: one in sync or, if none of these can be, one of `others`; None without one.
 
-    `others` are those that may be elected uncleanly. Only brokers that are alive are. A master that is alive stays,
-    unless another one is `wanted`, who then is the only one that can be elected. Of others the best is the one with the
-    highest epoch, then the longest log, then the least priority, then the least id.
+    `others` are those that may be elected uncleanly. Only live brokers are elected. A live master stays, unless another
+    one is `wanted`, which then is the only one that can be elected. Otherwise the best broker has the highest epoch,
+    then the longest log, then the least priority, then the least id.
     """
     for candidates in (members, others):
         there = [each for each in candidates if each in alive]

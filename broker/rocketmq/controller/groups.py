@@ -25,7 +25,7 @@ FIRST_ID = 1
 
 
 class Replica(NamedTuple):
-    """A broker: its address, and the code by which it is known again when it applies for its id once more."""
+    """A broker: its address, and the code that identifies it when it applies for its id again."""
 
     address: str
     check_code: str
@@ -33,7 +33,7 @@ class Replica(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """The brokers of one name. `members` are those in sync; both epochs count the changes of what is before them."""
+    """The brokers of one name. `members` are those in sync; both epochs count the changes of the field before them."""
 
     cluster: str
     name: str
@@ -45,7 +45,7 @@ class Group:
     members_epoch: int = 0
 
     def address(self, broker_id: int | None) -> str | None:
-        """The address of a broker, if there is such a one."""
+        """Return the address of a broker, if it exists."""
         replica = None if broker_id is None else self.replicas.get(broker_id)
         return None if replica is None else replica.address
 
@@ -98,7 +98,7 @@ class Groups:
         self.by_name: dict[str, Group] = {}
 
     def apply(self, command: Command) -> None:
-        """Carry out a command. One for a name that is unknown changes nothing."""
+        """Execute a command. One for an unknown name changes nothing."""
         if isinstance(command, ApplyId):
             self._apply_id(command)
             return

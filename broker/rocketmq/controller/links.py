@@ -39,7 +39,7 @@ class PeerLink:
         self._reason = ""
 
     def send(self, frame: Frame) -> None:
-        """Send what wants no answer, or drop it if there is no connection."""
+        """Send a one-way frame, or drop it if there is no connection."""
         if self._session is not None and self._proving is not None and self._proving.is_done:
             self._session.ask(frame, one_way=True)
 
@@ -72,7 +72,7 @@ class PeerLink:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Refuse requests: controllers connect to who they ask."""
+        """Refuse requests: controllers send them on connections that they have dialed."""
         if self._proving is not None and self._proving.take(frame):
             return
         if frame.is_response and frame.code != ResponseCode.SUCCESS and frame.remark != self._reason:

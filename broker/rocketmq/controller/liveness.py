@@ -1,4 +1,4 @@
-"""The brokers that are alive, and how far each is, by their heartbeats (source: DefaultBrokerHeartbeatManager)."""
+"""The live brokers and their progress, by their heartbeats (source: DefaultBrokerHeartbeatManager)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BrokerKey(NamedTuple):
 
 
 class Live(NamedTuple):
-    """A broker that is alive: when it was heard, how long that counts, and what it said. `owner` is its connection."""
+    """A live broker: the time of its heartbeat, how long that counts, and its content. `owner` is its connection."""
 
     heard_ms: int
     timeout_ms: int
@@ -30,7 +30,7 @@ class Live(NamedTuple):
 
 
 class Liveness:
-    """All brokers that are alive. `since_ms`: the time from which on they were listened to."""
+    """All live brokers. `since_ms`: the time since which heartbeats are received."""
 
     def __init__(self, since_ms: int = -TIMEOUT_MS) -> None:
         self._since_ms = since_ms
@@ -38,29 +38,29 @@ class Liveness:
         self._heard: set[BrokerKey] = set()
 
     def hear(self, key: BrokerKey, live: Live) -> None:
-        """Take note of a heartbeat."""
+        """Note a heartbeat."""
         self._live[key] = live
         if live.heard_ms - self._since_ms < TIMEOUT_MS:
             self._heard.add(key)
 
     def is_unheard(self, key: BrokerKey, now_ms: int) -> bool:
-        """Return whether a broker may be alive that has not been heard yet, for there was too little time."""
+        """Return whether a broker may be alive whose first heartbeat had too little time to come."""
         return now_ms - self._since_ms < TIMEOUT_MS and key not in self._heard
 
     def get(self, key: BrokerKey, now_ms: int) -> Live | None:
-        """The last heartbeat of a broker that is alive; None if it is not."""
+        """Return the last heartbeat of a live broker; None if it is not alive."""
         live = self._live.get(key)
         return live if live is not None and now_ms - live.heard_ms <= live.timeout_ms else None
 
     def lost(self, owner: object) -> list[BrokerKey]:
-        """Forget the brokers of a connection that is closed; who they are."""
+        """Forget and return the brokers of a closed connection."""
         gone = [key for key, live in self._live.items() if live.owner is owner]
         for key in gone:
             del self._live[key]
         return gone
 
     def expire(self, now_ms: int) -> list[BrokerKey]:
-        """Forget the brokers that are silent; who they are."""
+        """Forget and return the silent brokers."""
         gone = [key for key, live in self._live.items() if now_ms - live.heard_ms > live.timeout_ms]
         for key in gone:
             del self._live[key]

@@ -34,7 +34,7 @@ class ControllerOptions:
 
     @property
     def peer_text(self) -> str:
-        """All controllers, as brokers and administrators are told them."""
+        """All controllers, as sent to brokers and administrators."""
         return "".join(f"{name}:{address};" for name, address in self.peers.items())
 
 

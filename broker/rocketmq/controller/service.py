@@ -1,7 +1,7 @@
-"""A controller behind its connections: what it is told and asked, and what it does by itself.
+"""A controller behind its connections: its requests, and its elections.
 
-Brokers tell all controllers that they are alive. The leader elects: when a master's connection is closed or it falls
-silent, and when the state says that a name has no master though brokers of it are there.
+Brokers send heartbeats to all controllers. The leader elects a master when the old one's connection is closed or it
+falls silent, and when the state has a name without a master though brokers of it are alive.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = ["ControllerService", "World"]
 
 log = logging.getLogger("broker.rocketmq.controller")
 
-# The longest time after which a broker may say that its silence means its end.
+# The longest time-out of heartbeats that a broker may state.
 TIMEOUT_MS_MAX: Final = 600_000
 
 
 class World(NamedTuple):
-    """Surroundings: what signs the frames that are sent to others, random numbers below one, and a clock.
+    """The environment: the signer of frames to others, random numbers below one, and a clock.
 
     `peers` recognizes the nodes that connect, and `administrators` the hosts of administrators.
     """
@@ -83,7 +83,7 @@ class ControllerService:
         self._seal = world.seal
         self._now_ms = world.now_ms
         self._notifies = options.notifies
-        # The last reason why what another controller says, or a heartbeat, was refused.
+        # The last reason why another controller's message, or a heartbeat, was refused.
         self._refusal = ""
         self._scan_silent_ms, self._scan_masters_ms = options.scan_silent_ms, options.scan_masters_ms
         now = world.now_ms()
@@ -141,7 +141,7 @@ class ControllerService:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Answer a request, at once or when it is agreed upon."""
+        """Answer a request, at once or when its decision is agreed."""
         if frame.is_response or self._admission.take(frame, session):
             return
         try:
@@ -161,7 +161,7 @@ class ControllerService:
             session.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=text))
 
     def _note_refusal(self, frame: Frame, session: Session, text: str) -> None:
-        """Say why a request is refused; of controllers, which go on sending and are not answered, not over and over."""
+        """Log why a request is refused; repeated messages of controllers, which get no answers, only once."""
         if frame.code not in (CODE, RequestCode.BROKER_HEARTBEAT):
             log.info("%s: request %d is refused: %s", session.description, frame.code, text)
         elif text != self._refusal:
@@ -206,7 +206,7 @@ class ControllerService:
         if header.broker_id is None:
             return Frame(ResponseCode.CONTROLLER_INVALID_REQUEST, 0, remark="Heart beat with empty brokerId")
         group = self.groups.by_name.get(header.broker_name)
-        # Only those that are registered count, so that there are not more than there may be of these.
+        # Only heartbeats of registered brokers count, which bounds their number.
         if group is not None and header.broker_id in group.replicas:
             refusal = self._admission.refuse_beat(header, session)
             if refusal is not None:
@@ -293,7 +293,7 @@ class ControllerService:
         self._turns.ask(decide, lambda decision: self._elected(name, decision), self._now_ms())
 
     def _elected(self, name: str, decision: Decision) -> None:
-        """Tell the brokers of a name that are alive of the master that was elected."""
+        """Notify the live brokers of a name of the elected master."""
         header: Any = decision.header
         if decision.command is None:
             return
@@ -316,11 +316,11 @@ class ControllerService:
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Return False, as nothing follows from a step."""
+        """Return False, as a step causes no more work."""
         return False
 
     def tick(self) -> None:
-        """Take part in the agreement; look for brokers that are silent, and for names without a master."""
+        """Take part in the agreement; look for silent brokers, and for names without a master."""
         now_ms = self._now_ms()
         for link in self._links.values():
             link.tick(now_ms)
@@ -330,7 +330,7 @@ class ControllerService:
         if now_ms - self._silent_scanned_ms >= self._scan_silent_ms:
             self._silent_scanned_ms = now_ms
             self._lost(self.liveness.expire(now_ms))
-        # A master may have gone together with the leader before.
+        # A master may have failed together with the previous leader.
         is_new = self._scanned_term != self.raft.term and self.raft.is_sure(now_ms)
         if is_new or now_ms - self._masters_scanned_ms >= self._scan_masters_ms:
             self._masters_scanned_ms = now_ms
@@ -340,6 +340,7 @@ class ControllerService:
                     self._elect(name)
 
     def leave(self) -> None:
+<<<<<<< HEAD
         """Others see that the connections are closed."""
 
 
@@ -398,3 +399,6 @@ def answer_frame(request_code: int, decision: Decision) -> Frame:
         fields = codecs.response.write(decision.header)
     code = ResponseCode(decision.code)
     return Frame(code, 0, remark=decision.remark, ext_fields=fields, body=decision.body)
+=======
+        """Do nothing: others see that the connections are closed."""
+>>>>>>> 4832232f (Write plain English in rocketmq's other rooms)

@@ -1,7 +1,7 @@
-"""Requests to a controller, one after the other: each is decided about once the command of the one before is applied.
+"""Requests to a controller, in turn: each is decided once the command of the one before is applied.
 
-So a decision is about the state that its command meets, at every controller. It is told after that, and by the leader
-only; who asks another controller, or one that no longer leads, is told so, and nothing else.
+So a decision is about the state that its command meets, at every controller. Only the leader sends the answer, after
+the command is applied; requests to other controllers, and to one that leads no longer, get only an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Proposed(NamedTuple):
 
 
 class Turns:
-    """The requests that wait, and the one whose command is not agreed to yet."""
+    """The requests that wait, and the one whose command is not agreed yet."""
 
     def __init__(self, raft: Raft) -> None:
         self._raft = raft
@@ -51,7 +51,7 @@ class Turns:
         self._proposed: _Proposed | None = None
 
     def ask(self, decide: Decide, done: Done, now_ms: int) -> None:
-        """Have something decided; `done` gets the decision, perhaps at once."""
+        """Queue a request; `done` gets the decision, perhaps at once."""
         if not self._raft.is_leader:
             done(NOT_LEADER)
         elif len(self._waiting) >= WAITING_MAX:
@@ -61,7 +61,7 @@ class Turns:
             self.go_on(now_ms)
 
     def go_on(self, now_ms: int) -> None:
-        """Tell what is agreed to, and decide what can be decided."""
+        """Pass on the decision that was agreed, and decide the next requests."""
         self._settle()
         while self._waiting and self._proposed is None and self._raft.is_sure(now_ms):
             self._decide(self._waiting.popleft(), now_ms)

@@ -1,7 +1,7 @@
 """Messages that are consumed later, by levels of delay (source: ScheduleMessageService, HookUtils).
 
-Those of a level wait in a queue of the broker's own topic, in the order in which they are due. Once one is due it is
-stored again, where it belongs. How far that is goes into a file from time to time: after a crash some come twice.
+Those of a level wait in a queue of the broker's own topic, in the order in which they are due. A message that is due is
+stored again, in its destination. The progress is written to a file from time to time: after a crash some come twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Delays", "Storing", "again", "due_place", "integer", "make_due_time"
 
 log = logging.getLogger("broker.rocketmq.delays")
 
-# Messages that one step gives out, for the sake of others.
+# Maximum number of messages that one step delivers.
 STEP_MESSAGES: Final = 200
 KEEP_MS: Final = 10_000
 
@@ -40,12 +40,15 @@ class Storing(Protocol):
 
 
 def integer(text: str | None) -> int:
-    """A property as a number; 0 if it is none."""
+    """Return a property as a number; 0 if it is none."""
     return read_int(text) or 0
 
 
 def place_delayed(levels: Sequence[int], topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
-    """The topic and queue where a message waits: its own, unless it is delayed. Its properties say where it belongs."""
+    """Return the topic and queue where a message waits: its own, unless it is delayed.
+
+    The properties of a delayed message name its destination.
+    """
     level = integer(properties.get("DELAY"))
     if level <= 0 or not levels:
         return topic, queue_id
@@ -74,7 +77,7 @@ def due_place(topics: Topics, properties: Mapping[str, str], allowed: str | None
 
 
 def make_due_time(levels: Sequence[int]) -> DueTime:
-    """Make the function that tells when a stored message is due: None for one that is not delayed."""
+    """Make the function that returns when a stored message is due: None for one that is not delayed."""
 
     def due_ms(topic: str, properties: Mapping[str, str], stored_ms: int) -> int | None:
         if topic != names.DELAY_TOPIC or not levels:
@@ -103,7 +106,7 @@ def again(record: Record, topic: str, queue_id: int, properties: bytes, *, is_re
 
 
 class Delays:
-    """Gives out delayed messages. `keep` writes the file of how far that is."""
+    """Delivers delayed messages. `keep` writes the file with the progress."""
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class Delays:
         return dict(self._offsets)
 
     def give_out(self, now_ms: int) -> bool:
-        """Store the messages that are due where they belong; True if there are more than one step takes."""
+        """Store messages that are due in their destinations; return True if there are more than one step takes."""
         left = STEP_MESSAGES
         for level, delay_ms in enumerate(self._levels, 1):
             left = self._give_out_level(level, delay_ms, now_ms, left)
@@ -146,7 +149,7 @@ class Delays:
         begin = offset
         while offset < queue.end and left > 0:
             entry = queue.get(offset)
-            # With a clock that was set back, nobody waits longer than the level says.
+            # With a clock that was set back, no message waits longer than its level says.
             if now_ms < entry.tags_code <= now_ms + delay_ms:
                 break
             if not self._deliver(entry.physical_offset, now_ms):
@@ -159,12 +162,12 @@ class Delays:
         return left
 
     def _deliver(self, physical_offset: int, now_ms: int) -> bool:
-        """Store a message where it belongs; False if that is to be tried again."""
+        """Store a message in its destination; return False if that has to be tried again."""
         try:
             record = self._store.log.read(physical_offset).record
             place = due_place(self._topics, decode_properties(record.properties))
             message = again(record, *place, record.properties)
-            # The body is copied: the log may begin a new file, or grow, while it is written.
+            # Copy the body: the log may begin a new file, or grow, while it is written.
             self._storing.put(message._replace(body=bytes(record.body)), now_ms)
         except DiskFull as error:
             if not self._is_full:
@@ -177,13 +180,13 @@ class Delays:
         return True
 
     def tick(self, now_ms: int) -> None:
-        """Write the file every ten seconds, if it is not what was written."""
+        """Write the file every ten seconds, if it has changed."""
         if not 0 <= now_ms - self._kept_ms < KEEP_MS:
             self._kept_ms = now_ms
             self.keep(now_ms)
 
     def keep(self, now_ms: int) -> None:
-        """Write the file, if it is not what was written."""
+        """Write the file, if it has changed."""
         if not self._changed:
             return
         version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)

@@ -1,10 +1,11 @@
-"""Messages that are consumed at a time that their senders give, and those that are recalled before it.
+"""Messages that are consumed at a time set by their senders, and recalls of them.
 
 Source: TimerMessageStore, HookUtils, RecallMessageProcessor.
 
 They wait in a topic of the broker's own. The original keeps a wheel and a log of them beside it; here they are in
-memory, read from the topic's queue at the start. The checkpoint file says from where on and up to which time that was
-done, so that the original reads on from there as well; what it had been given out of turn may come twice then.
+memory, read from the topic's queue at the start. The checkpoint file states the offset and the time up to which that
+was done, so that the original reads on from there as well; messages that were delivered out of order may come twice
+then.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ log = logging.getLogger("broker.rocketmq.timers")
 PRECISION_MS: Final = 1_000
 STEP_MESSAGES: Final = 200
 KEEP_MS: Final = 1_000
-# What is read of the topic in one step, for the sake of others.
+# Maximum number of messages that one step reads from the topic.
 STEP_READS: Final = 2_000
 
 # Maximum delay of a stored message: the longest one that the original can be configured for.
@@ -53,7 +54,7 @@ FAR_MS: Final = INT_MAX * 1_000
 
 _QUEUE: Final = 0
 _PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-# A message with none of these is not to be consumed later.
+# A message with none of these is not consumed later.
 LATE: Final = frozenset({"DELAY", *_PROPERTIES})
 _DELETES: Final = "TIMER_DEL_UNIQKEY"
 _OUT: Final = "TIMER_OUT_MS"
@@ -64,9 +65,9 @@ _RECALL_TAG: Final = "_RECALL_TAG_"
 def place_late(
     options: BrokerOptions, topic: str, queue_id: int, properties: dict[str, str], now_ms: int
 ) -> tuple[str, int]:
-    """The topic and queue where a message waits: its own, unless it is to be consumed later.
+    """Return the topic and queue where a message waits: its own, unless it is consumed later.
 
-    Raises `Refused` for a time that is none, or too far away.
+    Raises `Refused` for an invalid time, or one too far away.
     """
     if integer(properties.get("DELAY")) > 0:
         for name in _PROPERTIES:
@@ -100,7 +101,7 @@ def _due_ms(properties: dict[str, str], now_ms: int) -> int | None:
 
 
 class _Handle(NamedTuple):
-    """The handle by which a message is recalled, as the broker's answer gave it to the sender."""
+    """The handle by which a message is recalled, from the broker's answer to its sender."""
 
     topic: str
     broker: str
@@ -109,7 +110,7 @@ class _Handle(NamedTuple):
 
 
 def recall_handle(broker: str, properties: dict[str, str]) -> str | None:
-    """The handle by which a message can be recalled; None for one that cannot."""
+    """Return the handle by which a message can be recalled; None if it cannot."""
     out_ms = read_digits(properties.get(_OUT))
     if out_ms is None or _DELETES in properties:
         return None
@@ -135,7 +136,7 @@ def _recalled(properties: dict[str, str]) -> tuple[str, str]:
 
 
 def broker_of_handle(text: str) -> str | None:
-    """The name of the broker that can recall a message; None if the handle cannot be read."""
+    """Return the name of the broker that can recall a message; None if the handle cannot be read."""
     try:
         return _read_handle(text).broker
     except Refused:
@@ -143,7 +144,7 @@ def broker_of_handle(text: str) -> str | None:
 
 
 class TimerMessages:
-    """Gives out timer messages when they are due. `keep` writes the checkpoint file."""
+    """Delivers timer messages when they are due. `keep` writes the checkpoint file."""
 
     def __init__(
         self, services: Services, storing: Storing, checkpoint: TimerCheckpoint | None, keep: Callable[[bytes], None]
@@ -153,12 +154,12 @@ class TimerMessages:
         self._keep = keep
         self._version = 0 if checkpoint is None else checkpoint.version_counter
         self._read_ms = 0 if checkpoint is None else checkpoint.last_read_ms
-        # What the original has in its wheel is anywhere in the queue.
+        # The messages in the original's wheel may be anywhere in the queue.
         is_ours = checkpoint is not None and checkpoint.log_flushed == 0
         self._next = checkpoint.queue_offset if checkpoint is not None and is_ours else 0
-        # What was there at the start may have been given out before.
+        # Messages that were there at the start may have been delivered before.
         self._known_end = services.store.span(names.TIMER_TOPIC, _QUEUE)[1]
-        # Messages by the time at which they are due, and their offsets in the queue; those may be in it no longer.
+        # The due times and queue offsets of messages, some of which may no longer be in the queue.
         self._waiting: list[tuple[int, int]] = []
         self._offsets: list[int] = []
         self._gone: set[int] = set()
@@ -173,7 +174,7 @@ class TimerMessages:
             RequestCode.GET_TIMER_CHECK_POINT: lambda request: with_body(
                 TIMER_CHECKPOINT.pack(self._checkpoint(request.now_ms))
             ),
-            # Nobody counts them: a slave is told of none.
+            # They are not counted: a slave gets none.
             RequestCode.GET_TIMER_METRICS: lambda request: with_body(TIMER_METRICS.write(TimerMetrics())),
         }
 
@@ -190,7 +191,7 @@ class TimerMessages:
     # -- messages
 
     def give_out(self, now_ms: int) -> bool:
-        """Read what is new in the topic, and store what is due where it belongs; True if there is more to do."""
+        """Read new messages of the topic, and store due ones in their destinations; return True if there is more."""
         has_unread = self._read()
         left = STEP_MESSAGES
         while self._waiting and self._waiting[0][0] + PRECISION_MS <= now_ms and left:
@@ -208,7 +209,7 @@ class TimerMessages:
         return has_unread
 
     def _read(self) -> bool:
-        """Read on in the topic; True if that is not its end."""
+        """Read on in the topic; return True if that is not its end."""
         queue = self._services.store.queues.get((names.TIMER_TOPIC, _QUEUE))
         if queue is None or self._next >= queue.end:
             return False
@@ -241,7 +242,7 @@ class TimerMessages:
         return record, decode_properties(record.properties)
 
     def _deliver(self, offset: int, now_ms: int) -> bool:
-        """Store a message where it belongs; False if that is to be tried again."""
+        """Store a message in its destination; return False if that has to be tried again."""
         try:
             record, properties = self._stored(offset)
             if _DELETES in properties:
@@ -306,13 +307,13 @@ class TimerMessages:
     # -- the checkpoint
 
     def tick(self, now_ms: int) -> None:
-        """Write the checkpoint every second, if it is not what was written."""
+        """Write the checkpoint every second, if it has changed."""
         if not 0 <= now_ms - self._kept_ms < KEEP_MS:
             self._kept_ms = now_ms
             self.keep(now_ms)
 
     def keep(self, now_ms: int) -> None:
-        """Write the checkpoint, if it is not what was written."""
+        """Write the checkpoint, if it has changed."""
         if not self._changed:
             return
         checkpoint = self._checkpoint(now_ms)._replace(version_counter=self._version + 1)
@@ -328,5 +329,5 @@ class TimerMessages:
         while self._offsets and self._offsets[0] in self._gone:
             self._gone.discard(heapq.heappop(self._offsets))
         first = self._offsets[0] if self._offsets else self._next
-        # No log of a wheel: by that, it is known as ours.
+        # No log of a wheel: this marks the file as ours.
         return TimerCheckpoint(self._read_ms, 0, first, first, 0, now_ms, self._version)

@@ -14,7 +14,7 @@ from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["ORDER_TOPICS", "KeyValues"]
 
-# The namespace that says how many queues ordered topics have on which broker.
+# The namespace with the number of queues of ordered topics on each broker.
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 
 
@@ -53,7 +53,7 @@ class KeyValues:
         self.file = self._kept.file
 
     def get(self, namespace: str, key: str) -> str | None:
-        """A value; None if there is none."""
+        """Return a value; None if there is none."""
         return self._kept.table.get((namespace, key))
 
     def put(self, namespace: str, key: str, value: str) -> None:
@@ -81,7 +81,7 @@ class KeyValues:
             self._kept.change({(namespace, key): None}, None)
 
     def table(self, namespace: str) -> bytes | None:
-        """All values of a namespace, as a body; None if it was never used."""
+        """Return all values of a namespace as a body; None if it was never used."""
         if (namespace, None) not in self._kept.table:
             return None
         texts = self._kept.texts.values()

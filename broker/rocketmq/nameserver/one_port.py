@@ -1,4 +1,4 @@
-"""A nameserver's routes and all that a broker serves, on one port: for clients that are given one address only.
+"""A nameserver's routes and a broker's services on one port, for clients that are given one address only.
 
 Source: RemotingProtocolServer, GetTopicRouteActivity. The original has this port at its proxy, which may be in the
 process of a broker; this broker serves it by itself.
@@ -20,7 +20,7 @@ __all__ = ["OnePort", "moved_routes"]
 
 
 class OnePort:
-    """A broker that tells routes, too; see `remoting.session.Service`."""
+    """A broker that also answers requests for routes; see `remoting.session.Service`."""
 
     def __init__(self, broker: Service, routes: RouteRequests, guard: Guard) -> None:
         self._broker = broker
@@ -30,23 +30,23 @@ class OnePort:
         self.take = broker.take
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Tell a route; all else is the broker's."""
+        """Answer a request for a route; pass all others to the broker."""
         if frame.code != RequestCode.GET_ROUTEINFO_BY_TOPIC or frame.is_response:
             self._broker.receive(frame, session)
         elif is_allowed(self._guard, frame, session):
             session.answer(frame, self._routes.answer(frame))
 
     def disconnected(self, session: Session) -> None:
-        """Tell the broker."""
+        """Notify the broker."""
         self._broker.disconnected(session)
 
 
 def moved_routes(
     find: Callable[[str], TopicRoute | None], address: str, told: str
 ) -> Callable[[str], TopicRoute | None]:
-    """Return what finds the routes that `find` does, in which the broker at an address is at another one.
+    """Return a function like `find` in whose routes the broker at an address has another one.
 
-    Other brokers stay where they are: clients connect to them there.
+    The addresses of other brokers stay: clients connect to them there.
     """
 
     def find_moved(topic: str) -> TopicRoute | None:

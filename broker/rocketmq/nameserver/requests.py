@@ -1,7 +1,7 @@
 """Requests to a nameserver and their answers (source: DefaultRequestProcessor, ClientRequestProcessor).
 
-`Nameserver.answer` is the whole of it: a frame in, a frame out. The texts of failures are the original's, for clients
-show them.
+The entry is `Nameserver.answer`: a frame in, a frame out. The texts of failures are the original's, as clients show
+them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Nameserver:
         self.files = (values.file, settings.file)
         self._refusals = LimitedLog(log)
         self._route_requests = RouteRequests(routes.route, values)
-        # Whether brokers are told the ordered topics when they register.
+        # True if brokers get the ordered topics when they register.
         self._returns_order_topics = True
         settings.on_change("returnOrderTopicConfigToBroker", self._return_order_topics)
         settings.on_change("supportActingMaster", routes.support_acting_master)
@@ -117,7 +117,7 @@ class Nameserver:
         }
 
     def answer(self, request: Frame, connection: object, now_ms: int) -> Frame | None:
-        """The answer to a request; None if it wants none. `connection` stands for the one that it came by."""
+        """Return the answer to a request; None if it wants none. `connection` stands for that of the request."""
         handler = self._handlers.get(request.code)
         try:
             if handler is None:

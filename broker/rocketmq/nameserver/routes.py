@@ -30,14 +30,14 @@ __all__ = ["Address", "Holder", "LeastId", "Registration", "Routes"]
 
 log = logging.getLogger("broker.rocketmq.nameserver")
 
-# A broker that sends no heartbeat for so long is gone, unless it says another time itself.
+# A broker without a heartbeat for this time is gone, unless it has stated another time.
 EXPIRED_MS: Final = 120_000
 
 MEMBER_GROUP_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class Address(NamedTuple):
-    """A broker, by its cluster and the address that it told."""
+    """A broker, by its cluster and its stated address."""
 
     cluster: str
     address: str
@@ -60,7 +60,7 @@ class Registration(NamedTuple):
 class LeastId(NamedTuple):
     """A change of the least id of a name's brokers, for those at `tell`.
 
-    `offline` is the address of the one that had it and is gone, `ha_address` that for slaves of the one that has come.
+    `offline` is the address of the broker that had it and is gone, `ha_address` that for slaves of the new one.
     """
 
     tell: tuple[str, ...]
@@ -90,7 +90,7 @@ class _Brokers:
 
 @dataclass
 class _Live:
-    """A broker that is registered: when it was last heard of, and by which connection."""
+    """A registered broker: the time of its last heartbeat, and its connection."""
 
     heard_ms: int
     timeout_ms: int
@@ -121,16 +121,16 @@ class Routes:
         self._by_connection: dict[object, dict[Address, None]] = {}
 
     def support_acting_master(self, value: bool) -> None:
-        """Say whether a slave may stand in for a master that is gone."""
+        """Set whether a slave may stand in for a master that is gone."""
         self._supports_acting_master = value
 
-    # -- brokers come and go
+    # -- brokers
 
     def register(self, told: Registration, connection: object, now_ms: int) -> tuple[str, str] | None:
-        """Take in a broker and its topics: the addresses of its master, for consumers and for slaves, empty if unknown.
+        """Register a broker and its topics; return the addresses of its master, for consumers and for slaves.
 
-        None if it may not register: a single topic of a broker that has not registered as a whole. Raises
-        `SettingRefused` beyond the bounds.
+        Unknown addresses are empty. Returns None if it may not register: a single topic of a broker that has not
+        registered as a whole. Raises `SettingRefused` beyond the bounds.
         """
         address = Address(told.cluster, told.address)
         self._check_room(told, address)
@@ -251,7 +251,7 @@ class Routes:
                 del self._by_connection[live.connection]
 
     def heard(self, address: Address, now_ms: int, connection: object) -> None:
-        """Note a sign of life of a broker; ignored on other connections than the one that registered it."""
+        """Note a heartbeat of a broker; ignored on other connections than the one that registered it."""
         live = self._live.get(address)
         if live is not None and live.connection is connection:
             live.heard_ms = now_ms
@@ -281,12 +281,12 @@ class Routes:
         return None if address is None or live is None else Holder(address, live.version.state_version, live.connection)
 
     def version_of(self, address: Address) -> DataVersion | None:
-        """The version of the topics that a broker registered; None of one that is not registered."""
+        """Return the version of the topics of a registered broker; None if it is not registered."""
         live = self._live.get(address)
         return None if live is None else live.version
 
     def unregister(self, name: str, address: Address) -> None:
-        """Take out a broker."""
+        """Remove a broker."""
         live = self._live.get(address)
         if live is not None:
             live.names.pop(name, None)
@@ -314,7 +314,7 @@ class Routes:
             self._remove(topic, name)
 
     def expire(self, now_ms: int) -> list[object]:
-        """Take out the brokers that were not heard of in their time; return their connections."""
+        """Remove the brokers without a heartbeat in their time; return their connections."""
         connections = []
         for address, live in list(self._live.items()):
             if now_ms - live.heard_ms > live.timeout_ms:
@@ -324,7 +324,7 @@ class Routes:
         return connections
 
     def disconnected(self, connection: object) -> None:
-        """Take out the brokers that had registered over a connection that is closed."""
+        """Remove the brokers that had registered over a closed connection."""
         for address in list(self._by_connection.get(connection, ())):
             self._take_out(address)
 
@@ -355,7 +355,7 @@ class Routes:
         return data._replace(broker_addrs={**others, MASTER_ID: addresses[least]})
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Enter a topic that brokers have not told of; nothing happens if one of them is unknown."""
+        """Add a topic that brokers have not registered; nothing happens if one of them is unknown."""
         by_name = {each.broker_name: each for each in queues}
         if by_name and all(name in self._brokers for name in by_name):
             if self._routes_count + len(by_name) > self.bounds.routes_max:
@@ -372,11 +372,11 @@ class Routes:
             self._remove(topic, name)
 
     def wipe_write_permission(self, name: str) -> int:
-        """Let nobody write to the topics of a broker; how many there are."""
+        """Make the topics of a broker read-only; return their number."""
         return self._change_permission(name, lambda permission: int(permission & ~Permission.WRITE))
 
     def add_write_permission(self, name: str) -> int:
-        """Let the topics of a broker be written to, and read; how many there are."""
+        """Make the topics of a broker readable and writable; return their number."""
         return self._change_permission(name, lambda _: int(Permission.READ | Permission.WRITE))
 
     def _change_permission(self, name: str, change: Callable[[int], int]) -> int:
@@ -385,24 +385,24 @@ class Routes:
             queues[name] = queues[name]._replace(perm=change(queues[name].perm))
         return len(concerned)
 
-    # -- what there is
+    # -- queries
 
     def _data(self, name: str) -> BrokerData:
         brokers = self._brokers[name]
         return BrokerData(brokers.cluster, name, dict(brokers.addresses), brokers.acting_master, brokers.zone)
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters."""
+        """Return all brokers and clusters."""
         names = {cluster: list(names) for cluster, names in self._clusters.items()}
         return ClusterInfo({name: self._data(name) for name in self._brokers}, names)
 
     def member_group(self, cluster: str, name: str) -> BrokerMemberGroup:
-        """The brokers of one name; none if it is unknown."""
+        """Return the brokers of one name; none if it is unknown."""
         brokers = self._brokers.get(name)
         return BrokerMemberGroup(cluster, name, dict(brokers.addresses) if brokers is not None else {})
 
     def topics(self, matching: Callable[[QueueData], bool] | None = None) -> list[str]:
-        """The names of all topics, or of those whose first queues match."""
+        """Return the names of all topics, or of those whose first queues match."""
         return [
             topic
             for topic, queues in self._topics.items()
@@ -410,12 +410,12 @@ class Routes:
         ]
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The names of the topics that brokers of a cluster have."""
+        """Return the names of the topics that brokers of a cluster have."""
         names = self._clusters.get(cluster, {})
         return [topic for topic, queues in self._topics.items() if any(name in queues for name in names)]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """The names of clusters and brokers, which are topics too, and the address of some broker."""
+        """Return the names of clusters and brokers, which are topics too, and the address of some broker."""
         names = [each for cluster, brokers in self._clusters.items() for each in (cluster, *brokers)]
         addresses = (address for brokers in self._brokers.values() for address in brokers.addresses.values())
         return names, next(addresses, None)

@@ -1,4 +1,4 @@
-"""A nameserver behind its connections, and as the broker of its own process knows it."""
+"""A nameserver as its connections and the broker of its own process use it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WAITING_BYTES: Final = 4_096
 
 
 def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
-    """Return whether a request may be carried out; who sent it is answered why not."""
+    """Return whether a request may be carried out; otherwise answer its sender with the reason."""
     if guard.is_on:
         try:
             guard.check(frame, session.host.address)
@@ -57,7 +57,7 @@ def _stored(session: Session, answer: Frame, error: OSError | None) -> None:
 class NameserverService:
     """A nameserver; see `remoting.session.Service`, `node.Part` and `core.registration.Registry`.
 
-    By `calls` brokers are told of changes, in requests that `seal` signs. `now_ms` is a clock that never goes back.
+    `calls` notifies brokers of changes, in requests that `seal` signs. `now_ms` is a clock that never goes back.
     `peers` recognizes the brokers that connect, and `admission` decides which of their requests are accepted.
     """
 
@@ -130,12 +130,12 @@ class NameserverService:
             self._receive(frame, session, may_wait=False)
 
     def disconnected(self, session: Session) -> None:
-        """Take out the brokers that had registered by a connection."""
+        """Remove the brokers that had registered over a connection."""
         self._peers.disconnected(session)
         self._nameserver.routes.disconnected(session)
 
     def tell(self, request: Frame, now_ms: int) -> None:
-        """Take a request of the broker in this process."""
+        """Handle a request of the broker in this process."""
         answer = self._nameserver.answer(request, self, now_ms)
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             log.warning("the broker of this process is refused: %s", answer.remark)
@@ -143,7 +143,7 @@ class NameserverService:
             self.registered(answer)
 
     def beat(self, request: Frame, now_ms: int) -> None:
-        """Take a request of the broker in this process that has no answer."""
+        """Handle a one-way request of the broker in this process."""
         self._nameserver.answer(request, self, now_ms)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
@@ -152,7 +152,7 @@ class NameserverService:
         return True
 
     def find_queues(self, topic: str) -> list[QueueData]:
-        """The queues that a topic has on the brokers that have registered."""
+        """Return the queues that a topic has on the registered brokers."""
         route = self._nameserver.routes.route(topic)
         return [] if route is None else route.queue_datas
 
@@ -162,19 +162,19 @@ class NameserverService:
         return False
 
     def tick(self, now_ms: int | None = None) -> None:
-        """Take out brokers that were silent for too long."""
+        """Remove brokers that were silent for too long."""
         now_ms = self._wall_ms()
         if not 0 <= now_ms - self._scanned_ms < SCAN_MS:
             self._scanned_ms = now_ms
             for connection in self._nameserver.routes.expire(now_ms):
                 if isinstance(connection, Session):
-                    # If the broker is still there after all, it connects and registers anew.
+                    # If the broker is still there after all, it connects and registers again.
                     connection.give_up("the broker was silent")
         if self._calls is not None:
             self._calls.tick(self._now_ms())
 
     def _tell_least(self, change: LeastId) -> None:
-        """Tell brokers who of them has the least id. Those who are not reached ask by themselves."""
+        """Notify brokers of the least id among them. Unreachable ones ask by themselves."""
         header = NotifyMinBrokerIdChangeRequest(
             change.broker_id,
             min_broker_addr=change.address,
@@ -188,4 +188,4 @@ class NameserverService:
                 self._calls.tell(address, self._seal(frame), self._now_ms())
 
     def leave(self) -> None:
-        """Brokers and clients see that the connection is closed."""
+        """Do nothing: brokers and clients see that the connection is closed."""

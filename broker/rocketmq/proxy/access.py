@@ -1,10 +1,10 @@
-"""The checks of a proxy's clients, by the users and policies that its brokers tell.
+"""Access control of a proxy's clients, by its brokers' users and policies.
 
 Source: AuthenticationPipeline, AuthorizationPipeline of the original's proxy, DefaultAuthenticationHandler,
 UserAuthorizationHandler, AclAuthorizationHandler; the texts of refusals are the original's.
 
-Brokers see the proxy as the one who asks for clients that speak gRPC, so that these are checked here only. Remoting
-clients, whose requests are handed on with their own signatures, are checked here and by brokers that check.
+Brokers see the proxy as the sender of the requests of clients that speak gRPC, so these are checked only here. Remoting
+clients, whose requests are passed on with their own signatures, are checked here and by brokers that check.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class ProxyAccess:
 
     @property
     def is_on(self) -> bool:
-        """Return whether anything is checked; nobody is asked what he may do without being asked who he is."""
+        """True if anything is checked; rights are not checked without authentication."""
         return self._checks.authentication
 
     is_by_brokers: bool = False
 
     def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
-        """Leave a request as it is: what brokers are asked is signed with the key of the proxy, if it has one."""
+        """Return a request as it is: requests to brokers are signed with the key of the proxy, if it has one."""
         return frame
 
     # -- clients that speak gRPC
 
     def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
-        """Check who calls."""
+        """Check the caller of a call."""
         credential = read_credential(headers)
         if credential is None:
             checked(_unauthorized(_NO_NAME))
@@ -74,7 +74,7 @@ class ProxyAccess:
     def authorize(
         self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
     ) -> None:
-        """Check that who was found to call may have the call carried out."""
+        """Check that an authenticated caller may make a call."""
         if not self._checks.authorization:
             checked(None)
             return
@@ -85,7 +85,7 @@ class ProxyAccess:
     # -- clients of the remoting protocol
 
     def check(self, frame: Frame, address: str, checked: Checked) -> None:
-        """Check a request that comes from an address. The frame is to stay valid until the check is done."""
+        """Check a request that comes from an address. The frame must stay valid until the check is done."""
         name = (frame.ext_fields or {}).get(ACCESS_KEY, "")
 
         def authenticated(reason: Rejected | None) -> None:
@@ -153,7 +153,7 @@ class ProxyAccess:
 
 
 def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies) -> Rejected | None:
-    """The reason why something that is needed is denied; None if nothing is."""
+    """Return the reason why one of the needs is denied; None if none is."""
     for need in wanted:
         reason = policies.deny(need, address)
         if reason is not None:

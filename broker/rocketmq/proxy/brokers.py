@@ -1,4 +1,4 @@
-"""The brokers of the cluster: where each is, as nameservers say, and the connections to them."""
+"""The brokers of the cluster: their addresses, from nameservers, and the connections to them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["Brokers"]
 log = logging.getLogger("broker.rocketmq.proxy")
 
 _REFRESH_MS: Final = 30_000
-# After a broker was lost, or a name that nobody knows, nameservers are asked again, but not more often than that.
+# The minimum interval between lookups at nameservers, after a broker was lost or for an unknown name.
 _RETRY_MS: Final = 1_000
 _WAITING_MAX: Final = 10_000
-# A broker that nameservers know no more may be back: handles that name it are good for so long.
+# The time for which handles of a broker that nameservers no longer know stay valid, as it may be back.
 _GONE_MS: Final = 30_000
 
 
-# Takes an address, or what stands for the answer of a broker that has none.
+# Takes an address, or the frame that replaces the answer of a broker without one.
 Located = Callable[[str | Frame], None]
 
 
 class Brokers:
-    """All brokers by name. `make_wire` makes the connection to an address; `connected` and `lost` are told the name.
+    """All brokers by name. `make_wire` makes the connection to an address; `connected` and `lost` get the name.
 
-    `asked` takes what a broker asks, and returns whether it was taken. `seal` signs what brokers are asked.
+    `asked` takes a broker's request, and returns whether it was accepted. `seal` signs requests to brokers.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Brokers:
 
     @property
     def names(self) -> list[str]:
-        """The names of the brokers that are known."""
+        """The names of the known brokers."""
         return sorted(self._addresses)
 
     def learn(self, brokers: Iterable[BrokerData]) -> None:
-        """Take note of where brokers are."""
+        """Note the addresses of brokers."""
         for broker in brokers:
             if broker.broker_addrs:
                 self._addresses[broker.broker_name] = dict(broker.broker_addrs)
@@ -90,14 +90,14 @@ class Brokers:
 
         def answered(answer: Frame) -> None:
             if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
-                # It is master no longer, perhaps.
+                # The broker may be master no longer.
                 self._due_ms = min(self._due_ms, self._now_ms())
             done(answer)
 
         self.locate(name, located)
 
     def find_names(self, cluster: str, found: Callable[[list[str]], None]) -> None:
-        """Give the names of the brokers of a cluster; none if nameservers know none, or cannot be asked."""
+        """Look up the names of the brokers of a cluster; none if nameservers know none, or cannot be asked."""
 
         def give() -> None:
             found([name for name in self.names if self._clusters[name] == cluster])
@@ -115,7 +115,7 @@ class Brokers:
         return (addresses.get(MASTER_ID) or addresses[min(addresses)]) if addresses else None
 
     def locate(self, name: str, located: Located) -> None:
-        """Give the address of the broker of a name, or what stands for its answer if it has none; now or later."""
+        """Look up the address of the broker of a name, or the frame that replaces its answer; now or later."""
         address = self.address_of(name)
         if address is not None:
             located(address)
@@ -143,11 +143,11 @@ class Brokers:
         return wire
 
     def _note_lost(self, name: str) -> None:
-        # Another broker of the name may be in its place.
+        # Another broker of the name may have replaced it.
         self._due_ms = min(self._due_ms, self._now_ms())
         self._lost(name)
 
-    # -- where they are
+    # -- lookups
 
     def _may_look(self) -> bool:
         return self._asked_ms is None or not 0 <= self._now_ms() - self._asked_ms < _RETRY_MS
@@ -181,7 +181,7 @@ class Brokers:
         self.learn(brokers)
         for name in before.keys() - self._addresses.keys():
             if name not in self._gone:
-                # Routes that name it are to be looked up again.
+                # Routes that name it have to be looked up again.
                 self._gone[name] = now_ms
                 self._lost(name)
             if now_ms - self._gone[name] < _GONE_MS:
@@ -191,7 +191,7 @@ class Brokers:
                 self._clusters.pop(name, None)
 
     def tick(self) -> None:
-        """Look where brokers are, if it is time; give up what is not answered, and connections to nobody."""
+        """Look up the brokers, if it is time; give up late answers, and unused connections."""
         now_ms = self._now_ms()
         if now_ms >= self._due_ms and self._may_look():
             self._look()

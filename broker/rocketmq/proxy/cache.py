@@ -1,7 +1,7 @@
-"""Values that were looked up elsewhere, and are believed for a while.
+"""A cache of values that are looked up elsewhere.
 
-As in the original (TopicRouteService, ClusterMetadataService), what is known is used at once, and looked up again after
-some time while it is used; only what is not known, or was found to be wrong, is waited for.
+As in the original (TopicRouteService, ClusterMetadataService), a known value is used at once, and looked up again after
+some time while it is used; callers wait only for unknown values, and for those found to be wrong.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["Cache"]
 
 _REFRESH_MS: Final = 20_000
 _UNUSED_MS: Final = 300_000
-# After a failed attempt.
+# The time before the next lookup after a failed one.
 _RETRY_MS: Final = 1_000
-# After a value that will soon be another one.
+# The time before the next lookup of a value that will soon change.
 _UNSETTLED_MS: Final = 500
 _ENTRIES_MAX: Final = 20_000
 _WAITING_MAX: Final = 20_000
@@ -39,7 +39,7 @@ class _Entry(Generic[T]):
 
 
 class Cache(Generic[T]):
-    """Values by key. `load` looks one up, and later gives it, or the reason why it cannot be had.
+    """Values by key. `load` looks one up, and later passes it, or the reason why there is none.
 
     A value that is not `is_settled` is looked up again soon.
     """
@@ -67,7 +67,7 @@ class Cache(Generic[T]):
         return None if entry is None else entry.value
 
     def find(self, key: str, found: Found[T]) -> None:
-        """Give a value, at once if it is known."""
+        """Look up a value; at once if it is known."""
         now_ms = self._now_ms()
         entry = self._entries.get(key)
         if entry is None:
@@ -93,7 +93,7 @@ class Cache(Generic[T]):
                 entry.is_trusted = False
 
     def tick(self) -> None:
-        """Forget what nobody uses."""
+        """Forget unused values."""
         old_ms = self._now_ms() - _UNUSED_MS
         for key in [key for key, each in self._entries.items() if each.used_ms < old_ms and not each.is_loading]:
             del self._entries[key]
@@ -119,12 +119,12 @@ class Cache(Generic[T]):
             after_ms = _REFRESH_MS if self._is_settled(value) else _UNSETTLED_MS
             entry.value, entry.is_trusted, entry.due_ms = value, True, now_ms + after_ms
         elif entry.value is None or (value.code == Code.TOPIC_NOT_FOUND and is_believed):
-            # What is not there may be made the next moment.
+            # A missing thing may be created the next moment.
             if self._entries.get(key) is entry:
                 del self._entries[key]
         else:
-            # What was known is better than nothing, but for the reason why it is not trusted. A topic seems to be gone
-            # as long as its only broker is, which may be back at once.
+            # The old value is better than none, unless it is not trusted. A topic seems to be gone while its only
+            # broker is, which may be back at once.
             if entry.is_trusted:
                 entry.due_ms = now_ms + _RETRY_MS
             value = entry.value

@@ -1,7 +1,7 @@
 """The brokers of a cluster behind the service for gRPC: see `broker.rocketmq.grpc.brokers.backend`.
 
-Source: the cluster mode of the original's proxy (ClusterServiceManager, ClusterMessageService). Consumers are not made
-known to brokers: what they pop needs no subscription there. Producers are, so that they are asked about transactions.
+Source: the cluster mode of the original's proxy (ClusterServiceManager, ClusterMessageService). Consumers are not
+registered with brokers, as pops need no subscription there. Producers are, for the brokers' checks of transactions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Cluster"]
 
 _WAIT_MS: Final = 3_000
 _POPPING: Final = frozenset((RequestCode.POP_MESSAGE, RequestCode.POP_LITE_MESSAGE))
-# Time is looked at so often.
+# The interval of periodic work.
 _TICK_MS: Final = 500
 
 
@@ -38,8 +38,8 @@ class Cluster:
     """The brokers that nameservers know.
 
     `dial` connects to an address, `open_session` makes the session of a connection, and `client_id` is the id by which
-    brokers know this proxy. `seal` signs what the proxy asks, also for the clients that speak gRPC; it does not sign
-    what remoting clients ask, which are known by signatures of their own. `checks` are those of all clients.
+    brokers know this proxy. `seal` signs the proxy's requests, also those for clients that speak gRPC; requests of
+    remoting clients have signatures of their own. `checks` are those of all clients.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Cluster:
         self._users = Users(self._brokers, checks.cluster, now_ms)
         self.access = ProxyAccess(checks, self._users)
         self.producers = Producers(self._topics, self._brokers, client_id, now_ms)
-        # The clients that have subscribed to lite topics: brokers tell them of changes.
+        # The clients that have subscribed to lite topics: brokers notify them of changes.
         self.subscribers: dict[_Link, TakesQuestion] = {}
 
     def _make_wire(self, address: str, events: Events) -> Wire:
@@ -87,7 +87,7 @@ class Cluster:
         )
 
     def remoting_clients(self, address: str) -> RemotingClients:
-        """Make the service for clients of the remoting protocol; they are told that every broker is at `address`."""
+        """Make the service for clients of the remoting protocol; they get `address` as that of every broker."""
         return RemotingClients(self._nameservers, self._brokers, self.access, self._make_wire, address, self._now_ms)
 
     def _connected(self, broker: str) -> None:
@@ -102,11 +102,11 @@ class Cluster:
         return frame.code == RequestCode.CHECK_TRANSACTION_STATE and self.producers.take_question(broker, frame)
 
     def ask(self, broker: str, frame: Frame, wait_ms: int, done: Done) -> None:
-        """Ask the broker of a name, which may wait for some time until it answers."""
+        """Ask the broker of a name, which may wait for `wait_ms` until it answers."""
         self._brokers.ask(broker, frame, self._now_ms() + wait_ms + _WAIT_MS, done)
 
     def later(self, work: Callable[[], None]) -> None:
-        """Have something done after this step."""
+        """Call a function after this step."""
         self._later.append(work)
 
     # -- see `grpc.backend.Backend`
@@ -116,7 +116,7 @@ class Cluster:
         return _Link(self, asked)
 
     def knows(self, broker: str) -> bool:
-        """Return True: that there is no broker of a name is found out by asking it."""
+        """Return True: only a request shows that there is no broker of a name."""
         return True
 
     def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
@@ -128,14 +128,14 @@ class Cluster:
         self._topics.find_group(name, topic, found)
 
     def end_step(self) -> bool:
-        """Do what was left for after the step. True if there was any."""
+        """Call the functions left for after the step. Return True if there were any."""
         works, self._later[:] = list(self._later), []
         for work in works:
             work()
         return bool(works)
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         now_ms = self._now_ms()
         if not 0 <= now_ms - self._ticked_ms < _TICK_MS:
             self._ticked_ms = now_ms
@@ -152,7 +152,7 @@ class Cluster:
 
 
 class _Link:
-    """A client's way to the brokers: connections are shared with all other clients."""
+    """A client's access to the brokers; connections are shared with all other clients."""
 
     def __init__(self, cluster: Cluster, asked: TakesQuestion) -> None:
         self._cluster = cluster
@@ -163,13 +163,13 @@ class _Link:
 
     @property
     def is_over(self) -> bool:
-        """Return False: there is no connection of the client's own that could be lost."""
+        """False: there is no connection of the client's own that could be lost."""
         return False
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
         """Ask a broker; see `grpc.backend.Link`.
 
-        After its client is gone, it can still be asked to give back what the client was given too late.
+        After its client is gone, brokers can still be asked to give back messages that it would have got too late.
         """
         self._numbers += 1
         number = self._numbers
@@ -186,13 +186,13 @@ class _Link:
         self._cluster.ask(broker, frame, wait_ms, answered)
 
     def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
-        """Take note of a producer."""
+        """Register a producer."""
         if not self._is_ended:
             self._cluster.producers.join(self, producer_groups, self._asked)
         self._cluster.later(lambda: done(Frame(ResponseCode.SUCCESS, 0)))
 
     def end(self) -> None:
-        """Forget the client, and end what it waits for."""
+        """Forget the client, and end its waiting requests."""
         self._is_ended = True
         self._cluster.producers.leave(self)
         self._cluster.subscribers.pop(self, None)

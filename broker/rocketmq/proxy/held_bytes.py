@@ -1,4 +1,4 @@
-"""The bytes of requests that a proxy keeps until it is known where they go, or who asks."""
+"""The bytes of requests that a proxy keeps until their broker or their sender is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["HeldBytes", "size_in_memory"]
 
-# What a field of a header takes beside its characters.
+# The memory of a header's field beside its characters.
 _FIELD_BYTES: Final = 200
 
 
@@ -19,19 +19,19 @@ def size_in_memory(frame: Frame) -> int:
 
 
 class HeldBytes:
-    """The number of these bytes, of which there are `most` at most."""
+    """The number of these bytes, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._held = 0
 
     def take(self, size: int) -> bool:
-        """Count so many more; False, and nothing is counted, if that were too many."""
+        """Count `size` bytes; return False, with nothing counted, if that exceeds the limit."""
         if self._held + size > self._most:
             return False
         self._held += size
         return True
 
     def give_back(self, size: int) -> None:
-        """Count so many less."""
+        """Subtract `size` bytes."""
         self._held -= size

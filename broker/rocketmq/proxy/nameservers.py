@@ -1,4 +1,4 @@
-"""The nameservers of the cluster: the first that answers is asked, and from then on."""
+"""The nameservers of the cluster: requests go to the first one that answers, until it fails."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from formats.rocketmq.remoting.frame import Frame
 __all__ = ["Nameservers"]
 
 _WAIT_MS: Final = 3_000
-# Nameservers close the connection by which they are sent more than they take, and others ask over the same.
+# Nameservers close a connection with requests that are too large, and other clients share it.
 _HANDED_BYTES_MAX: Final = 64 << 10
 
 
 class Nameservers:
-    """All nameservers, of which each knows all brokers. `seal` signs what the proxy itself asks."""
+    """All nameservers, each of which knows all brokers. `seal` signs the proxy's own requests."""
 
     def __init__(self, wires: Sequence[Wire], seal: Callable[[Frame], Frame], now_ms: Callable[[], int]) -> None:
         self._wires = wires
@@ -29,11 +29,11 @@ class Nameservers:
         self._at = 0
 
     def ask(self, frame: Frame, done: Done) -> None:
-        """Ask one, or the next if that one cannot be reached; `done` gets the answer, or what stands for it."""
+        """Ask one, or the next if it cannot be reached; `done` gets the answer, or the frame that replaces it."""
         self._ask(self._at, len(self._wires), self._seal(frame), done)
 
     def hand_on(self, frame: Frame, done: Done) -> None:
-        """Ask for somebody else, with that one's signature if there is any."""
+        """Pass on a client's request, with the client's signature if there is one."""
         if size_in_memory(frame) > _HANDED_BYTES_MAX:
             done(not_asked(ResponseCode.SYSTEM_ERROR, "the request is too large for a nameserver"))
             return
@@ -52,7 +52,7 @@ class Nameservers:
         self._wires[at].ask(frame, self._now_ms() + _WAIT_MS, answered)
 
     def tick(self) -> None:
-        """Give up what is not answered in time."""
+        """Give up late answers."""
         for wire in self._wires:
             wire.expire(self._now_ms())
 

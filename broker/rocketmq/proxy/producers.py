@@ -1,7 +1,7 @@
-"""The producers behind the proxy, of whom brokers are told so that they ask about transactions.
+"""The producers behind the proxy, registered with brokers for their checks of transactions.
 
-Source: ClusterTransactionService. A group of producers is the topic that they send to. Brokers are told of those whose
-topics take transactions, every 20 seconds and when there is a new one.
+Source: ClusterTransactionService. A group of producers is the topic that they send to. Brokers get heartbeats of the
+groups whose topics take transactions, every 20 seconds and for a new group.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WAIT_MS: Final = 3_000
 
 
 class Producers:
-    """The groups, and who takes the questions of brokers for each. `client_id` is that of the proxy."""
+    """The groups, and the receivers of brokers' checks for each. `client_id` is that of the proxy."""
 
     def __init__(self, topics: Topics, brokers: Brokers, client_id: str, now_ms: Callable[[], int]) -> None:
         self._topics = topics
@@ -40,13 +40,13 @@ class Producers:
         self._now_ms = now_ms
         self._groups: dict[str, dict[object, TakesQuestion]] = {}
         self._joined: dict[object, set[str]] = {}
-        # Where each group is known, or to be; and the brokers that have not been told.
+        # The brokers to which each group is or will be registered; and the brokers whose heartbeat is still to be sent.
         self._told: dict[str, set[str]] = {}
         self._untold: set[str] = set()
         self._due_ms = 0
 
     def join(self, member: object, groups: Collection[str], asked: TakesQuestion) -> None:
-        """Take note of a producer, who may have been there before."""
+        """Note a producer, which may be known already."""
         for group in groups:
             members = self._groups.setdefault(group, {})
             if not members:
@@ -56,7 +56,7 @@ class Producers:
             self._joined.setdefault(member, set()).update(groups)
 
     def leave(self, member: object) -> None:
-        """Forget a producer; brokers are told of groups without any."""
+        """Forget a producer; groups without any are unregistered."""
         for group in self._joined.pop(member, ()):
             del self._groups[group][member]
             if self._groups[group]:
@@ -83,12 +83,12 @@ class Producers:
         self._topics.find(group, found)
 
     def connected(self, broker: str) -> None:
-        """Tell a broker that is there anew."""
+        """Send the heartbeat to a broker that has connected."""
         if self._told.get(broker):
             self._untold.add(broker)
 
     def tick(self) -> None:
-        """Tell brokers, if it is time."""
+        """Send heartbeats, if it is time."""
         now_ms = self._now_ms()
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + _PERIOD_MS
@@ -106,7 +106,7 @@ class Producers:
                 self._brokers.ask(broker, frame, now_ms + _WAIT_MS, lambda _: None)
 
     def take_question(self, broker: str, frame: Frame) -> bool:
-        """Have a producer asked about a transaction; False if there is none."""
+        """Pass a check of a transaction to a producer; return False if there is none."""
         try:
             record = decode_record(frame.body)
             group = decode_properties(record.properties).get("PGROUP", "") if isinstance(record, Record) else ""
@@ -114,7 +114,7 @@ class Producers:
             return False
         members = self._groups.get(group, {})
         for member, asked in list(members.items()):
-            # The next one is asked the next time.
+            # The next check goes to the next producer.
             del members[member]
             members[member] = asked
             if asked(broker, frame):

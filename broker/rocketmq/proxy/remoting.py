@@ -1,12 +1,12 @@
-"""The clients of the remoting protocol at a proxy: brokers are asked over connections of each client's own.
+"""The clients of the remoting protocol at a proxy, with connections of their own to brokers.
 
-Source: RemotingProtocolServer, AbstractRemotingActivity. Clients take the proxy for a nameserver, by which every broker
-is where the proxy is; a request says in its header which broker it is for.
+Source: RemotingProtocolServer, AbstractRemotingActivity. Clients take the proxy for a nameserver that gives the proxy's
+address for every broker; a request states in its header which broker it is for.
 
-The original's proxy keeps the groups of its clients itself, and proxies tell each other of them by messages. Here, a
-client has connections of its own to the brokers that it uses: they see it come and go, know its groups, ask and tell
-it, and check its signatures, as if it had connected itself, whichever proxies there are. A proxy with checks of its own
-makes them before; it never lends a client its own key, as the original's does.
+The original's proxy keeps the groups of its clients itself, and proxies exchange them by messages. Here, a client has
+connections of its own to the brokers that it uses: they see it connect and disconnect, know its groups, send it
+requests, and check its signatures, as if it had connected itself, with any number of proxies. A proxy with access
+control checks requests first; unlike the original's, it never lends a client its own key.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ __all__ = ["RemotingClients"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
-# Clients know themselves for how long they wait; this is when nobody does any more.
+# Clients have their own time-outs; after this time no client waits any more.
 _WAIT_MS: Final = 30_000
 _WAIT_MS_MAX: Final = 120_000
 _QUESTIONS_MAX: Final = 1_000
-# The bound on what waits until it is known who asks, or where the broker is.
+# Maximum size of requests that wait until their sender or their broker is known.
 _HELD_BYTES_MAX: Final = 64 << 20
 _TICK_MS: Final = 500
 
-# Where the name of the broker is in the header, and in that of the short names.
+# The field of the broker's name in a header, and in one with short names.
 _BROKER: Final = "bname"
 _SHORT_BROKER: Final = "n"
 _SHORT: Final = frozenset(
@@ -78,7 +78,7 @@ _ROUTED: Final = _SHORT | frozenset(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
     )
 )
-# What is for each broker that the client uses, and what any of them can answer.
+# Requests for each broker that the client uses, and requests that any of them can answer.
 _TO_ALL: Final = frozenset((RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT))
 _TO_ANY: Final = frozenset(
     (
@@ -89,7 +89,7 @@ _TO_ANY: Final = frozenset(
     )
 )
 _LOCKS: Final = frozenset((RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ))
-# How long brokers may wait until they answer, as the header says.
+# The header fields with the time for which brokers may wait until they answer.
 _WAITS: Final = ("suspendTimeoutMillis", "pollTime")
 
 MakeWire = Callable[[str, Events], Wire]
@@ -98,7 +98,7 @@ MakeWire = Callable[[str, Events], Wire]
 class RemotingClients:
     """All clients of the protocol; see `remoting.session.Service` and `node.Part`.
 
-    `address` is what they are told of each broker, HOST:PORT; `make_wire` makes a connection to an address.
+    `address`, HOST:PORT, is given to clients as that of each broker; `make_wire` makes a connection to an address.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class RemotingClients:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Take a request of a client, or its answer to a broker."""
+        """Handle a request of a client, or its answer to a broker."""
         client = self._clients.get(session)
         if client is None:
             client = self._clients[session] = _Client(session, self._brokers, self._make_wire, self._held, self._now_ms)
@@ -139,7 +139,7 @@ class RemotingClients:
             self._carry_out(client, frame)
 
     def _check(self, client: _Client, frame: Frame) -> None:
-        """Carry out a request if it is known who asks, and he may."""
+        """Carry out a request if its sender is known and has the right."""
         client.session.doubt()
         size = size_in_memory(frame)
         if not self._held.take(size):
@@ -202,13 +202,13 @@ class RemotingClients:
             client.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
 
     def disconnected(self, session: Session) -> None:
-        """Forget a client; brokers see it go."""
+        """Forget a client; its connections to brokers are closed."""
         client = self._clients.pop(session, None)
         if client is not None:
             client.end()
 
     def _broker_of(self, frame: Frame) -> str | None:
-        """The name of the broker that a request is for; older clients do not say it, and need not if there is one."""
+        """Return the broker that a request is for; older clients do not state it, and need not if there is only one."""
         name = (frame.ext_fields or {}).get(_SHORT_BROKER if frame.code in _SHORT else _BROKER)
         if name:
             return name
@@ -228,7 +228,7 @@ class RemotingClients:
         self._nameservers.hand_on(frame._replace(body=b""), found)
 
     def _own_route(self, client: _Client, answer: Frame, *, is_standard: bool) -> Frame:
-        """Make the route that says that all brokers are where the proxy is."""
+        """Make the route that has the proxy's address for all brokers."""
         try:
             route = TOPIC_ROUTE.read(answer.body)
         except FormatError as error:
@@ -244,11 +244,11 @@ class RemotingClients:
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Return False, as nothing follows from a step."""
+        """Return False, as a step causes no more work."""
         return False
 
     def tick(self) -> None:
-        """Give up what brokers do not answer."""
+        """Give up late answers of brokers."""
         now_ms = self._now_ms()
         if not 0 <= now_ms - self._ticked_ms < _TICK_MS:
             self._ticked_ms = now_ms
@@ -256,7 +256,7 @@ class RemotingClients:
                 client.expire()
 
     def leave(self) -> None:
-        """Clients see that the connection is closed."""
+        """Do nothing: clients see that the connection is closed."""
 
 
 class _Question(NamedTuple):
@@ -278,7 +278,7 @@ class _Client:
         self._now_ms = now_ms
         self._wires: dict[str, Wire] = {}
         self._uses: set[str] = set()
-        # What brokers ask, by the number that the client was given.
+        # Brokers' requests, by the number that the client got.
         self._questions: dict[int, _Question] = {}
         self._is_ended = False
 
@@ -289,21 +289,21 @@ class _Client:
 
     @property
     def host(self) -> Host:
-        """The place that it connects from."""
+        """The address that it connects from."""
         return self._session.host
 
     def uses(self, brokers: Iterable[str]) -> None:
-        """Take note of brokers that have what the client asks about."""
+        """Note brokers that have the topic or group of a client's request."""
         self._uses.update(brokers)
 
     def answer(self, request: Frame, answer: Frame) -> None:
-        """Answer a request; what a broker has not answered is an error of this system."""
+        """Answer a request; without a broker's answer, with a system error."""
         if not self._is_ended:
             code = answer.code if answer.code >= 0 else ResponseCode.SYSTEM_ERROR
             self._session.answer(request, answer._replace(code=code))
 
     def ask_one(self, broker: str | None, frame: Frame) -> None:
-        """Hand a request on to the broker that it is for."""
+        """Pass a request to its broker."""
         request = frame.bare
         if broker is None:
             self.answer(request, Frame(_NO_NAME, 0, remark="Request doesn't have field bname"))
@@ -311,7 +311,7 @@ class _Client:
             self._ask(broker, frame, partial(self.answer, request))
 
     def ask_any(self, frame: Frame) -> None:
-        """Hand a request on to one of the brokers that the client uses."""
+        """Pass a request to one of the brokers that the client uses."""
         names = self._names()
         if names:
             self._ask(names[0], frame, partial(self.answer, frame.bare))
@@ -319,7 +319,7 @@ class _Client:
             self.answer(frame, _NOBODY)
 
     def ask_all(self, frame: Frame) -> None:
-        """Hand a request on to every broker that the client uses; one that takes it is enough."""
+        """Pass a request to every broker that the client uses; it succeeds if one accepts it."""
         names, request = self._names(), frame.bare
         left, taken = len(names), False
         if not names:
@@ -375,10 +375,10 @@ class _Client:
             )
         return wire
 
-    # -- what brokers ask
+    # -- brokers' requests
 
     def _asked(self, address: str, frame: Frame) -> bool:
-        """Hand a broker's request on; False if too many are not answered."""
+        """Pass on a broker's request; return False if too many are unanswered."""
         if frame.is_one_way:
             self._session.ask(frame, one_way=True)
             return True
@@ -390,7 +390,7 @@ class _Client:
         return True
 
     def answered(self, frame: Frame) -> None:
-        """Hand the client's answer on to the broker that asked."""
+        """Pass the client's answer to the broker that asked."""
         question = self._questions.pop(frame.opaque, None)
         if question is not None:
             question.wire.answer(question.request, frame)
@@ -398,7 +398,7 @@ class _Client:
     # -- the end
 
     def expire(self) -> None:
-        """Give up what is not answered in time."""
+        """Give up late answers."""
         now_ms = self._now_ms()
         for wire in self._wires.values():
             wire.expire(now_ms)
@@ -418,7 +418,7 @@ _NOBODY: Final = Frame(ResponseCode.SYSTEM_ERROR, 0, remark="no broker is known"
 
 
 def _broker_of_locks(frame: Frame) -> str | None:
-    """The name of the broker of the queues that a client locks."""
+    """Return the name of the broker of the queues that a client locks."""
     try:
         queues = LOCK_REQUEST.read(frame.body).mq_set
     except FormatError:
@@ -427,6 +427,6 @@ def _broker_of_locks(frame: Frame) -> str | None:
 
 
 def _wait_ms(frame: Frame) -> int:
-    """The time for which a request says that the broker may wait."""
+    """Return the time for which a request lets the broker wait."""
     fields = frame.ext_fields or {}
     return min(_WAIT_MS_MAX, max(read_digits(fields.get(name)) or 0 for name in _WAITS))

@@ -1,4 +1,4 @@
-"""The topics and groups of the cluster: nameservers say where a topic is, brokers what it takes.
+"""The topics and groups of the cluster: nameservers know a topic's brokers, brokers its message types.
 
 Source: ClusterTopicRouteService, ClusterMetadataService, MessageQueueSelector.
 """
@@ -28,13 +28,13 @@ __all__ = ["Topics"]
 
 _WRITE: Final = int(Permission.WRITE)
 _WAIT_MS: Final = 3_000
-# Neither topics nor groups have it in their names.
+# Names of topics and groups do not contain it.
 _SEPARATOR: Final = "@"
 _QUEUES_MAX: Final = 65_536
 
 
 class Topics:
-    """The topics and groups that are known."""
+    """The known topics and groups."""
 
     def __init__(self, nameservers: Nameservers, brokers: Brokers, now_ms: Callable[[], int]) -> None:
         self._nameservers = nameservers
@@ -44,11 +44,11 @@ class Topics:
         self._groups: Cache[GroupConfig] = Cache(self._load_group, now_ms)
 
     def find(self, name: str, found: Found[Topic]) -> None:
-        """Give a topic, now or later."""
+        """Look up a topic, now or later."""
         self._topics.find(name, found)
 
     def find_group(self, name: str, topic: str | None, found: Found[GroupConfig]) -> None:
-        """Give a group that consumes a topic, now or later."""
+        """Look up a group that consumes a topic, now or later."""
         self._groups.find(f"{name}{_SEPARATOR}{topic or ''}", found)
 
     def lost(self, broker: str) -> None:
@@ -56,7 +56,7 @@ class Topics:
         self._topics.distrust(lambda topic: any(each.broker_name == broker for each in topic.queues))
 
     def tick(self) -> None:
-        """Forget what nobody uses."""
+        """Forget unused topics and groups."""
         self._topics.tick()
         self._groups.tick()
 
@@ -82,7 +82,7 @@ class Topics:
         self._nameservers.ask(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields), routed)
 
     def _find_types(self, name: str, route: TopicRoute, done: Found[Topic]) -> None:
-        """Ask the brokers of a topic, one after the other, which messages it takes."""
+        """Ask the brokers of a topic, one after the other, for its message types."""
         known = {broker.broker_name for broker in route.broker_datas if broker.broker_addrs}
         left = sorted({queues.broker_name for queues in route.queue_datas} & known)
         if not left:
@@ -99,7 +99,7 @@ class Topics:
                 ask()
                 return
             if types is None:
-                # As in the original, a topic of which nothing is known takes nothing; but it was asked about before.
+                # As in the original, a topic with unknown types accepts nothing; but an earlier answer may be known.
                 before = self._topics.peek(name)
                 types = (MessageType.MESSAGE_TYPE_UNSPECIFIED,) if before is None else before.types
             done(_topic(name, route, types))
@@ -148,7 +148,7 @@ class Topics:
 
 
 def _types_of(answer: Frame) -> tuple[MessageType, ...] | None:
-    """The kinds of messages that a topic takes, as a broker says; None if it has not said it."""
+    """Return the message types of a topic in a broker's answer; None if it has none."""
     if answer.code != ResponseCode.SUCCESS:
         return None
     try:
@@ -158,7 +158,7 @@ def _types_of(answer: Frame) -> tuple[MessageType, ...] | None:
 
 
 def _is_settled(topic: Topic) -> bool:
-    """Return False for a topic whose master is gone, or has not told its kind: another may be elected any moment."""
+    """Return False for a topic whose master is gone or has given no type: another may be elected any moment."""
     masters = {broker for broker, _ in topic.writes}
     wanted = {each.broker_name for each in topic.queues if each.perm & _WRITE and each.write_queue_nums}
     return wanted <= masters and topic.types != (MessageType.MESSAGE_TYPE_UNSPECIFIED,)
@@ -174,7 +174,7 @@ def _topic(name: str, route: TopicRoute, types: tuple[MessageType, ...]) -> Topi
         for each in route.queue_datas
         if each.broker_name in known
     )
-    # Only masters store what clients send.
+    # Only masters store clients' messages.
     masters = {broker for broker, addresses in known.items() if MASTER_ID in addresses}
     writes = _in_order(route.order_topic_conf) or [
         (each.broker_name, each.write_queue_nums) for each in queues if each.perm & _WRITE and each.write_queue_nums
@@ -183,7 +183,7 @@ def _topic(name: str, route: TopicRoute, types: tuple[MessageType, ...]) -> Topi
 
 
 def _in_order(text: str | None) -> list[tuple[str, int]]:
-    """The queues of a topic whose messages are kept in order, whichever brokers are there."""
+    """Return the queues of a topic whose order is fixed, regardless of the present brokers."""
     found = []
     for part in filter(None, (text or "").split(";")):
         broker, _, count = part.partition(":")

@@ -1,8 +1,8 @@
-"""The users of the cluster and their policies, as its brokers tell them.
+"""The users of the cluster and their policies, from its brokers.
 
 Source: ProxyAuthenticationMetadataProvider, ProxyAuthorizationMetadataProvider, ClusterMetadataService. One broker is
-enough: administrators make users and policies at all brokers of a cluster. What was told is used for a while, and
-further if no broker tells it anew; what no broker has told is no answer at all, neither a user nor none.
+enough: administrators create users and policies at all brokers of a cluster. An answer is used for a while, and longer
+if no broker answers again; without an answer, it is unknown whether a user exists.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["Policies", "Told", "Users"]
 log = logging.getLogger("broker.rocketmq.proxy")
 
 _WAIT_MS: Final = 3_000
-# That there is no user of a name is believed for so long: he may be made the next moment.
+# The time for which a missing user is cached: it may be created the next moment.
 _NOBODY_MS: Final = 1_000
 _NAME_MAX: Final = 1_024
-# So many decisions are kept for each user, to be used again.
+# Maximum number of cached decisions per user.
 _DECISIONS_MAX: Final = 1_000
 _NO_USER: Final = "Authentication failed. Please verify the credentials and try again."
 _NO_ACL: Final = "Authorization failed. Please verify your access rights and try again."
@@ -49,14 +49,14 @@ class Told(NamedTuple):
 
 
 class Policies:
-    """The policies of a user, if there are any, and what was decided by them."""
+    """The policies of a user, if there are any, and the decisions made by them."""
 
     def __init__(self, acl: Acl | None) -> None:
         self._acl = acl
         self._decisions: dict[tuple[Need, str], str | None] = {}
 
     def deny(self, need: Need, address: str) -> str | None:
-        """The reason why what is needed is denied to a request from an address; None if it is allowed."""
+        """Return the reason why a need is denied to a request from an address; None if it is allowed."""
         key = (need, address)
         if key not in self._decisions:
             if len(self._decisions) >= _DECISIONS_MAX:
@@ -66,7 +66,7 @@ class Policies:
 
 
 class Users:
-    """The users by name, and the policies of each; the brokers of `cluster` are asked about them."""
+    """The users by name, and the policies of each, from the brokers of `cluster`."""
 
     def __init__(self, brokers: Brokers, cluster: str, now_ms: Callable[[], int]) -> None:
         self._brokers = brokers
@@ -74,24 +74,24 @@ class Users:
         self._now_ms = now_ms
         self._users: Cache[Told] = Cache(self._load_user, now_ms)
         self._policies: Cache[Policies] = Cache(self._load_policies, now_ms)
-        # Who answered last, and the reason for a failure that is in the log.
+        # The broker that answered last, and the reason for a failure that is in the log.
         self._first: str | None = None
         self._reason = ""
         self._doubted_ms = now_ms()
 
     def find(self, name: str, found: Found[Told]) -> None:
-        """Give the user of a name, now or later."""
+        """Look up the user of a name, now or later."""
         if len(name) > _NAME_MAX:
             found(Told(None))
         else:
             self._users.find(name, found)
 
     def find_policies(self, name: str, found: Found[Policies]) -> None:
-        """Give the policies of a user, now or later."""
+        """Look up the policies of a user, now or later."""
         self._policies.find(name, found)
 
     def tick(self) -> None:
-        """Forget what nobody uses, and doubt that there are no users of the names that were asked about."""
+        """Forget unused users, and look missing ones up again."""
         self._users.tick()
         self._policies.tick()
         now_ms = self._now_ms()
@@ -99,7 +99,7 @@ class Users:
             self._doubted_ms = now_ms
             self._users.distrust(lambda told: told.user is None)
 
-    # -- what brokers tell
+    # -- brokers' answers
 
     def _load_user(self, name: str, done: Found[Told]) -> None:
         def read(body: Buffer) -> Told:
@@ -157,7 +157,7 @@ class Users:
         self._brokers.find_names(self._cluster, named)
 
     def _note(self, reason: str) -> None:
-        """Say in the log why users are not known, once as long as that is the reason."""
+        """Log why users are unknown, once per reason."""
         if reason != self._reason:
             self._reason = reason
             log.warning("users and their policies cannot be looked up: %s", reason)

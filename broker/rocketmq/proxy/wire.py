@@ -1,4 +1,4 @@
-"""The connection to one address, made when there is something to ask, and the requests that wait for their answers."""
+"""The connection to one address, made for the first request, and the requests that wait for answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Events", "Wire"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
-# An address that could not be reached is left alone for so long.
+# The pause before the next attempt at an address that could not be reached.
 _RETRY_MS: Final = 500
-# The bounds on what waits: requests, and bytes that the other side does not take.
+# Maximum number of waiting requests, and of bytes that the other side has not taken.
 _REQUESTS_MAX: Final = 65_536
 _OUTPUT_BYTES_MAX: Final = 32 << 20
 
@@ -42,9 +42,9 @@ class _Queued(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of a connection: it is there, it is lost or cannot be made, and the other side asks something.
+    """Handlers of a connection's events: it is made, it is lost or cannot be made, and the other side sends a request.
 
-    `asked` returns whether the question was taken.
+    `asked` returns whether the request was accepted.
     """
 
     connected: Callable[[], None]
@@ -53,9 +53,9 @@ class Events(NamedTuple):
 
 
 class Wire:
-    """A connection, made anew when it is lost. See `remoting.session.Service`.
+    """A connection, made again when it is lost. See `remoting.session.Service`.
 
-    `later` has something done after the step: nobody is answered while still asking.
+    `later` calls a function after the step: no answer comes during the call of `ask`.
     """
 
     def __init__(
@@ -77,25 +77,25 @@ class Wire:
         self._is_dialing = self._is_left = False
         self._refused_ms: int | None = None
         self._reason = ""
-        # What waits for the connection, and for answers.
+        # The requests that wait for the connection, and those that wait for answers.
         self._queued: list[_Queued] = []
         self._queued_bytes = 0
         self._calls: dict[int, _Call] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Return whether it is neither connected nor about to be."""
+        """True if it is neither connected nor being connected."""
         return self._session is None and not self._is_dialing
 
     @property
     def waiting(self) -> int:
-        """The number of requests that are not answered."""
+        """The number of unanswered requests."""
         return len(self._queued) + len(self._calls)
 
     def ask(self, frame: Frame, until_ms: int, done: Done) -> None:
-        """Send a request; `done` gets the answer, or what stands for it, never at once.
+        """Send a request; `done` gets the answer, or the frame that replaces it, never at once.
 
-        To one that wants no answer, there is only what stands for it.
+        A one-way request gets only the latter.
         """
         session = self._session
         waiting_bytes = self._queued_bytes if session is None else session.output_size()
@@ -116,14 +116,14 @@ class Wire:
         try:
             number = session.ask(frame, one_way=frame.is_one_way, version=frame.version or VERSION)
         except ValueError as error:
-            # A stranger's request, which is no reason to fail those of others over the same connection.
+            # A client's request must not fail those of others over the same connection.
             self._refuse(call.done, ResponseCode.SYSTEM_ERROR, f"the request cannot be handed on: {error}")
             return
         if not frame.is_one_way:
             self._calls[number] = call
 
     def _queue(self, frame: Frame, call: _Call) -> None:
-        # The body may be valid for the moment only.
+        # The body may be valid during this call only.
         self._append(_Queued(frame._replace(body=bytes(frame.body)), size_in_memory(frame), call))
 
     def _append(self, queued: _Queued) -> None:
@@ -135,12 +135,12 @@ class Wire:
         return queued
 
     def tell(self, frame: Frame) -> None:
-        """Send a request that is not answered, if there is a connection."""
+        """Send a one-way request, if there is a connection."""
         if self._session is not None:
             self._session.ask(frame, one_way=True)
 
     def answer(self, request: Frame, answer: Frame) -> None:
-        """Answer what the other side has asked, if it is there."""
+        """Answer a request of the other side, if it is connected."""
         if self._session is not None:
             self._session.answer(request, answer)
 
@@ -151,7 +151,7 @@ class Wire:
         self._is_dialing, self._refused_ms, self._reason = False, None, ""
         self._session = session = self._open_session(address, self)
         if self._is_left:
-            # Nobody waits for it any more.
+            # It is no longer waited for.
             session.give_up("who dialed is gone")
         for queued in self._take_queued():
             self._send(session, queued.frame, queued.call)
@@ -179,7 +179,7 @@ class Wire:
         _fail(calls, NO_ANSWER, f"{self.address} does not answer in time")
 
     def leave(self, reason: str = "the proxy stops") -> None:
-        """Close the connection: whoever asks over it is gone."""
+        """Close the connection: its user is gone."""
         self._is_left = True
         if self._session is not None:
             self._session.give_up(reason)
@@ -191,7 +191,7 @@ class Wire:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Take an answer, or a question."""
+        """Handle an answer or a request."""
         if frame.is_response:
             call = self._calls.pop(frame.opaque, None)
             if call is not None:
@@ -201,7 +201,7 @@ class Wire:
             session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
 
     def disconnected(self, session: Session) -> None:
-        """The connection is lost."""
+        """Note that the connection is lost."""
         if session is not self._session:
             return
         self._session = None

@@ -1,4 +1,4 @@
-"""The memory of a controller: its term, its vote, and its log, in a file that is written before it is told.
+"""The durable state of a controller: its term, its vote, and its log, written to a file before any of it is sent.
 
 The file grows by blocks. When the log has become long, its beginning is replaced by the state that it led to, and the
 file by a new one.
@@ -20,11 +20,11 @@ log = logging.getLogger("broker.rocketmq.controller")
 
 
 class JournalDamaged(Exception):
-    """A file that does not hold what it must; the text says where and why."""
+    """A file with invalid content; the text says where and why."""
 
 
 class AppendedFile(Protocol):
-    """A file that grows at its end. Both ways to write end when the bytes are on the disk, or raise `OSError`.
+    """A file that grows at its end. Both writes return when the bytes are on the disk, or raise `OSError`.
 
     After an error it is the same as before, or can only be replaced.
     """
@@ -38,15 +38,15 @@ class AppendedFile(Protocol):
         ...
 
     def read(self) -> bytes:
-        """Read all of it; nothing if there is no such file."""
+        """Return its content; nothing if there is no such file."""
         ...
 
     def append(self, data: bytes) -> None:
-        """Write behind the end."""
+        """Write at the end."""
         ...
 
     def replace(self, data: bytes) -> None:
-        """Have it hold something else, in one step."""
+        """Replace its content, atomically."""
         ...
 
 
@@ -61,7 +61,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Journal:
-    """The log, as it is in the file. What raises `OSError` changes nothing here."""
+    """The log, as in the file. A method that raises `OSError` changes nothing here."""
 
     file: AppendedFile
     term: int = 0
@@ -73,9 +73,9 @@ class Journal:
 
     @classmethod
     def open(cls, file: AppendedFile, check: Callable[[str], None], check_state: Callable[[str], None]) -> Journal:
-        """Read a file. `check` raises `FormatError` for what is no command, and `check_state` for what is no state.
+        """Read a file. `check` raises `FormatError` for an invalid command, and `check_state` for an invalid state.
 
-        A block at the end that is not whole was never told to anybody: it is taken off. Raises `JournalDamaged` if
+        An incomplete block at the end was never sent to another controller, and is removed. Raises `JournalDamaged` if
         whole ones follow, and `OSError`.
         """
         journal, data, at = cls(file), file.read(), 0
@@ -116,7 +116,7 @@ class Journal:
 
     @property
     def first(self) -> int:
-        """The index of the first entry that is kept as such."""
+        """The index of the first entry in the log."""
         return self.snapshot.index + 1
 
     @property
@@ -130,18 +130,18 @@ class Journal:
         return self.entries[-1].term if self.entries else self.snapshot.term
 
     def term_of(self, index: int) -> int | None:
-        """The term of an entry; None if it is not known, because it is not there or the snapshot has it."""
+        """Return the term of an entry; None if it is unknown, because it is missing or the snapshot has it."""
         if index == self.snapshot.index:
             return self.snapshot.term
         return self.entries[index - self.first].term if self.first <= index <= self.last else None
 
     def entry(self, index: int) -> Entry:
-        """An entry that is kept as such."""
+        """Return an entry that is in the log."""
         assert index >= self.first
         return self.entries[index - self.first]
 
     def slice(self, begin: int, most: int) -> list[Entry]:
-        """Some entries, from one that is kept as such on."""
+        """Return up to `most` entries, from one that is in the log on."""
         assert begin >= self.first
         return self.entries[begin - self.first : begin - self.first + most]
 
@@ -153,7 +153,7 @@ class Journal:
         self.term, self.vote = term, vote
 
     def keep_entries(self, begin: int, entries: Sequence[Entry]) -> None:
-        """Have these entries from an index on, and none behind them."""
+        """Replace the entries from an index on."""
         assert self.first <= begin <= self.last + 1
         assert entries
         self._write([JournalRecord("entry", entry.term, begin + n, entry.text) for n, entry in enumerate(entries)])
@@ -161,7 +161,7 @@ class Journal:
         self.entries += entries
 
     def keep_snapshot(self, snapshot: Snapshot) -> None:
-        """Have a state instead of the entries up to its own. Entries behind that one stay, if they follow it."""
+        """Replace the entries up to that of a snapshot by it. Later entries stay, if they follow it."""
         follows = self.term_of(snapshot.index) == snapshot.term
         entries = self.entries[snapshot.index + 1 - self.first :] if follows else []
         self.file.replace(_whole(self.term, self.vote, snapshot, entries))
@@ -169,7 +169,7 @@ class Journal:
 
     def _write(self, records: list[JournalRecord]) -> None:
         if not self.file.is_sound:
-            # Nobody knows what is on the disk after a flush that failed.
+            # After a failed flush, the content of the disk is unknown.
             self.file.replace(_whole(self.term, self.vote, self.snapshot, self.entries))
         self.file.append(encode_block(records))
 

@@ -1,17 +1,17 @@
 """One controller's part in the agreement on a log: elections, and the replication of entries (Raft, with pre-votes).
 
-A term is kept (see `Journal`) before any message with it is sent, a vote before it is given, and entries before they
-are acknowledged. A controller that cannot write says nothing, as if it were not there.
+A term is written (see `Journal`) before any message with it is sent, a vote before it is given, and entries before they
+are acknowledged. A controller that cannot write sends nothing, as if it had failed.
 
 Beyond plain Raft:
 
-- Who sees no leader first asks whether it would be elected (`Solicit.pre`), and begins a term only then. So one that
-  was cut off does not unseat a leader that the others follow.
-- A leader leads while a majority has answered what it sent a short time ago (`is_sure`), and gives up when that time is
-  long. Followers give no vote for a while after they have heard a leader, longer than that, and none for that while
-  after their start. So what a leader answers without an entry holds at that time, too.
-- A leader begins its term with an entry without a command, and has applied all that was agreed to before once this one
-  is. Until then it does not lead (`is_sure`).
+- A controller without a leader first asks whether it would be elected (`Solicit.pre`), and begins a term only then. So
+  one that was cut off does not unseat a leader that the others follow.
+- A leader leads while a majority has answered messages that it sent a short time ago (`is_sure`), and resigns when that
+  time is long. Followers give no vote for a longer time after a leader's message, nor for that time after their start.
+  So an answer that a leader gives without an entry holds at that time, too.
+- A leader begins its term with an entry without a command; once this one is applied, all earlier agreed entries are.
+  Until then it does not lead (`is_sure`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger("broker.rocketmq.controller")
 
 # Maximum lead of a term or entry over the last one here. Each takes an election or a write: a greater lead is forged.
 JUMP_MAX: Final = 1 << 32
-# So many entries are kept before a snapshot takes their place.
+# Maximum number of entries before a snapshot replaces them.
 KEPT_MAX: Final = 1_000
 
 
@@ -61,22 +61,22 @@ class Role(Enum):
 
 
 class Machine(Protocol):
-    """The state that the commands lead to. Both checks raise `FormatError`."""
+    """The state machine of the commands. Both checks raise `FormatError`."""
 
     def check(self, text: str) -> None:
-        """Check that this is a command."""
+        """Check that a text is a command."""
         ...
 
     def check_state(self, text: str) -> None:
-        """Check that this is a state."""
+        """Check that a text is a state."""
         ...
 
     def apply(self, text: str) -> None:
-        """Carry out a command that was checked."""
+        """Execute a command that was checked."""
         ...
 
     def restore(self, text: str) -> None:
-        """Have a state that was checked."""
+        """Replace the state by one that was checked."""
         ...
 
     def state(self) -> str:
@@ -86,7 +86,7 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Periods in milliseconds. Who hears no leader waits between one and two of `election_ms`."""
+    """Periods in milliseconds. A controller without a leader waits between one and two of `election_ms`."""
 
     election_ms: int = 1_000
     heartbeat_ms: int = 200
@@ -94,15 +94,15 @@ class Times:
 
     @property
     def lease_ms(self) -> int:
-        """The time for which an answer counts: less than followers wait, for clocks may run at different rates."""
+        """The time for which an answer counts: less than followers wait, as clocks may run at different rates."""
         return self.election_ms * 3 // 4
 
     @property
     def loyal_ms(self) -> int:
-        """The time for which no vote is given after a leader was heard.
+        """The time for which no vote is given after a leader's message.
 
-        It is longer than `lease_ms`, and shorter than anybody waits who hears no leader: one that has heard the last of
-        it a little later than who asks does not refuse, which would cost another wait.
+        It is longer than `lease_ms`, and shorter than the wait of any controller without a leader: one that got the
+        leader's last message a little later than the candidate does not refuse, which would cost another wait.
         """
         return self.election_ms * 9 // 10
 
@@ -111,7 +111,7 @@ class Times:
 class _Follower:
     """Another controller, as its leader knows it: the entry that it gets next, and the last that it has.
 
-    `answered_ms` is when that was sent which it has answered, and `matched_ms` the same of the entry that it has.
+    `answered_ms` is the sending time of the last answered message, and `matched_ms` that of the entry that it has.
     """
 
     next: int
@@ -122,10 +122,10 @@ class _Follower:
 
 
 class Raft:
-    """One controller. `send` sends a message, which may be lost; `random_below(n)` gives a number from 0 to n - 1.
+    """One controller. `send` sends a message, which may be lost; `random_below(n)` returns a number from 0 to n - 1.
 
-    `now_ms` is a clock that never goes back. Invariants: `term` only grows; of the entries up to `applied` none ever
-    changes; there is at most one leader in a term.
+    `now_ms` is a clock that never goes back. Invariants: `term` only grows; entries up to `applied` never change; there
+    is at most one leader in a term.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Raft:
         self._random_below = random_below
         self._times = times or Times()
         self._commit = journal.snapshot.index
-        # When it has last heard a leader, which it may have forgotten at its start.
+        # The time of a leader's last message, which it may have forgotten at its start.
         self._heard_ms = now_ms
         self._due_ms = now_ms
         self._votes: set[str] = set()
@@ -164,7 +164,7 @@ class Raft:
         if self._others:
             self._wait(now_ms)
 
-    # -- what others ask
+    # -- queries
 
     @property
     def term(self) -> int:
@@ -173,7 +173,7 @@ class Raft:
 
     @property
     def is_leader(self) -> bool:
-        """Return whether it leads, as far as it knows."""
+        """True if it leads, as far as it knows."""
         return self.role is Role.LEADER
 
     @property
@@ -182,21 +182,21 @@ class Raft:
         return None if self.is_leader and self.applied < self._first_own else self.leader_id
 
     def is_sure(self, now_ms: int) -> bool:
-        """Return whether no other controller can lead now, and everything agreed to before is applied."""
+        """Return whether no other controller can lead now, and all earlier agreed entries are applied."""
         if self.role is not Role.LEADER or self.applied < self._first_own:
             return False
         heard_ms = self._majority_answered_ms(now_ms)
         return heard_ms is not None and now_ms - heard_ms < self._times.lease_ms
 
     def _majority_answered_ms(self, now_ms: int) -> int | None:
-        """The time since which a majority, with this one, has answered something that was sent then."""
+        """Return the time since which a majority, with this one, has answered a message sent then."""
         answered = [now_ms, *(each.answered_ms for each in self._followers.values() if each.answered_ms is not None)]
         return None if len(answered) < self._quorum else sorted(answered, reverse=True)[self._quorum - 1]
 
-    # -- what happens
+    # -- events
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due; to be called several times in each period."""
+        """Do the work that is due; to be called several times in each period."""
         if self.role is Role.LEADER:
             self._lead_on(now_ms)
         elif now_ms >= self._due_ms:
@@ -206,7 +206,7 @@ class Raft:
                 self._stand(now_ms)
 
     def propose(self, text: str, now_ms: int) -> int:
-        """Append a command; its index. It is agreed to once `applied` gets there in the same term.
+        """Append a command; return its index. It is agreed once `applied` reaches it in the same term.
 
         Raises `NotLeading`, and `OSError` if it cannot be written.
         """
@@ -219,7 +219,7 @@ class Raft:
         except OSError as error:
             self._note(error)
             if self._others:
-                # One whose disk can be written is to lead.
+                # A controller whose disk works should lead.
                 self._follow(None, now_ms)
             raise
         self._send_all(now_ms)
@@ -227,7 +227,7 @@ class Raft:
         return index
 
     def receive(self, sender: str, message: Message, now_ms: int) -> None:
-        """Take the message of another controller, whose numbers were checked to be some."""
+        """Handle the message of another controller, whose types were checked."""
         if sender not in self._others:
             log.warning("controller %s: a message of %s, which is none of the group", self.own_id, sender[:80])
             return
@@ -252,7 +252,7 @@ class Raft:
             self._fault = ""
 
     def _note(self, error: OSError) -> None:
-        """Say once that nothing can be written."""
+        """Log once that writing fails."""
         if str(error) != self._fault:
             self._fault = str(error)
             log.error("controller %s takes no part while its log cannot be written: %s", self.own_id, error)
@@ -274,7 +274,7 @@ class Raft:
             self._send(other, Solicit(term, self._journal.last, self._journal.last_term, is_pre))
 
     def _stand(self, now_ms: int) -> None:
-        """Begin a term with a vote for itself, and ask for the others'."""
+        """Begin a term with a vote for itself, and request those of others."""
         try:
             self._journal.keep_vote(self.term + 1, self.own_id)
         except OSError as error:
@@ -321,7 +321,7 @@ class Raft:
             self._count(now_ms)
 
     def _adopt(self, term: int, now_ms: int) -> None:
-        """Take over a newer term."""
+        """Adopt a newer term."""
         self._journal.keep_vote(term, "")
         self._follow(None, now_ms)
 
@@ -382,7 +382,7 @@ class Raft:
             follower.installed_ms = now_ms
             self._send(other, Install(self.term, snapshot.index, snapshot.term, now_ms, snapshot.text))
         else:
-            # A sign of life, which does not fit.
+            # A heartbeat, which does not match.
             self._send(other, Append(self.term, snapshot.index, snapshot.term, self._commit, now_ms))
 
     def _take_appended(self, sender: str, answer: Appended, now_ms: int) -> None:
@@ -393,7 +393,7 @@ class Raft:
             return
         follower = self._followers[sender]
         if not self._led_ms <= answer.sent_ms <= now_ms:
-            # It is about what this controller had sent as an earlier leader.
+            # It answers a message that this controller sent as an earlier leader.
             return
         if answer.ok and answer.position > self._journal.last:
             log.error("controller %s: %s has what was not sent: %s", self.own_id, sender, answer)
@@ -409,9 +409,9 @@ class Raft:
                 self._send_entries(sender, now_ms)
 
     def _go_back(self, other: str, follower: _Follower, answer: Appended, now_ms: int) -> None:
-        """Send earlier entries to who lacks those before the ones that it was sent."""
+        """Send earlier entries to a follower that lacks those before its last ones."""
         if answer.position < follower.match and answer.sent_ms > follower.matched_ms:
-            # Otherwise it is an answer that comes late.
+            # Otherwise it is a late answer.
             log.error("controller %s: %s has lost entries that it had acknowledged", self.own_id, other)
             follower.match = 0
         follower.next = max(follower.match + 1, min(follower.next - 1, answer.position + 1))
@@ -419,7 +419,7 @@ class Raft:
             self._send_entries(other, now_ms)
 
     def _agree(self) -> None:
-        """Apply what a majority has. Entries of earlier terms are agreed to with one of this term."""
+        """Apply the entries that a majority has. Entries of earlier terms are agreed with one of this term."""
         has = sorted([self._journal.last, *(each.match for each in self._followers.values())], reverse=True)
         agreed = has[self._quorum - 1]
         if agreed > self._commit and self._journal.term_of(agreed) == self.term:
@@ -450,7 +450,7 @@ class Raft:
         journal, begin, entries = self._journal, message.previous_index + 1, message.entries
         end = message.previous_index + len(entries)
         if begin < journal.first:
-            # All that the snapshot has was agreed to: it is the same.
+            # All entries in the snapshot were agreed: they are the same.
             entries = entries[journal.first - begin :]
             begin = journal.first
         elif journal.term_of(message.previous_index) != message.previous_term:

@@ -1,4 +1,4 @@
-"""Connections by which a controller or a nameserver tells brokers who else is there."""
+"""Connections by which a controller or a nameserver notifies brokers of changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BrokerCalls", "Dial", "Open", "refuse"]
 
 log = logging.getLogger("broker.rocketmq.calls")
 
-# What a broker was told has arrived by then, or it asks by itself.
+# The time after which a connection is closed: the notice has arrived by then, or the broker asks by itself.
 CALL_MS: Final = 3_000
 CALLS_MAX: Final = 1_000
 
@@ -24,15 +24,16 @@ Open = Callable[[str, Service], Session]
 
 
 def refuse(frame: Frame, session: Session) -> None:
-    """Answer a request to who asks only; answers to that are passed over."""
+    """Answer a request on a connection that only sends requests; its answers are ignored."""
     if not frame.is_response:
         text = f" request type {frame.code} not supported"
         session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
 
 
 class BrokerCalls:
-    """Connections to brokers, one for each thing that one is told, closed a while later. What cannot be told is lost:
-    brokers ask by themselves every few seconds.
+    """Connections to brokers, one per notice, closed after CALL_MS.
+
+    Lost notices do no harm: brokers ask by themselves every few seconds.
     """
 
     def __init__(self, dial: Dial, open_session: Open) -> None:
@@ -42,7 +43,7 @@ class BrokerCalls:
         self._open: dict[Session, int] = {}
 
     def tell(self, address: str, frame: Frame, now_ms: int) -> None:
-        """Send a request that wants no answer to HOST:PORT."""
+        """Send a one-way request to HOST:PORT."""
         if self._dialing + len(self._open) >= CALLS_MAX:
             log.warning("broker %s is not told of a change: %d others are", address, CALLS_MAX)
             return
@@ -62,7 +63,7 @@ class BrokerCalls:
         self._dial(address, connected, failed)
 
     def tick(self, now_ms: int) -> None:
-        """Close what is old."""
+        """Close old connections."""
         for session in [session for session, until_ms in self._open.items() if now_ms >= until_ms]:
             session.give_up("the broker was told what it is to know")
 

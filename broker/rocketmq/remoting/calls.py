@@ -1,4 +1,4 @@
-"""Requests of the broker to clients, and what is to be done with their answers."""
+"""Requests of the broker to clients, and the handlers of their answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Call:
 
 
 class Calls:
-    """The requests that clients have not answered yet."""
+    """The unanswered requests to clients."""
 
     def __init__(self) -> None:
         self._open: dict[Peer, dict[int, _Call]] = {}
@@ -32,7 +32,7 @@ class Calls:
         self._open.setdefault(peer, {})[opaque] = _Call(now_ms + CALL_MS, done)
 
     def answered(self, peer: Peer, answer: Frame) -> bool:
-        """Take an answer; one to nothing that was asked is passed over, and False comes back."""
+        """Handle an answer; return False, and ignore it, if it answers no request."""
         calls = self._open.get(peer)
         call = None if calls is None else calls.pop(answer.opaque, None)
         if calls is not None and not calls:
@@ -50,6 +50,6 @@ class Calls:
                 self._open.pop(peer, None)
 
     def disconnected(self, peer: Peer) -> None:
-        """Give up what a client was asked that is gone."""
+        """Give up the requests to a client that is gone."""
         for call in self._open.pop(peer, {}).values():
             call.done(None)

@@ -14,7 +14,7 @@ from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["GROUP_ATTRIBUTES", "TOPIC_ATTRIBUTES", "altered", "listed_changes"]
 
-# Gives the reason why a value cannot be; None if it can.
+# Returns the reason why a value is invalid; None if it is valid.
 Check = Callable[[str], str | None]
 
 _LONG_MAX: Final = (1 << 63) - 1
@@ -63,14 +63,14 @@ GROUP_ATTRIBUTES: Final[Mapping[str, Check]] = {
 
 
 def listed_changes(changes: Mapping[str, str]) -> str:
-    """The text of changes that come as values by names, each with its sign before its name."""
+    """Return the text of changes given as values by name, each name after its sign."""
     return ",".join(f"{name}={value}" if name[:1] == "+" else name for name, value in changes.items())
 
 
 def altered(known: Mapping[str, Check], current: Mapping[str, str], changes: str, *, is_new: bool) -> dict[str, str]:
-    """Attributes after changes, which are `+name=value` and `-name` with commas between them.
+    """Return attributes after changes, a list of `+name=value` and `-name` with commas.
 
-    Raises `Refused` for a change of something that is not known, and for a value that cannot be.
+    Raises `Refused` for an unknown attribute, and for an invalid value.
     """
     result = dict(current)
     for change in filter(None, (each.strip() for each in changes.split(","))):

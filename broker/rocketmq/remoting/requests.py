@@ -1,4 +1,4 @@
-"""Requests as the parts of a broker take them, and the answers that they give."""
+"""Interfaces between the parts of a broker: requests and their answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Peer(Protocol):
         ...
 
     def ask(self, request: Frame, *, one_way: bool = False) -> int:
-        """Send it a request; the number that its answer will have."""
+        """Send it a request; return the number of its answer."""
         ...
 
     def give_up(self, reason: str) -> None:
@@ -48,7 +48,7 @@ class Peer(Protocol):
 
 
 class Request(NamedTuple):
-    """A request, who sent it and when."""
+    """A request, its sender and its time."""
 
     frame: Frame
     peer: Peer
@@ -66,7 +66,7 @@ class Request(NamedTuple):
 
 
 class Refused(Exception):
-    """A request that is not carried out: the code of the answer, and its text."""
+    """A refused request: the code of the answer, and its text."""
 
     def __init__(self, code: ResponseCode, text: str) -> None:
         super().__init__(text)
@@ -74,26 +74,26 @@ class Refused(Exception):
         self.text = text
 
 
-# Checks that the sender of a request, at an address, may have the record at the place in the log that it names.
+# Checks that the sender of a request, at an address, may access the record whose log offset the request names.
 CheckRecord = Callable[[Frame, str, Record], None]
-# Carries out a request; its answer, or None if that comes later.
+# Carries out a request; returns its answer, or None if that comes later.
 Handler = Callable[[Request], Frame | None]
 Handlers = Mapping[int, Handler]
 
 
 def success(header: tuple[Any, ...] | None = None, body: Buffer = b"") -> Frame:
-    """The answer to a request that was carried out."""
+    """Return the answer to a successful request."""
     fields = None if header is None else write_header(header)
     return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields, body=body)
 
 
 def with_body(body: bytes) -> Frame:
-    """The answer that has a body and no header of its own."""
+    """Return a successful answer with a body and no header of its own."""
     return Frame(ResponseCode.SUCCESS, 0, body=body)
 
 
 def failure(code: ResponseCode, remark: str) -> Frame:
-    """The answer to a request that was not carried out."""
+    """Return the answer to a failed request."""
     return Frame(code, 0, remark=remark)
 
 

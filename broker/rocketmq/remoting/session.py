@@ -1,7 +1,7 @@
 """One connection that speaks the remoting protocol, without its socket.
 
-It takes frames out of what arrives, hands each to the service that it belongs to, and gathers what is to be sent.
-Whoever sends something that is no frame, or a frame that is too large, has its connection closed.
+It extracts frames from the input, passes each to its service, and collects the output. A peer that sends anything else,
+or a frame that is too large, has its connection closed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ __all__ = ["IDLE_MS", "OUTPUT_BYTES_MAX", "Gate", "Service", "Session"]
 
 log = logging.getLogger("broker.rocketmq.session")
 
-# A connection on which nothing moves for so long is closed (source: NettyServerConfig, 120 s).
+# A connection that is idle for this time is closed (source: NettyServerConfig, 120 s).
 IDLE_MS: Final = 120_000
-# Nobody is read from while so much waits to be sent to it, and who leaves so much more is given up.
+# Nothing is read from a peer while this much output waits for it; a peer that leaves another such amount unread is
+# given up.
 BACKLOG_BYTES: Final = 1 << 20
 OUTPUT_BYTES_MAX: Final = 64 << 20
 
@@ -47,17 +48,18 @@ class Service(Protocol):
     """The receiver of a connection's requests: a nameserver or a broker."""
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Take requests of a kind that the service reads by itself from the front of `data[at:end]`, as far as there
-        are any; where the first other frame begins, or one that is not whole.
+        """Take requests of a kind that the service parses itself from the front of `data[at:end]`.
+
+        Return where the first other or incomplete frame begins.
         """
         ...
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Take a request or an answer. The frame's body is valid during this call only."""
+        """Handle a request or an answer. The frame's body is valid during this call only."""
         ...
 
     def disconnected(self, session: Session) -> None:
-        """The connection is closed."""
+        """Note that the connection is closed."""
         ...
 
 
@@ -65,12 +67,12 @@ class Gate(Protocol):
     """Decides when output may be sent; see `broker.rocketmq.flush_gate`."""
 
     def take(self, holder: Session, data: bytearray) -> bytearray:
-        """Return what can be sent at once; the rest is handed to `Session.pass_on` later."""
+        """Return the output that can be sent at once; the rest goes to `Session.pass_on` later."""
         ...
 
 
 class Session:
-    """A connection; `host` is where it comes from. `changed` is told that there is something to send.
+    """A connection; `host` is the peer's. `changed` is called when there is output.
 
     `now_ms` is a clock that never goes back. Output passes `gate`, if there is one. `standing` is PEER for a connection
     that this node has dialed, which accepts long frames of any code. Requests beyond the time that `step_time` allows
@@ -98,7 +100,7 @@ class Session:
         self._now_ms = now_ms
         self._gate = gate
         self._output = bytearray()
-        # What has passed the gate, and the size of what waits there.
+        # The output that has passed the gate, and the size of that which waits there.
         self._passed = bytearray()
         self._held_bytes = 0
         self._heard_ms = now_ms()
@@ -119,13 +121,13 @@ class Session:
 
     @property
     def description(self) -> str:
-        """The session, for people."""
+        """A description of the session for people."""
         return f"{self.host}#{self.session_id}"
 
     # -- bytes; see `broker.shell.connections.link.Machine`
 
     def receive(self, data: memoryview) -> int:
-        """Handle the whole frames at the front of `data`; the number of bytes that they took."""
+        """Handle the whole frames at the front of `data`; return the number of bytes that they took."""
         if self._finished:
             return len(data)
         self._heard_ms = self._now_ms()
@@ -213,7 +215,7 @@ class Session:
             self.standing = Standing.CLIENT
 
     def take_output(self) -> bytearray:
-        """Bytes that are to be sent now."""
+        """Return the bytes to send now."""
         output, self._output = self._output, bytearray()
         if self._gate is not None:
             return self._take_passed(self._gate, output)
@@ -231,14 +233,14 @@ class Session:
         return output
 
     def pass_on(self, data: bytearray, held_size: int) -> None:
-        """Have data sent instead of so many bytes that waited at the gate."""
+        """Send data in place of `held_size` bytes that waited at the gate."""
         self._held_bytes -= held_size
         if not self._finished:
             self._passed += data
             self._changed(self)
 
     def output_size(self) -> int:
-        """The number of bytes that `take_output` would give, with those that wait at the gate."""
+        """Return the number of bytes that `take_output` would return, with those that wait at the gate."""
         return len(self._output) + len(self._passed) + self._held_bytes
 
     def memory_size(self) -> int:
@@ -246,7 +248,7 @@ class Session:
         return self.output_size()
 
     def output_sent(self) -> None:
-        """The peer has taken all that was given."""
+        """Note that the peer has taken all output."""
         self._heard_ms = self._now_ms()
 
     @property
@@ -256,12 +258,12 @@ class Session:
 
     @property
     def finished(self) -> bool:
-        """Return whether the connection is to be closed."""
+        """True if the connection should be closed."""
         return self._finished
 
     @property
     def input_can_wait(self) -> bool:
-        """Never: requests are answered."""
+        """False: requests are answered."""
         return False
 
     @property
@@ -305,7 +307,7 @@ class Session:
             self.send(Frame(code, opaque, _RESPONSE, remark, fields, body, language, VERSION, encoding))
 
     def ask(self, request: Frame, *, one_way: bool = False, version: int = VERSION) -> int:
-        """Send a request; the number that its answer will have. `version` is that of whose request it is."""
+        """Send a request; return the number of its answer. `version` is that of the request's author."""
         self._opaque = self._opaque + 1 & _INT_MAX
         flag = FrameFlag.ONE_WAY if one_way else 0
         if not one_way and self.standing != Standing.PEER:
@@ -318,12 +320,12 @@ class Session:
     # -- the end
 
     def tick(self) -> None:
-        """Give up a connection on which nothing moves."""
+        """Close an idle connection."""
         if self._now_ms() - self._heard_ms > IDLE_MS:
             self.give_up(f"nothing was received from it for {IDLE_MS // 1000} s")
 
     def give_up(self, reason: str) -> None:
-        """End at once; what has not been sent is dropped."""
+        """End at once; unsent output is dropped."""
         if not self._finished:
             self._output = bytearray()
             self._finish(reason)
@@ -338,7 +340,7 @@ class Session:
         self._changed(self)
 
     def end(self) -> None:
-        """The connection is closed: the service hears of it."""
+        """Note that the connection is closed, and notify the service."""
         self._finished = True
         self._output = bytearray()
         self._service.disconnected(self)

@@ -1,5 +1,10 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
+<<<<<<< HEAD
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages on their way into the store, and who waits for them."""
+=======
+"""Messages on their way into the store, and the requests that wait for them."""
+>>>>>>> 4832232f (Write plain English in rocketmq's other rooms)
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ __all__ = ["Arrivals"]
 
 
 class Arrivals:
-    """Puts messages into the store; who waits for them is answered when the step is over, with all that came in it."""
+    """Puts messages into the store; at the end of the step, answers waiting requests with all that came in it."""
 
     def __init__(self, store: MessageStore, puller: Puller, statistics: Statistics) -> None:
         self._store = store
@@ -26,16 +31,16 @@ class Arrivals:
         self._puller = puller
         self._others: list[Callable[[str, int, int], None]] = []
         self._statistics = statistics
-        # By queue: how many messages came in this step, and their bytes in the log.
+        # The number of messages that came in this step, and their bytes in the log, by queue.
         self._arrived: dict[tuple[str, int], list[int]] = {}
-        # Queues of lite topics that messages came into, beside their own queues.
+        # Queues of lite topics that got messages, beside their own queues.
         self._lite: dict[tuple[str, int], None] = {}
-        # Queues with messages that may be read since; other stores show each as it comes.
+        # Queues with messages that became readable; without holding back, messages are readable at once.
         self._shown: dict[tuple[str, int], None] = {}
         store.tell_shown(lambda topic, queue_id: self._shown.setdefault((topic, queue_id)))
 
     def tell(self, other: Callable[[str, int, int], None]) -> None:
-        """Have somebody else told of what has come: a topic, a queue of it, and the time."""
+        """Have `other` called for new messages with the topic, the queue and the time."""
         self._others.append(other)
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
@@ -72,7 +77,7 @@ class Arrivals:
         return not isinstance(error, OSError) and self._store.log.end == end
 
     def copied(self, topic: str, queue_id: int, messages: int, size: int) -> None:
-        """Count messages copied from the master: who waits for them is answered when the step is over."""
+        """Count messages copied from the master; requests waiting for them are answered at the end of the step."""
         self._count(topic, queue_id, size, messages)
 
     def _count(self, topic: str, queue_id: int, size: int, messages: int = 1) -> None:
@@ -84,7 +89,7 @@ class Arrivals:
             counts[1] += size
 
     def end_step(self, now_ms: int) -> None:
-        """Answer those who wait for what has come, and count it."""
+        """Answer the requests that wait for the step's messages, and count these."""
         while self._arrived or self._shown:
             arrived, self._arrived = self._arrived, {}
             shown, self._shown = self._shown, {}

@@ -1,13 +1,18 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
+<<<<<<< HEAD
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Plain messages, which most are, stored as `sending.Sender` would, in a fraction of its time.
+=======
+"""A fast path for plain messages, as most are, with the same result as `sending.Sender`.
+>>>>>>> 4832232f (Write plain English in rocketmq's other rooms)
 
 The headers of a producer's requests are nearly alike (`formats.rocketmq.fast.send_frames`), and so are the properties
-of its messages. What follows from the parts that are alike is found out once, by the sender itself, and kept (`_Way`,
-`_Shape`): whether the topic may be written to, what the record has besides, which properties the broker adds, and in
-which order they are stored. Where messages differ in their unique ids only, the whole of it is kept (`_Form`). A
-message then takes a few look-ups, and all that a connection has delivered is stored together. Every request that is
-anything else is left to the sender: delayed messages, transactions, retries, batches, properties without a value, any
-fault.
+of its messages. The sender itself handles the first request of each kind, and its results for the common parts are
+cached (`_Way`, `_Shape`): whether the topic may be written to, the other fields of the record, the properties that the
+broker adds, and the order in which they are stored. Where messages differ in their unique ids only, the whole result is
+cached (`_Form`). A message then takes a few look-ups, and all messages that a connection has delivered are stored
+together. The sender handles every other request: delayed messages, transactions, retries, batches, properties without a
+value, any fault.
 """
 
 from __future__ import annotations
@@ -49,8 +54,7 @@ from formats.schema import Buffer
 
 __all__ = ["PlainSender"]
 
-# So many are kept, of the ways and forms for each connection; whoever has more of them is served all the same, but
-# slower.
+# Caches at most WAYS_MAX ways and forms per connection; beyond that, requests take the slow path.
 WAYS_MAX: Final = 64
 FORMS_MAX: Final = 4
 SHAPES_MAX: Final = 256
@@ -64,7 +68,7 @@ _MARK: Final = re.compile(rb"\x00(\d+)\x00")
 
 
 class _Shape:
-    """Properties with the same names in the same order: where the values go in what is stored."""
+    """Properties with the same names in the same order: where the values go in the stored properties."""
 
     __slots__ = ("keys_at", "pick", "template", "unique_at")
 
@@ -83,9 +87,9 @@ class _Shape:
 
 
 class _Way:
-    """Requests of one connection that are alike but for queue, time, properties and number.
+    """Requests of one connection that are alike except for queue, time, properties and number.
 
-    It is valid as long as the broker's topics have this edition.
+    It is valid while the broker's topics have this edition.
     """
 
     __slots__ = ("answer", "common", "edition", "is_one_way", "queues", "unique_keys")
@@ -109,15 +113,15 @@ class _Form:
     def __init__(self, way: _Way, posted: PostedForm, row: PlainMessage, unique_id: bytes) -> None:
         self.way = way
         self.posted = posted
-        # The end of the records, but for the id.
+        # The end of the records, without the id.
         _, _, _, _, record_end, hashes, self.tags_code = row
         self.before_id, _, self.behind_id = record_end.partition(unique_id)
-        # Those of the other keys.
+        # The hashes of the other keys.
         self.hashes = list(hashes[1:])
 
 
 class _Known:
-    """The ways and forms of a connection, and what its last message that had no form would have in common."""
+    """The ways and forms of a connection, and the common fields of its last message that had no form."""
 
     __slots__ = ("forms", "last", "ways")
 
@@ -128,7 +132,7 @@ class _Known:
 
 
 class _Batch:
-    """The messages at the front of what a connection has delivered, with what their answers need."""
+    """The plain messages at the front of a connection's input, with the data for their answers."""
 
     __slots__ = ("ends", "ids", "messages", "numbers", "ways")
 
@@ -137,7 +141,7 @@ class _Batch:
         self.ways: list[_Way] = []
         self.ids: list[bytes] = []
         self.numbers: list[bytes] = []
-        # Where each request ends.
+        # The end of each request.
         self.ends: list[int] = []
 
     def add(self, message: PlainMessage, way: _Way, unique_id: bytes, number: bytes, end: int) -> None:
@@ -155,7 +159,7 @@ _UNKNOWN: Final = _Shape(b"", tuple, 0, {})
 
 
 class PlainSender:
-    """Stores plain messages: those at the front of what a connection has delivered, and those in frames."""
+    """Stores plain messages: those at the front of a connection's input, and those in frames."""
 
     def __init__(
         self, options: BrokerOptions, topics: Topics, arrivals: Arrivals, sender: Sender, wall_ms: Callable[[], int]
@@ -170,7 +174,7 @@ class PlainSender:
         self.forget()
 
     def forget(self) -> None:
-        """Find out everything anew: the broker's options have changed."""
+        """Drop the caches: the broker's options have changed."""
         self._body_max = self._options.message_bytes_max
         self._known.clear()
         self._shapes.clear()
@@ -179,11 +183,11 @@ class PlainSender:
         self._answers = {each: answer_maker(each, self._options.address, fields) for each in HeaderEncoding}
 
     def disconnected(self, session: Peer) -> None:
-        """Forget what is known of a connection's requests."""
+        """Drop the cache of a connection."""
         self._known.pop(session, None)
 
     def send(self, request: Frame, peer: Peer, now_ms: int) -> Frame | None:
-        """Store the message of a frame; the answer. None, and nothing done, if the sender has to look at it."""
+        """Store the message of a frame; return the answer, or None, with nothing done, if the sender must handle it."""
         posted = posted_of(request)
         if posted is None:
             return None
@@ -274,13 +278,13 @@ class PlainSender:
         return False
 
     def _shape(self, posted: Posted) -> _Shape | None:
-        """The shape of a message's properties; None if the sender has to look at it."""
+        """Return the shape of a message's properties; None if the sender must handle it."""
         shape_names = tuple(posted.properties[:-1:2])
         shape = self._shapes.get(shape_names, _UNKNOWN)
         return self._learn_shape(shape_names) if shape is _UNKNOWN else shape
 
     def _message(self, way: _Way, shape: _Shape, posted: Posted, data: Buffer) -> PlainMessage | None:
-        """Make the message that is to be stored. None if the sender has to look at it."""
+        """Make the message to be stored. None if the sender must handle it."""
         _, queue_id, born_ms, pieces, _, body_at, end = posted
         values = pieces[1::2]
         if queue_id >= way.queues or end - body_at > self._body_max:
@@ -296,17 +300,17 @@ class PlainSender:
         record_end = way.common.record_end(properties)
         return way.common, queue_id, born_ms, data[body_at:end], record_end, hashes, tags_code
 
-    # -- what requests have in common
+    # -- common parts of requests
 
     def _learn_form(self, known: _Known, way: _Way, shape: _Shape, posted: Posted, message: PlainMessage) -> None:
-        """Keep the form of a message if the one before it had the same: others like them are to be expected."""
+        """Cache the form of a message if the one before it had the same: more of them are likely."""
         rest = posted.properties[: shape.unique_at] + posted.properties[shape.unique_at + 1 :]
         last, known.last = known.last, (posted.rest, rest)
         if last is None or last[0] != posted.rest or last[1] != rest:
             return
         unique_id = posted.properties[shape.unique_at]
         form = form_of(posted, shape.unique_at)
-        # The end of the record has the id where the first of its kind is, and once only.
+        # The end of the record has the id in the same place as the first of its kind, and once only.
         if form is None or message[4].count(unique_id) != 1:
             return
         if len(known.forms) >= FORMS_MAX:
@@ -314,7 +318,7 @@ class PlainSender:
         known.forms.insert(0, _Form(way, form, message, unique_id))
 
     def _learn_way(self, frame: Frame, posted: Posted, peer: Peer, known: _Known, now_ms: int) -> _Way | None:
-        """Have a request looked at by the sender; None unless all that are like it are plain."""
+        """Have the sender handle a request; return its way, or None unless all requests like it are plain."""
         try:
             header = read_header(frame)
             if self._topics.get(header.topic) is None or not self._topics.kept.is_stored(header.topic):
@@ -351,7 +355,7 @@ class PlainSender:
     def _make_shape(self, shape_names: list[str]) -> _Shape | None:
         if _UNIQUE not in shape_names or len(set(shape_names)) < len(shape_names) or SPECIAL.intersection(shape_names):
             return None
-        # In the place of each value stands its number, until that is known where it goes.
+        # The number of each value stands in its place, until its position is known.
         marked = encode_properties({name: f"\0{at}\0" for at, name in enumerate(shape_names)})
         completed = encode(self._sender.complete(marked.decode())).replace(b"%", b"%%")
         places = [int(number) for number in _MARK.findall(completed)]
@@ -360,7 +364,7 @@ class PlainSender:
 
 
 def _picker(places: list[int]) -> Callable[[list[bytes]], tuple[bytes, ...]]:
-    """Make what takes the values at these places, in their order."""
+    """Make a function that picks the values at these places, in order."""
     if len(places) == 1:
         (place,) = places
         return lambda values: (values[place],)

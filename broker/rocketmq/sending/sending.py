@@ -1,8 +1,7 @@
 """Requests to store messages (source: SendMessageProcessor, HookUtils).
 
-A request becomes a message with the broker's own properties beside the sender's. Messages with a delay level go to a
-topic of the broker's own, with their real topic in a property, until they are due; so do the first halves of
-transactions.
+The broker adds its own properties to the sender's. Messages with a delay level go to a topic of the broker's own, with
+their real topic in a property, until they are due; so do the first halves of transactions.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _PLACED_LATE: Final = (int(Transaction.NONE), int(Transaction.COMMIT))
 _TRANSACTED: Final = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _WRITE: Final = int(Permission.WRITE)
 
-# A message with one of these is stored with care: elsewhere, or with other properties than its sender's.
+# A message with one of these is stored elsewhere, or with other properties than its sender's.
 SPECIAL: Final = LATE | {"TRAN_MSG", lite.LITE_TOPIC}
 
 REQUEST = codec_of(SendMessageRequest)
@@ -61,7 +60,7 @@ RESPONSE = codec_of(SendMessageResponse)
 
 
 class Sent(NamedTuple):
-    """A request to store messages, whichever its header's version is."""
+    """A request to store messages, with a header of either version."""
 
     header: SendMessageRequest
     topic: TopicConfig
@@ -69,7 +68,7 @@ class Sent(NamedTuple):
 
 
 class Sender:
-    """Stores what producers send. `choose` gives a number from 0 on below the one that it is given."""
+    """Stores producers' messages. `choose(n)` returns a number from 0 to n - 1."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class Sender:
         return {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
 
     def check(self, request: Frame, now_ms: int) -> Sent:
-        """Read a request, and make its topic if that is to be. Raises `Refused` and `FormatError`."""
+        """Read a request, and create its topic if that is allowed. Raises `Refused` and `FormatError`."""
         header = read_header(request)
         fault = names.fault_of_topic(header.topic)
         if fault is not None:
@@ -166,7 +165,7 @@ class Sender:
         )
 
     def complete(self, text: str) -> dict[str, str]:
-        """The properties of a message as it is stored, but for what follows from them: see `SPECIAL`."""
+        """Return the properties of a message as stored, without the effects of those in `SPECIAL`."""
         properties = self._properties(text)
         properties["UNIQ_KEY"] = properties.setdefault("UNIQ_KEY", "") or self._make_unique_id()
         properties["CLUSTER"] = self._options.cluster
@@ -175,7 +174,7 @@ class Sender:
     def _place(
         self, header: SendMessageRequest, queue_id: int, properties: dict[str, str], now_ms: int
     ) -> tuple[str, int]:
-        """The topic and queue where a message waits: its own, unless it is to be consumed later."""
+        """Return the topic and queue where a message waits: its own, unless it is consumed later."""
         if header.system_flags & TRANSACTION_MASK not in _PLACED_LATE:
             return header.topic, queue_id
         return place_late(self._options, header.topic, queue_id, properties, now_ms)
@@ -183,7 +182,7 @@ class Sender:
     def store_reply(
         self, sent: Sent, request: Frame, born_host: Host, now_ms: int
     ) -> tuple[SendMessageResponse, dict[str, str]]:
-        """Store a reply to a message; where it is, and its properties. Raises `Refused`."""
+        """Store a reply to a message; return its place and its properties. Raises `Refused`."""
         properties = self._properties(sent.header.properties or "")
         message = self.message(sent, sent.header.topic, sent.queue_id, born_host, request.body, encode(properties))
         stored = self._put(message._replace(system_flags=message.system_flags & _V6_MASK), now_ms)
@@ -220,7 +219,7 @@ class Sender:
         body: bytes | bytearray | memoryview,
         properties: bytes,
     ) -> Message:
-        """The message that a request brings, to be stored in a queue of a topic."""
+        """Make the message of a request, to be stored in a queue of a topic."""
         header = sent.header
         flags = header.system_flags & ~_V6_MASK
         if sent.topic.topic_filter_type == "MULTI_TAG":
@@ -255,7 +254,7 @@ class Sender:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from None
 
     def _properties(self, text: str) -> dict[str, str]:
-        """The sender's properties with the broker's own, in the order in which the original has them by now."""
+        """Return the sender's properties with the broker's own, in the original's order."""
         properties = hash_map_order(_sound(decode_properties(text.encode())))
         properties["MSG_REGION"] = self._options.region
         properties["TRACE_ON"] = "true" if self._options.trace_on else "false"
@@ -265,14 +264,14 @@ class Sender:
 
 
 def _is_prepared(properties: dict[str, str], header: SendMessageRequest) -> bool:
-    """Return whether a message is the first half of a transaction; none is that is being retried."""
+    """Return whether a message is the first half of a transaction, which a retried one never is."""
     if properties.get("TRAN_MSG", "").lower() != "true":
         return False
     return not ((header.reconsume_times or 0) > 0 and integer(properties.get("DELAY")) > 0)
 
 
 def read_header(request: Frame) -> SendMessageRequest:
-    """The header of a request to store messages, in the form of version 1. Raises `FormatError`."""
+    """Return the header of a request to store messages, in the form of version 1. Raises `FormatError`."""
     if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return REQUEST.read(request.ext_fields)
     short = REQUEST_V2.read(request.ext_fields)

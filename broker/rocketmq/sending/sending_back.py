@@ -1,4 +1,4 @@
-"""Messages that could not be consumed: they come again after a while, and in the end go to the dead letters.
+"""Messages that could not be consumed: they are delivered again later, and finally go to the dead letters.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ.
 """
@@ -32,9 +32,9 @@ __all__ = ["DeadLetter", "SendingBack"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT_SUBSCRIPTION: Final = 2
-# The first time a message comes again after the third level's delay, the next time after the fourth's.
+# The first retry comes after the third level's delay, the next one after the fourth's.
 _FIRST_LEVEL: Final = 3
-# MQVersion.V3_4_9: since then clients say how often a message may be retried.
+# MQVersion.V3_4_9: from this version on, clients state how often a message may be retried.
 _TELLS_RETRIES: Final = 121
 
 _REQUEST = codec_of(ConsumerSendMessageBackRequest)
@@ -48,7 +48,7 @@ class DeadLetter(NamedTuple):
 
 
 class SendingBack:
-    """Takes back messages."""
+    """Handles messages that consumers send back."""
 
     def __init__(
         self,
@@ -126,9 +126,10 @@ class SendingBack:
         return DeadLetter(topic, 0)
 
     def check_retry(self, header: SendMessageRequest, version: int, now_ms: int) -> DeadLetter | None:
-        """The dead-letter queue for what a consumer sends to its retry topic itself, if it was retried too often.
+        """Return the dead-letter queue for a message sent to a retry topic, if it was retried too often.
 
-        So it is with ordered consumers, which hold locks: they have retried it themselves. Raises `Refused`.
+        Ordered consumers, which hold locks, send them there: they have retried the message themselves. Raises
+        `Refused`.
         """
         name = header.topic.removeprefix(names.RETRY_PREFIX)
         group = self._services.groups.find(name, now_ms)

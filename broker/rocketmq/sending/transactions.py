@@ -1,10 +1,10 @@
-"""Messages that are to be consumed only once their producers say so.
+"""Transactions: messages that are consumed only once their producers commit them.
 
 Source: EndTransactionProcessor, TransactionalMessageServiceImpl, TransactionalMessageBridge.
 
-A prepared message waits in a topic of the broker's own. When it is committed it is stored where it belongs; that it
-was ended, either way, is noted in another topic, many at a time. Who has not ended a message after a while is asked,
-again and again, and the message is stored anew each time, so that the front of the queue can be forgotten.
+A prepared message waits in a topic of the broker's own. A commit stores it in its destination; the end, commit or
+rollback, is noted in another topic, many at a time. The producer of a message that has not ended after a while is
+asked, again and again, and the message is stored again each time, so that the front of the queue can be dropped.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ log = logging.getLogger("broker.rocketmq.transactions")
 
 _QUEUE: Final = 0
 _ENDED_TAG: Final = "d"
-# That messages were ended is noted so often, or when so many bytes are to be noted.
+# The interval at which ends of messages are noted, and the size of notes that triggers it earlier.
 NOTE_MS: Final = 3_000
 NOTE_BYTES_MAX: Final = 4096
-# Messages that one check looks at, for the sake of others.
+# Maximum number of messages that one check examines.
 CHECK_MAX: Final = 1_000
-# Ended messages that are remembered once checks have passed them.
+# Maximum number of ended messages that are remembered once checks have passed them.
 PASSED_MAX: Final = 50_000
 # Units of examining a message, which may be stored again, and a producer; see `Scheduler.spend`.
 CHECK_UNITS: Final = 50_000
@@ -73,7 +73,7 @@ class TransactionTimes(NamedTuple):
 
 
 def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
-    """The topic and queue where a prepared message waits. Its properties say where it belongs."""
+    """Return the topic and queue where a prepared message waits. Its properties name its destination."""
     if properties.get("UNIQ_KEY"):
         properties["__transactionId__"] = properties["UNIQ_KEY"]
     properties["REAL_TOPIC"] = topic
@@ -93,14 +93,19 @@ class Transactions:
         self.times = times
         self._storing = storing
         self._unnoted: list[int] = []
-        # The prepared messages that were ended, by their offsets, and the notes of that, in their order.
+        # The prepared messages that have ended, by their offsets, and the notes of that, in their order.
         self._ended: set[int] = set()
         self._notes: deque[tuple[int, frozenset[int]]] = deque()
         # Ended messages that no check will look at again, oldest first: an answer about one may still be on its way.
         self._passed: dict[int, None] = {}
-        # Copies that a check has stored, with the first of each, and the copies of each first: an end of one ends all.
+        # Copies that a check has stored, with the first of each, and the copies of each first: the end of one ends all.
         self._first: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}
+<<<<<<< HEAD
+=======
+        # The firsts by the identity of their transactions.
+        self._firsts: dict[_Identity, int] = {}
+>>>>>>> 4832232f (Write plain English in rocketmq's other rooms)
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
         self._is_over = False
@@ -113,7 +118,7 @@ class Transactions:
         self._read_copies()
 
     def _read_notes(self) -> None:
-        """Find out which prepared messages were ended before the start."""
+        """Find the prepared messages that had ended before the start."""
         first = self._half_begin()
         for number in range(*self._span(names.OP_TOPIC)):
             queue = self._services.store.queues[names.OP_TOPIC, _QUEUE]
@@ -167,7 +172,7 @@ class Transactions:
     def _half_begin(self) -> int:
         return self._span(names.HALF_TOPIC)[0]
 
-    # -- the end
+    # -- ends
 
     def _end(self, request: Request) -> Frame | None:
         header = _END.read(request.fields)
@@ -179,7 +184,7 @@ class Transactions:
             if immunity and request.now_ms - record.born_ms > self._immunity_ms(immunity):
                 raise Refused(ResponseCode.ILLEGAL_OPERATION, "")
         if record.queue_offset in self._ended or record.queue_offset in self._passed:
-            # It was ended while somebody was asked what became of it.
+            # It ended while a producer was asked for the outcome.
             return success()
         if header.transaction == Transaction.COMMIT:
             try:
@@ -234,7 +239,7 @@ class Transactions:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"Service not available now: {error}") from None
 
     def note(self, now_ms: int) -> None:
-        """Note which messages were ended. Without disk for that it is done later."""
+        """Note which messages have ended. Without disk for that it is done later."""
         self._noted_ms = now_ms
         if not self._unnoted:
             return
@@ -252,10 +257,10 @@ class Transactions:
         self._notes.append((stored.queue_offset, frozenset(self._unnoted)))
         self._unnoted.clear()
 
-    # -- the questions
+    # -- checks
 
     def tick(self, now_ms: int) -> None:
-        """Note ends, and ask, when it is time."""
+        """Note ends, and run checks, when it is time."""
         if not 0 <= now_ms - self._noted_ms < NOTE_MS:
             self.note(now_ms)
         if not 0 <= now_ms - self._checked_ms < self.times.check_interval_ms:
@@ -263,16 +268,16 @@ class Transactions:
             self._services.scheduler.again(self, lambda: self._check_all(now_ms))
 
     def end(self) -> None:
-        """Ask nobody from now on: this broker is no master any more."""
+        """Stop the checks: this broker is no longer master."""
         self._is_over = True
 
     def _check_all(self, now_ms: int) -> Iterator[None]:
-        """Ask the producers of prepared messages what became of them."""
+        """Ask the producers of prepared messages for the outcome."""
         begin, end = self._span(names.HALF_TOPIC)
         offset = begin
         self._discarded, self._first_discarded = 0, ""
         try:
-            # What is stored anew comes behind the end.
+            # Messages that are stored again come after the end.
             while not self._is_over and offset < min(end, begin + CHECK_MAX) and self._check(offset, now_ms):
                 offset += 1
                 self._services.scheduler.spend(CHECK_UNITS)
@@ -293,7 +298,7 @@ class Transactions:
             self._forget_notes(offset)
 
     def _forget_notes(self, first: int) -> None:
-        """Pass over the notes that only tell of messages before the first."""
+        """Skip the notes that are only about messages before the first."""
         done = None
         while self._notes and all(each < first for each in self._notes[0][1]):
             done = self._notes.popleft()[0]
@@ -341,7 +346,7 @@ class Transactions:
         immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS")
         if immunity is not None and is_sound:
             if age_ms <= self._immunity_ms(immunity):
-                # Others behind it may be due before.
+                # Later messages may be due earlier.
                 properties.setdefault("TRAN_PREPARED_QUEUE_OFFSET", str(offset))
                 self._store_anew(record, properties, now_ms)
                 return True
@@ -362,7 +367,7 @@ class Transactions:
         return self._storing.put(message._replace(body=bytes(record.body), flag=0), now_ms)
 
     def _discard(self, record: Record, properties: dict[str, str], now_ms: int) -> None:
-        """Ask no longer: keep the message where people find it."""
+        """Stop asking: move the message to a topic where people can find it."""
         self._discarded += 1
         if self._discarded == 1:
             unique, topic = properties.get("UNIQ_KEY", ""), properties.get("REAL_TOPIC", "")
@@ -412,3 +417,11 @@ class Transactions:
         fields = {**_CHECK.write(header), "bname": self._services.options.name}
         question = Frame(RequestCode.CHECK_TRANSACTION_STATE, 0, ext_fields=fields, body=encode_record(told))
         producer.ask(question, one_way=True)
+<<<<<<< HEAD
+=======
+
+
+def _identity(record: Record, properties: Mapping[str, str]) -> _Identity:
+    """Return the identity of a transaction: the id of its message, its producers' group, and when it was born."""
+    return properties.get("UNIQ_KEY"), properties.get("PGROUP"), record.born_ms
+>>>>>>> 4832232f (Write plain English in rocketmq's other rooms)

@@ -1,7 +1,7 @@
-"""The clients of a broker and the groups that they are in, as they say with their heartbeats.
+"""The clients of a broker and the groups that they are in, by their heartbeats.
 
-Source: ConsumerManager, ProducerManager. When a group gains or loses a consumer, all its consumers are told, and
-share the queues anew.
+Source: ConsumerManager, ProducerManager. When a group gains or loses a consumer, all its consumers are notified, and
+share the queues again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Member:
 
 @dataclass
 class ConsumerGroup:
-    """The consumers of a group, and what they agree on: what the newest of them said."""
+    """The consumers of a group, and the settings that they share: those of the newest heartbeat."""
 
     consume_type: str
     message_model: str
@@ -84,7 +84,7 @@ class Clients:
         version: int = 0,
         user: str = "",
     ) -> list[str]:
-        """Take in a heartbeat: the names of groups whose members or subscriptions are not what they were."""
+        """Handle a heartbeat; return the names of groups whose members or subscriptions have changed."""
         member = Member(heartbeat.client_id, now_ms, language, version, user)
         changed = [
             consumer.group_name
@@ -138,7 +138,7 @@ class Clients:
                 del self._memberships[connection]
 
     def unregister_consumer(self, group: str, connection: object) -> bool:
-        """Take a client out of a group of consumers; whether it was in."""
+        """Remove a client from a group of consumers; return whether it was in."""
         found = self.consumers.get(group)
         if found is None or found.members.pop(connection, None) is None:
             return False
@@ -149,7 +149,7 @@ class Clients:
         return True
 
     def unregister_producer(self, group: str, connection: object) -> None:
-        """Take a client out of a group of producers."""
+        """Remove a client from a group of producers."""
         members = self.producers.get(group, {})
         members.pop(connection, None)
         self._leave(connection, 1, group)
@@ -157,14 +157,14 @@ class Clients:
             self.producers.pop(group, None)
 
     def disconnected(self, connection: object) -> list[str]:
-        """Take a client out of all groups; the names of those with fewer consumers now."""
+        """Remove a client from all groups; return the names of those with fewer consumers now."""
         consumes, produces = self._memberships.get(connection, (set[str](), set[str]()))
         for group in list(produces):
             self.unregister_producer(group, connection)
         return [group for group in sorted(consumes) if self.unregister_consumer(group, connection)]
 
     def expire(self, now_ms: int) -> list[object]:
-        """The connections that were not heard of for two minutes: they are to be closed."""
+        """Return the connections without a heartbeat for two minutes, which have to be closed."""
         groups = [group.members for group in self.consumers.values()] + list(self.producers.values())
         silent = {
             connection: None
@@ -175,7 +175,7 @@ class Clients:
         return list(silent)
 
     def producer(self, client_id: str) -> object | None:
-        """The connection of a producer; None if it has none."""
+        """Return the connection of a producer; None if it has none."""
         for members in self.producers.values():
             for connection, member in members.items():
                 if member.client_id == client_id:
@@ -183,7 +183,7 @@ class Clients:
         return None
 
     def ids(self, group: str) -> list[str]:
-        """The client ids of a group of consumers."""
+        """Return the client ids of a group of consumers."""
         found = self.consumers.get(group)
         return [] if found is None else [member.client_id for member in found.members.values()]
 

@@ -67,7 +67,7 @@ class Groups:
         return self.kept.version
 
     def find(self, group: str, now_ms: int) -> GroupConfig | None:
-        """A group, made if need be; None if there is none and it may not be made."""
+        """Return a group, created if missing; None if it may not be created."""
         config = self.table.get(group)
         self.kept.rely_on(group)
         return self.find_all([group], now_ms).get(group) if config is None else config
@@ -96,7 +96,7 @@ class Groups:
         return f"{text}, and is not made: the broker has {len(self.table)} groups, {bound}"
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
-        """Make a group, or change it."""
+        """Create or change a group."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[GroupConfig], now_ms: int) -> None:
@@ -133,7 +133,7 @@ def _encode(name: str, config: GroupConfig) -> str:
 
 
 def _text(texts: Iterable[str], version: DataVersion, forbidden: Any) -> str:
-    """Write `client_bodies.Groups` in JSON."""
+    """Encode `client_bodies.Groups` as JSON."""
     value = {
         "dataVersion": DATA_VERSION.write_value(version),
         "forbiddenTable": forbidden,

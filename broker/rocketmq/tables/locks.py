@@ -1,6 +1,6 @@
 """Locks of queues, by which the consumers of a group keep its order (source: RebalanceLockManager).
 
-A lock lasts a minute; its holder takes it again before that.
+A lock lasts a minute; its holder renews it before that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from formats.rocketmq.remoting.bodies.clients import MessageQueue
 __all__ = ["LOCK_MS", "Locks"]
 
 LOCK_MS: Final = 60_000
-# The most locks of all groups. Those beyond are not given.
+# Maximum number of locks of all groups.
 LOCKS_MAX: Final = 200_000
 
 
@@ -32,7 +32,7 @@ class Locks:
         self._count = 0
 
     def lock(self, group: str, queues: list[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
-        """Take the locks of queues, or keep them: those that the client has now."""
+        """Take or renew the locks of queues; return those that the client has now."""
         held = self._groups.setdefault(group, {})
         locked = []
         for queue in queues:
@@ -49,7 +49,7 @@ class Locks:
         return locked
 
     def unlock(self, group: str, queues: list[MessageQueue], client_id: str) -> None:
-        """Let go of the locks of queues, where the client has them."""
+        """Release the locks of queues that the client has."""
         held = self._groups.get(group, {})
         for queue in queues:
             lock = held.get(queue)
@@ -64,7 +64,7 @@ class Locks:
         return any(now_ms - lock.taken_ms <= LOCK_MS for lock in self._groups.get(group, {}).values())
 
     def expire(self, now_ms: int) -> None:
-        """Forget the locks that nobody has kept: as many as a stranger has named would stay otherwise."""
+        """Forget expired locks; otherwise those of unknown names would stay."""
         for group, held in list(self._groups.items()):
             for queue in [queue for queue, lock in held.items() if now_ms - lock.taken_ms > LOCK_MS]:
                 del held[queue]

@@ -45,7 +45,7 @@ _TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 
 
 def revive_topic(cluster: str) -> str:
-    """The name of the topic in which a broker records popped and acknowledged messages."""
+    """Return the topic in which a broker records popped and acknowledged messages."""
     return f"rmq_sys_REVIVE_LOG_{cluster}"
 
 

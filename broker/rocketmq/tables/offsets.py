@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Each group's offsets in each queue, and the file that keeps them (source: ConsumerOffsetManager).
 
-Offsets are kept from time to time, not with every commit: after a crash some messages come again.
+The file is written from time to time, not with every commit: after a crash some messages come again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Offsets:
         file = CONSUMER_OFFSETS.read(stored) if stored else OffsetsFile()
         self._table: dict[str, dict[int, int]] = {}
         self._version = file.data_version
-        # Whether anything changed that the version is to tell.
+        # True if there was a change that the version has to include.
         self._is_newer = False
-        # What was given to consumers, which may be ahead of what they have done.
+        # The offsets of messages given to consumers, which may be ahead of the committed ones.
         self._pulled: dict[str, dict[int, int]] = {}
         self._pulled_count = 0
         # The number of offsets; the groups of each topic, and the topics of each group.
@@ -119,7 +119,7 @@ class Offsets:
                 self._replace(key, queues)
 
     def note_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """A group was given the messages of a queue before an offset; that is not kept."""
+        """Note that a group was given the messages of a queue before an offset, in memory only."""
         key = f"{topic}{_SEPARATOR}{group}"
         queues = self._pulled.get(key)
         if queues is None:
@@ -134,25 +134,25 @@ class Offsets:
         self._pulled_count -= len(self._pulled.pop(key, ()))
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
-        """The offset before which a group was given messages, or has consumed them."""
+        """Return the offset before which a group was given messages, or has consumed them."""
         pulled = self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, 0)
         return max(pulled, self.get(topic, group, queue_id) or 0)
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
-        """The committed offsets of a group in a topic, by queue."""
+        """Return the committed offsets of a group in a topic, by queue."""
         return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
 
     def all(self) -> list[tuple[str, str, dict[int, int]]]:
-        """The committed offsets by queue of each topic and group."""
+        """Return the committed offsets by queue of each topic and group."""
         parted = ((key.partition(_SEPARATOR), queues) for key, queues in self._table.items())
         return [(topic, group, queues) for (topic, _, group), queues in parted]
 
     def topics(self, group: str) -> list[str]:
-        """The topics in which a group has offsets."""
+        """Return the topics in which a group has offsets."""
         return list(self._topics.get(group, ()))
 
     def groups(self, topic: str) -> list[str]:
-        """The groups that have offsets in a topic."""
+        """Return the groups that have offsets in a topic."""
         return list(self._groups.get(topic, ()))
 
     def forget_group(self, group: str) -> None:
@@ -194,7 +194,7 @@ class Offsets:
         return not self._stale
 
     def body(self) -> bytes:
-        """All offsets as JSON, for other brokers and administrators."""
+        """Return all offsets as JSON, for other brokers and administrators."""
         return fastjson.without_lines(self._text()).encode()
 
     def file(self, now_ms: int) -> bytes:
@@ -216,5 +216,5 @@ def _is_own(topic: str, group: str) -> bool:
 
 
 def _order(version: DataVersion) -> tuple[int, int, int]:
-    """Return what is greater for the newer of two versions (source: DataVersion.compare)."""
+    """Return a key that is greater for the newer of two versions (source: DataVersion.compare)."""
     return version.state_version, version.counter, version.timestamp

@@ -32,9 +32,9 @@ _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(slots=True)
 class BrokerOptions:
-    """The options of a broker. `address` is the one that it tells others, and writes into what it stores.
+    """The options of a broker. `address` is sent to others and written into stored messages.
 
-    Administrators change some of them while it runs (`configuration`): who holds this object sees that.
+    Administrators change some of them while it runs (`configuration`): holders of this object see that.
     """
 
     cluster: str = "DefaultCluster"
@@ -50,19 +50,19 @@ class BrokerOptions:
     delay_levels_ms: tuple[int, ...] = ()
     trace_topic: str | None = None
     revive_queues: int = 8
-    # The longest time that a message may wait for the time that its sender gives.
+    # The maximum delay of a message whose sender gives a time.
     timer_delay_max_s: int = 3 * 24 * 3_600
     property_filter: bool = True
     # The address that slaves connect to; empty if there is none.
     ha_address: str = ""
-    # Consumers that are further behind than so many bytes of the log are told to read from a slave, if they may.
+    # Consumers that lag by more bytes of the log than this read from a slave, if they may.
     slave_read: bool = False
     read_behind_bytes: int = 1 << 62
-    # Nameservers take this broker for gone after so many milliseconds of silence, and present the slave with the least
-    # id as master then. None: they take their own time, and no slave acts as master.
+    # Nameservers take this broker for gone after this many milliseconds of silence, and then present the slave with the
+    # least id as master. None: they use their own time, and no slave acts as master.
     silent_ms: int | None = None
-    # Numbers of topics and groups: requests that would create one above `auto_*` for a client, or above the others for
-    # anybody, are refused. Retry and dead letter topics have an `auto_*` bound of their own.
+    # Numbers of topics and groups: requests that would create one above `auto_*` for a client, or above the others at
+    # all, are refused. Retry and dead letter topics have an `auto_*` bound of their own.
     auto_topics_max: int = 5_000
     auto_retry_topics_max: int = 20_000
     topics_max: int = 50_000
@@ -79,9 +79,9 @@ class BrokerOptions:
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The delays of all levels in milliseconds, level 1 first: `1s 5s 1m`.
+    """Return the delays of all levels in milliseconds, level 1 first, of a text like `1s 5s 1m`.
 
-    Raises `ValueError` for anything that is no number with a unit of s, m, h or d.
+    Raises `ValueError` for an item that is no number with a unit of s, m, h or d.
     """
     delays = []
     for word in text.split():

@@ -54,7 +54,7 @@ class _Written:
 
 
 class ProgressFiles:
-    """Writes the files. First, `flush_log` takes the log to the disk; it may raise `OSError`.
+    """Writes the files. First, `flush_log` flushes the log; it may raise `OSError`.
 
     Otherwise a file could refer, after a loss of power, to messages that the log no longer has.
     """

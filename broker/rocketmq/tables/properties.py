@@ -9,10 +9,10 @@ __all__ = ["encode", "encode_few"]
 
 
 def encode(properties: dict[str, str]) -> bytes:
-    """Properties as they are stored, in the original's order."""
+    """Encode properties as they are stored, in the original's order."""
     return encode_properties(hash_map_order(properties))
 
 
 def encode_few(properties: dict[str, str]) -> bytes:
-    """Properties of a message that the broker makes itself: the original has them in a smaller map."""
+    """Encode the properties of a message that the broker itself makes: the original has them in a smaller map."""
     return encode_properties(hash_map_order(properties, 16))

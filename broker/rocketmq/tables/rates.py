@@ -19,15 +19,15 @@ class Rate:
         self._samples: deque[tuple[int, int]] = deque(maxlen=_SPANS_S[-1] + 1)
 
     def add(self, count: int = 1) -> None:
-        """Count."""
+        """Add to the counter."""
         self.total += count
 
     def sample(self, now_ms: int) -> None:
-        """Remember how many there were by now; to be called once a second."""
+        """Remember the count; to be called once a second."""
         self._samples.append((now_ms, self.total))
 
     def text(self) -> str:
-        """The three rates, as the original writes them."""
+        """Return the three rates, as the original writes them."""
         return " ".join(str(self._over(span)) for span in _SPANS_S)
 
     def _over(self, seconds: int) -> float:

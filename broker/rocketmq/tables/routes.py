@@ -1,4 +1,4 @@
-"""The queues that a topic has on other brokers, as nameservers say (source: TopicRouteInfoManager)."""
+"""The queues that a topic has on other brokers, by their nameservers (source: TopicRouteInfoManager)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FindQueues", "QueueFinder"]
 
 log = logging.getLogger("broker.rocketmq.routes")
 
-# For so long an answer is taken for true.
+# The time for which an answer is cached.
 KEEP_MS: Final = 30_000
 TOPICS_MAX: Final = 10_000
 
@@ -49,7 +49,7 @@ class QueueFinder:
         self._known: dict[str, _Known] = {}
 
     def __call__(self, topic: str, now_ms: int, done: Callable[[Sequence[QueueData]], None]) -> None:
-        """Find the queues of a topic; `done` is called with them, now or when a nameserver has answered."""
+        """Find the queues of a topic; call `done` with them, now or when a nameserver has answered."""
         known = self._known.get(topic)
         if known is not None and 0 <= now_ms - known.asked_ms < KEEP_MS:
             done([*self._near(topic), *known.queues])

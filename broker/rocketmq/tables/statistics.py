@@ -27,11 +27,11 @@ __all__ = ["DEAD_LETTERS", "Counter", "Morning", "Statistics"]
 log = logging.getLogger("broker.rocketmq")
 
 SAMPLE_MS: Final = 10_000
-# The most counters. They take about 2 KB each; topics and groups that are met later are not counted one by one.
+# Maximum number of counters, of about 2 KB each; later topics and groups are not counted one by one.
 COUNTERS_MAX: Final = 50_000
-# The most characters of the name of a counter, which a message can have given: of a topic and a group.
+# Maximum length of a counter's key, a topic and a group, which a message can have given.
 _KEY_CHARACTERS_MAX: Final = 512
-# The most counters that are sampled in one tick: all of them within `SAMPLE_MS`.
+# Maximum number of counters that are sampled in one tick: all of them within `SAMPLE_MS`.
 _SAMPLED_AT_ONCE: Final = 6_000
 # Not a name of the original's, which has this count among its metrics only.
 DEAD_LETTERS: Final = "DEAD_LETTERS"

@@ -59,7 +59,7 @@ class Topics:
         table = {**file.topic_config_table}
         for config in _system_topics(options):
             table.setdefault(config.topic_name, config)
-        # Topics whose change is on the disk, and not yet taken for the nameservers.
+        # Topics whose change is on the disk, and not yet passed to the nameservers.
         self._news: dict[str, None] = {}
         self.kept: KeptTable[str, TopicConfig, str, DataVersion] = KeptTable(
             keep, table, file.data_version, _encode, _compose, self._stored, lambda name, config: _is_for_group(name)
@@ -73,7 +73,7 @@ class Topics:
         return self.kept.version
 
     def get(self, topic: str) -> TopicConfig | None:
-        """A topic; None if there is none of that name."""
+        """Return a topic; None if there is none of that name."""
         return self.table.get(topic)
 
     def is_system(self, topic: str) -> bool:
@@ -86,7 +86,7 @@ class Topics:
         return self.table.get(topic)
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Make a topic, or change it."""
+        """Create or change a topic."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
@@ -110,7 +110,7 @@ class Topics:
         self.kept.put({topic: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
-        """Take the topics of a master, with their version; the topics that are no more."""
+        """Take the topics of a master, with their version; return the topics that are gone."""
         if version == self.kept.next_version:
             return []
         gone = [name for name in self.table if name not in table]
@@ -119,11 +119,11 @@ class Topics:
         return gone
 
     def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int]) -> list[str]:
-        """Raise the version to that of a master of this epoch: nameservers pass over those of earlier ones.
+        """Raise the version to that of a master of this epoch: nameservers ignore those of earlier ones.
 
-        `queues` has the topics with messages and their number of queues. One that is not known here is made, and
-        returned: the master before was lost before it had told of it, and slaves remove the messages of topics that
-        their master does not have. Returns when all is on the disk. Raises `OSError` if it cannot be written.
+        `queues` has the topics with messages and their number of queues. Unknown ones are created, and returned: the
+        previous master was lost before it had sent them, and slaves remove the messages of topics that their master
+        does not have. Returns when all is on the disk. Raises `OSError` if it cannot be written.
         """
         missing = [
             self._unknown(topic, min(count, QUEUES_MAX))
@@ -169,7 +169,7 @@ class Topics:
         # No attribute can contain this text, since quotation marks are escaped in it.
         return self.kept.texts[name].replace(f'"perm":{perm}', f'"perm":{perm & permission}', 1)
 
-    # -- topics that are made as they are needed
+    # -- topics created on demand
 
     def make_for_sender(
         self, topic: str, default_topic: str, queues: int, system_flags: int, now_ms: int
@@ -252,7 +252,7 @@ def _text(texts: Iterable[str], version: DataVersion) -> str:
 
 
 def _system_topics(options: BrokerOptions) -> list[TopicConfig]:
-    """The topics that every broker has."""
+    """Return the topics that every broker has."""
 
     def topic(name: str, queues: int = 1, permission: int = _READ_WRITE) -> TopicConfig:
         return TopicConfig(name, queues, queues, permission)
