@@ -1,4 +1,4 @@
-"""The tour behind scripts/run: real commands, official clients of both systems, real crashes, and what is left."""
+"""The tour of scripts/run: real commands, official clients of both systems, real crashes, and the stores left."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark-bridge: `bmqctl bridge` between two nodes of this machine.
 
-The source is filled first; then the bridge carries all its messages. What is measured begins when a part of them has
-arrived, so that no program's start counts. Processor times are of the processes, and so hold on a busy machine, too;
-the rates by the clock do not. Slowness is not a failure: targets are printed beside measured figures.
+The source is filled first; then the bridge carries all its messages. The measurement begins when a part of them has
+arrived, so that no program's start counts. Processor times are those of the processes and hold on a busy machine; rates
+by the clock do not. Slowness is not a failure: targets are printed beside measured figures.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WANTED_PER_S: Final = 20_000
 BATCH: Final = 256
 # A busy machine starts nodes slowly.
 START_S: Final = 600.0
-# What is carried before the measurement begins, and after it has ended, of all.
+# Fraction of the messages carried before the measurement begins, and after it ends.
 BEGIN: Final = 0.1
 END: Final = 0.9
 REPORT_S: Final = "0.1"
@@ -60,7 +60,7 @@ class Moment(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Messages a second, and the processor time per message of the bridge, the node and the RocketMQ node, in us."""
+    """Messages per second, and the processor time per message of the bridge, the node and the RocketMQ node, in us."""
 
     per_s: float
     bridge_us: float
@@ -69,7 +69,6 @@ class Measured(NamedTuple):
 
 
 async def fill_blazingmq(node: NodeProcess, uri: str, arguments: argparse.Namespace) -> None:
-    """Post the messages."""
     acked = 0
     done = trio.Event()
 
@@ -93,7 +92,7 @@ async def fill_blazingmq(node: NodeProcess, uri: str, arguments: argparse.Namesp
 
 
 async def fill_rocketmq(rocket: RocketProcess, topic: str, queues: int, arguments: argparse.Namespace) -> None:
-    """Send the messages to the queues in turns."""
+    """Send the messages to the queues in turn."""
     more = {each.name: str(each.value) for each in TYPED} if arguments.properties else {}
     sender = Sender("benchmark", topic)
     body = bytes(arguments.bytes)
@@ -146,7 +145,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def measure(case: str, arguments: argparse.Namespace) -> Measured:
-    """Measure one way, with new nodes."""
+    """Measure one direction with new nodes."""
     topic = f"bench{secrets.token_hex(4)}"
     uri = fresh_queue(DOMAIN)
     with tempfile.TemporaryDirectory(prefix="bmqctl-bridge-") as directory:
@@ -166,7 +165,7 @@ def measure(case: str, arguments: argparse.Namespace) -> Measured:
 
 
 def figures_of(case: str, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure one way as often as wanted; the medians."""
+    """Measure one direction as often as wanted, and return the medians."""
     found = [measure(case, arguments) for _ in range(arguments.rounds)]
     per_s, bridge_us, node_us, rocket_us = (median(column) for column in zip(*found, strict=True))
     return [

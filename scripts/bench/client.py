@@ -1,8 +1,8 @@
-"""The runner of scripts/benchmark-client: the client library beside the official Python client, in one run.
+"""The runner of scripts/benchmark-client: the client library and the official Python client, compared in one run.
 
-One node, one producer and then one consumer. Each program is a process of its own; the programs take turns in each
-round, and ratios are of neighbours in a round, of which the median is printed. Times of a processor are of the client's
-process, its threads included. Slowness is not a failure: targets are printed beside measured figures.
+One node, one producer and then one consumer. Each program is a process of its own. They take turns in each round; the
+ratio of neighbours is taken in each round, and the median is printed. Processor times are those of the client's process
+with all its threads. Slowness is not a failure: targets are printed beside measured figures.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STORE_SIZES = {"maxDataFileSize": 1024 * MIB, "maxJournalFileSize": 256 * MIB, "
 
 
 class Measured(NamedTuple):
-    """Seconds that one program took, by the clock and by a processor: for its batches, and for one awaited post."""
+    """Seconds by the clock and by the processor that one program took for its batches, and for one awaited post."""
 
     post_s: float
     post_cpu_s: float
@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
 
 class _Stopwatch:
-    """The time and the processor time since it was made."""
+    """Wall and processor time since its creation."""
 
     def __init__(self) -> None:
         self._began, self._cpu_began = time.perf_counter(), time.process_time()

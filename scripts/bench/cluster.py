@@ -68,7 +68,7 @@ def fresh_cluster(prepare: Callable[[ClusterProcesses], None] = as_it_is) -> Ite
 
 
 def places(cluster: ClusterProcesses) -> dict[str, NodeProcess]:
-    """The nodes a client may use: the primary of all partitions, which is the leader, and a replica."""
+    """The nodes that clients use: the primary of all partitions, which is the leader, and a replica."""
     leader = cluster.leader()
     return {
         "the primary": cluster.nodes[leader],

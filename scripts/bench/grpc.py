@@ -95,7 +95,7 @@ Makers = Mapping[str, Callable[[Path], Cluster]]
 
 @contextmanager
 def running(make: Callable[[Path], Cluster]) -> Iterator[tuple[Cluster, str, Path]]:
-    """Start a cluster with a new store, and make a topic and a file for what the clients say."""
+    """Start a cluster with a new store, and make a topic and a file for the clients' output."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-grpc-") as directory:
         cluster = make(Path(directory) / "node")
         try:
@@ -129,14 +129,14 @@ class Load(NamedTuple):
 
 
 def read_load(line: str) -> tuple[str, float] | None:
-    """Read what the client says of its load, if that is what it says."""
+    """Parse a line of the client's output; None if it is not a measurement."""
     word, _, rest = line.strip().partition(" ")
     name, _, value = rest.partition(" ")
     return (name, float(value)) if word == "load" and value else None
 
 
 def run_load(python: Path, cluster: Cluster, words: Sequence[str], log: Path) -> Load:
-    """Run the client. Raises SystemExit if a message was not sent, or has not come."""
+    """Run the client. Raises SystemExit if a message was not sent or did not arrive."""
     told: dict[str, float] = {}
     spent: list[tuple[float, float]] = []
     with _client(python, words, log) as process:
@@ -158,7 +158,7 @@ def run_load(python: Path, cluster: Cluster, words: Sequence[str], log: Path) ->
 
 @contextmanager
 def _client(python: Path, words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the client, which ends with its work; it is killed if that is given up."""
+    """Run the client until it has done its work; kill it if the block is left early."""
     with log.open("a") as err:
         process = subprocess.Popen(
             [str(python), str(PROGRAM), *words],
@@ -184,18 +184,18 @@ def _tail(log: Path) -> str:
 
 
 def sends(makers: Makers, python: Path, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure sending alone, as fast as it goes."""
+    """Measure unlimited sending without consumers."""
     return figures_of("sends", _rounds("sends", makers, python, arguments, arguments.in_flight), "per_s", "sends/s")
 
 
 def through(makers: Makers, python: Path, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure messages that are sent as fast as a push consumer takes them."""
+    """Measure messages sent as fast as a push consumer takes them."""
     found = _rounds("through", makers, python, arguments, arguments.in_flight)
     return figures_of("end to end", found, "per_s", "messages/s")
 
 
 def paced(makers: Makers, python: Path, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure how long a send takes at a rate."""
+    """Measure the duration of a send at a given rate."""
     found = _rounds("paced", makers, python, arguments, arguments.rate)
     return figures_of(f"a send at {arguments.rate}/s, p50", found, "p50_ms", "ms", is_rate=False)
 
@@ -203,7 +203,7 @@ def paced(makers: Makers, python: Path, arguments: argparse.Namespace) -> list[F
 def _rounds(
     case: str, makers: Makers, python: Path, arguments: argparse.Namespace, number: int
 ) -> dict[str, list[Load]]:
-    """Run a case in turns."""
+    """Run a case on each cluster in turn."""
     found: dict[str, list[Load]] = {name: [] for name in makers}
     for _ in range(arguments.rounds):
         for name, make in makers.items():
@@ -235,7 +235,7 @@ def figures_of(
 
 
 def idle(makers: Makers, python: Path, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure the memory with many push consumers that have nothing to do, each in a group of its own."""
+    """Measure the memory used by many idle push consumers, each in its own group."""
     figures: list[Figure] = []
     each = arguments.consumers // CLIENT_PROCESSES
     for name, make in makers.items():

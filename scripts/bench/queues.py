@@ -241,7 +241,7 @@ class _FanOut:
         return sum(tally.delivered for tally in self.tallies)
 
     async def settle(self, wanted: int) -> None:
-        """Wait until all messages have come, or none come any more."""
+        """Wait until all messages have arrived, or no more are arriving."""
         seen = -1
         while self.delivered != wanted and self.delivered != seen:
             seen = self.delivered
@@ -279,7 +279,8 @@ def fan_out() -> list[Figure]:
         rate = outcome.rate(fan.delivered, last_ns)
         wanted = APPS * FAN_OUT_PER_S
         return [
-            # The last messages take their latency: a rate over the whole run never quite reaches that of the schedule.
+            # The last messages arrive late by their latency, so the rate over the whole run stays just below the
+            # schedule's.
             Figure(f"delivered to {APPS} apps", rate, "messages/s", f"{wanted:,.0f}, - 1 %", rate >= 0.99 * wanted),
             Figure("acked and not delivered", missing, "", "= 0", missing == 0),
             Figure("delivered and not confirmed", left, "", "= 0", left == 0),
@@ -341,7 +342,7 @@ async def read_page(port: int) -> tuple[int, float]:
 
 
 async def post_for(queue: Queue, waits_ms: list[float], seconds: float) -> None:
-    """Post one message after the other, and note how long each acknowledgement took."""
+    """Post one message after the other, and record the wait for each acknowledgment."""
     with trio.move_on_after(seconds):
         while True:
             began = time.monotonic()
@@ -351,7 +352,7 @@ async def post_for(queue: Queue, waits_ms: list[float], seconds: float) -> None:
 
 
 def pages_of_metrics() -> list[Figure]:
-    """Measure `/metrics` of 10,000 open queues, and what a post waits while it is made."""
+    """Measure `/metrics` with 10,000 open queues, and the delay of a post while the page is made."""
 
     async def main(node: NodeProcess, port: int) -> list[Figure]:
         async with Session.connect(HOST, node.port, SessionOptions(timeout_s=TIMEOUT_S)) as session:

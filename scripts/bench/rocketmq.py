@@ -190,7 +190,7 @@ def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list
 
         rates[name] = middle("consumed_per_s")
         p99_ms = middle("delivery_p99_ms")
-        # What is offered may be less, and a few messages are on their way when a measurement ends.
+        # Producers may offer less than the rate, and a few messages are still in flight when a measurement ends.
         wanted = min(WANTED_PER_S, arguments.rate * 0.995) if arguments.rate else WANTED_PER_S
         figures += [
             Figure(f"{name}: end to end", rates[name], "messages/s", f">= {wanted:,.0f}", rates[name] >= wanted),
@@ -237,7 +237,6 @@ def _ratios(found: Mapping[str, tuple[float, float]], *names: str) -> list[Figur
 
 
 def fill(folder: Path, messages: int, body_bytes: int) -> None:
-    """Make a store with `messages` messages in it."""
     due = make_due_time(parse_delay_levels(DELAY_LEVELS))
     store = open_store(FileFolder(folder), StoreOptions(), lambda ms: time.strftime("%Y%m%d%H%M%S000"), due)
     host, body = Host("127.0.0.1", 10911).pack(), bytes(body_bytes)
@@ -276,7 +275,7 @@ def opening(makers: Makers, class_path: str, arguments: argparse.Namespace) -> l
 
 
 def slaves(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure how fast a slave with an empty store gets that of its master."""
+    """Measure how fast a slave with an empty store copies its master's."""
     return measure_catch_up(fill, arguments.mib * MIB, [arguments.bytes, SHORT_BYTES])
 
 

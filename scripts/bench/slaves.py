@@ -1,8 +1,8 @@
-"""The case `slaves` of scripts/benchmark-rocketmq: a slave with an empty store behind a master with a full one.
+"""The case `slaves` of scripts/benchmark-rocketmq: a slave with an empty store that follows a master with a full one.
 
-Both are processes of ours on this machine, first as a configured master and slave, then with a controller, whose
-stream has epochs. Somebody sends to the master all the while, and so the time of those sends is measured before the
-slave comes, and while it catches up.
+Both are our processes on this machine, first as a configured master and slave, then with a controller, whose stream has
+epochs. A client sends to the master throughout; the duration of its sends is measured before the slave starts and while
+it catches up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC: Final = "sends"
 
 
 class CaughtUp(NamedTuple):
-    """A slave's catching up: the bytes that it got in that time, and the milliseconds of sends before and meanwhile."""
+    """A slave's catching up: the bytes copied in that time, and the milliseconds of sends before and during it."""
 
     size: int
     seconds: float
@@ -45,7 +45,7 @@ class CaughtUp(NamedTuple):
 
 
 class Sends:
-    """Sends to a broker one after the other, at a rate, until it is closed. `taken` are the milliseconds of each."""
+    """Sends to a broker one after the other, at a rate, until it is closed. `taken` has the milliseconds of each."""
 
     def __init__(self, port: int, body: bytes) -> None:
         self.taken: list[float] = []
@@ -70,7 +70,7 @@ class Sends:
             self.fault = f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
-        """Send no more. Raises SystemExit if a send has failed."""
+        """Stop sending. Raises SystemExit if a send has failed."""
         self._ended.set()
         self._thread.join()
         if self.fault:
@@ -140,13 +140,13 @@ def _p99(samples: list[float]) -> float:
 
 
 def measure_catch_up(fill: Callable[[Path, int, int], None], size: int, body_sizes: list[int]) -> list[Figure]:
-    """Measure it with about `size` bytes of messages, with bodies of each of these sizes; `fill` makes the stores."""
+    """Measure catching up with about `size` bytes of messages, for each size of bodies; `fill` makes the stores."""
     figures: list[Figure] = []
     for body_bytes in body_sizes:
         for is_controlled in (False, True):
             with tempfile.TemporaryDirectory(prefix="bmqctl-rocketmq-") as directory:
                 folder = Path(directory)
-                # A record has 150 bytes beside the body.
+                # A record has 150 bytes besides its body.
                 fill(folder / "master", size // (body_bytes + 150), body_bytes)
                 found = _catch_up(folder, bytes(body_bytes), is_controlled=is_controlled)
             rate, name = found.size / MIB / found.seconds, "epochs" if is_controlled else "plain"

@@ -1,12 +1,12 @@
 """The runner of scripts/benchmark-spark: conversion of stores to tables, on two cores, in one run.
 
 A store is exported (`bmqctl spark-export`: the tables records and messages, as a whole process), and one of twice the
-size. Then the same tables are made directly from the JSON lines that the storage tool prints, by
-`spark.read.json` and joins. Counts and sums are queried in both ways, too, and for a third time with DuckDB, over the
-same lines. All three must agree, and both exports must have as many rows.
+size. Then the same tables are made directly from the JSON lines that the storage tool prints, by `spark.read.json` and
+joins. Counts and sums are queried in both ways, too, and with DuckDB over the same lines. All three must agree, and
+both exports must have as many rows.
 
-The outcomes of the messages are queried twice in a session: first including the processes and code to be loaded
-for it, and again.
+The outcomes of the messages are queried twice in a session: the first time includes starting processes and loading
+code.
 
 Wall time depends on the machine's other load, so processor time is given too. Memory is that of the largest process of
 a kind; for Python's workers without mapped files. Both are sampled twice a second.
@@ -135,7 +135,7 @@ class Usage(NamedTuple):
 
 
 def use(command: list[str], into: Path | None = None) -> Usage:
-    """Run `command`; its output goes to the file `into`, or is returned. Raises SystemExit if it fails."""
+    """Run `command` with its output in the file `into`, or returned. Raises SystemExit if it fails."""
     started = time.perf_counter()
     with open(into or os.devnull, "wb") as file:  # noqa: PTH123
         output = subprocess.PIPE if into is None else file
@@ -300,7 +300,7 @@ def measure_logs(records: int) -> None:
             (work / f"log-{number}").mkdir()
             log = write_large_log(work / f"log-{number}", number * records, range(PAYLOAD_SIZE, PAYLOAD_SIZE + 1))
             write_consume_queues(log)
-            # Writing back the new store would slow down what reads it.
+            # Writing back the new store would slow down its reader.
             os.sync()
             out = work / f"export-{number}"
             used.append(use([*BMQCTL, "spark-export", str(log.directory), "--out", str(out), "--cores", str(CORES)]))

@@ -1,8 +1,8 @@
-"""The runner of scripts/benchmark --versus: our node beside another broker's executable, alternately.
+"""The runner of scripts/benchmark --versus: our node and another broker's executable, in turn.
 
 Both have the same configuration files and the same clients, on the same machine, one at a time; a round is a run of
 each, and rounds begin with one and the other in turn. The ratio of a figure is taken in each round. On a machine that
-is busy with other work nothing is compared: what is measured then is the scheduler.
+is busy with other work nothing is compared: that would measure the scheduler.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
 
     @property
     def ratios(self) -> list[float]:
-        """Ours as a multiple of the other in each round: above 1 it was better."""
+        """Ours divided by the other's, in each round; above 1 ours was better."""
         pairs = zip(self.ours, self.other, strict=True)
         return [mine / its if self.is_better_when_high else its / mine for mine, its in pairs]
 
@@ -79,13 +79,13 @@ def busy_percent(before: str, after: str) -> float:
     """Return the share of all processors' time that was used between two readings of /proc/stat."""
     ticks = [[int(word) for word in text.splitlines()[0].split()[1:9]] for text in (before, after)]
     spent = [late - early for early, late in zip(*ticks, strict=True)]
-    # The fourth and the fifth are the time in which a processor had nothing to do, or waited for a disk.
+    # The fourth and fifth columns are times in which a processor was idle, or waited for a disk.
     total = sum(spent)
     return 100 * (total - spent[3] - spent[4]) / total if total else 0.0
 
 
 def check_calm(limit_percent: float) -> None:
-    """Raise `Busy` if something else uses more of the processors than the limit."""
+    """Raise `Busy` if other processes use more of the processors than the limit."""
     stat = Path("/proc/stat")
     before = stat.read_text()
     time.sleep(CALM_S)
@@ -105,14 +105,14 @@ def _cpu_s(cluster: MixedCluster) -> float:
 
 
 def _timed(cluster: MixedCluster, plan: Plan) -> tuple[Outcome, float]:
-    """Carry out a plan; the processor time that the nodes used for each message, in microseconds, comes with it."""
+    """Carry out a plan; return its outcome with the nodes' processor time per message, in microseconds."""
     before = _cpu_s(cluster)
     outcome = run(plan)
     return outcome, (_cpu_s(cluster) - before) * 1e6 / outcome.account.delivered
 
 
 def _primary_plan(cluster: MixedCluster, domain: str, **changes: Any) -> Plan:
-    # A node that is alone tells of no leader.
+    # A single node reports no leader.
     number = cluster.wait_leader() if len(cluster.nodes) > 1 else 1
     return plan_for(cluster.nodes[number], fresh_queue(domain), **changes)
 
@@ -171,7 +171,7 @@ def _started(program: Path, name: str, count: int) -> Iterator[MixedCluster]:
 def compare(
     program: Path, setting: str, rounds: int, duration_s: float, busy_percent_max: float, say: Callable[[str], None]
 ) -> list[Comparison]:
-    """Measure both in turns. Raises `Busy`, `NodeFailed` and `CannotStart`."""
+    """Measure both programs in turn. Raises `Busy`, `NodeFailed` and `CannotStart`."""
     count, measures = SETTINGS[setting]
     found: dict[str, dict[str, list[float]]] = {}
     for number in range(1, rounds + 1):
@@ -204,7 +204,7 @@ def _table(title: str, comparisons: Sequence[Comparison]) -> Table:
 
 
 def main() -> int:
-    """Compare, and print; the exit code is 0 whoever is better, 3 on a busy machine, and 1 if a broker fails."""
+    """Compare and print. Exit codes: 0 for any completed comparison, 3 on a busy machine, 1 if a broker fails."""
     parser = argparse.ArgumentParser(
         prog="scripts/benchmark", description="Measure our node and another broker's executable alternately."
     )

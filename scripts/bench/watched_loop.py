@@ -33,7 +33,7 @@ SLOW_NS: Final = 200_000
 SAMPLE_MS: Final = 10
 FRAMES_MAX: Final = 8
 MS_NS: Final = 1_000_000
-# As Linux has it in <bits/resource.h>; not all systems do.
+# Linux's value in <bits/resource.h>; other systems may lack it.
 RUSAGE_THREAD: Final = 1
 
 
@@ -44,13 +44,13 @@ class Step(NamedTuple):
     took: float
     ran: float
     waited: float  # for a processor
-    voluntary: int  # number of times that it was switched away by itself
-    faults: int  # pages that it touched and that were not there
+    voluntary: int  # times that it gave up the processor by itself
+    faults: int  # page faults
     calls: list[tuple[str, float]]
 
     @property
     def own(self) -> float:
-        """The time that it ran, or waited for anything but a processor."""
+        """The time without the wait for a processor."""
         return self.took - self.waited if self.voluntary else self.ran
 
 
@@ -107,14 +107,14 @@ class Watch:
         return _Reading(time.monotonic_ns(), usage, int(ran), int(waited))
 
     def note(self, name: str, took_ns: int) -> None:
-        """Note a call, if it was slow, and the loop made it."""
+        """Record a call if it was slow and the loop made it."""
         if took_ns > SLOW_NS and self._thread == threading.get_native_id():
             self._calls.append((name, took_ns / MS_NS))
 
     def sample(self) -> None:
-        """Note the frames of the current step, again and again, from half of the limit on.
+        """Record the frames of the current step, every SAMPLE_MS, from half of the limit on.
 
-        Runs in a thread of its own, for as long as the process.
+        Runs in its own thread until the process ends.
         """
         while True:
             time.sleep(SAMPLE_MS / 1000)

@@ -3,7 +3,7 @@
     .venv/bin/python -m scripts.checks.house [--without WORD] [ROOT]
 
 ROOT is a checkout, this one by default. Paths that contain WORD are left out. Modules, functions and classes are those
-of the product's packages; docstrings are those of the tests and scripts, too.
+of the product's packages; docstrings also those of tests and scripts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def figures(product: Mapping[str, str], others: Mapping[str, str]) -> Iterator[F
     yield Figure("types for (lease or term, sequence number)", str(len(number_types(product))))
 
 
-# Names of one system in a condition, and functions that find out which system something is of.
+# Names of a system in a condition, and functions that return the system of a thing.
 _SYSTEM = re.compile("rocket|blazing", re.IGNORECASE)
 _FINDERS = frozenset(("subject_of",))
 

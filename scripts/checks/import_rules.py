@@ -1,8 +1,8 @@
 """Three import contracts for import-linter.
 
 `allowed` lists what a package may import beside itself and the standard library: import-linter's own "forbidden"
-contract lists what is known to be wrong, so a dependency nobody thought of passes it. `pure` refuses the modules for
-I/O, clocks and randomness. `chosen once` keeps the choice between two families of modules out of a package.
+contract lists known errors, and lets any other dependency pass. `pure` refuses the modules for I/O, clocks and
+randomness. `chosen once` keeps the choice between two families of modules out of a package.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _ImportRule(Contract):
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
     def allows(self, imported: str) -> bool:
-        """True if one of the sources may import this module."""
+        """Return True if one of the sources may import this module."""
         raise NotImplementedError
 
     def render_broken_contract(self, check: ContractCheck) -> None:

@@ -3,10 +3,10 @@
     .venv/bin/python -m scripts.checks.words
 
 A docstring begins with an imperative or a noun phrase that says what the thing does or is. One that begins with a
-subordinate clause ("What a client was told", "Whether the queue is empty", "As `put`, but ..."), with a preposition or
-a conjunction ("Of one queue", "Until all have answered", "And twice"), or with a pronoun whose noun the reader has to
-guess ("It goes on", "Those that came later", "Nobody listens") is an error, except in the packages of `UNFINISHED`. An
-entry there without such a docstring is an error too, so that the list can only become shorter.
+subordinate clause ("Whether the queue is empty", "As `put`, but ..."), with a preposition or a conjunction ("Of one
+queue", "Until all have answered", "And twice"), or with a pronoun whose noun the reader has to guess ("It goes on",
+"These came later", "Nobody listens") is an error, except in the packages of `UNFINISHED`. An entry there without such a
+docstring is an error too, so that the list can only become shorter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The runner of scripts/soak: a cluster of real nodes under load while nodes are killed, frozen, wiped and cut off.
 
 The order of the faults depends on the seed alone; their exact times depend on the machine. At the end every
-acknowledged message must have come, and each producer's in their order.
+acknowledged message must have arrived, in the order of its producer.
 """
 
 from __future__ import annotations

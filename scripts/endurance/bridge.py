@@ -1,9 +1,9 @@
 """The runner of scripts/soak-bridge: bridges both ways under load while they and their ends are killed and cut off.
 
 One process carries a queue of BlazingMQ to a topic of RocketMQ, and another topic to another queue. The order of the
-faults depends on the seed alone; their exact times depend on the machine. After each fault both bridges have to carry
-again. In the end every acknowledged message has arrived, in its order except for repeats, and the account of each
-bridge that was stopped adds up.
+faults depends on the seed alone; their exact times depend on the machine. Both bridges must recover after each fault.
+In the end every acknowledged message has arrived, in order except for repeats, and the totals of each stopped bridge
+add up.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ BRIDGES: Final = ("there", "back")
 # Ranges of the time between two faults, and of a fault's length.
 QUIET_S: Final = (0.5, 3.0)
 LENGTH_S: Final = (0.2, 6.0)
-# In which both bridges have to carry again, and everything has to arrive in the end: of a busy machine.
+# Limit for recovery after a fault, and for the last messages to arrive, on a busy machine.
 HEAL_S: Final = 240.0
 
 
 class BridgeProcess:
-    """The command with both bridges; it is killed and started again."""
+    """The process with both bridges, which is killed and started again."""
 
     def __init__(self, folder: Path, blazingmq: End, rocketmq: End) -> None:
         self._told = folder / "bridge.err"
@@ -78,7 +78,6 @@ class BridgeProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it."""
         with self._told.open("a") as told:
             self._process = subprocess.Popen(
                 [*COMMAND, "bridge", *self._words],
@@ -89,7 +88,7 @@ class BridgeProcess:
             )
 
     def end(self, how: signal.Signals) -> list[dict[str, Any]]:
-        """Send a signal; the accounts that it printed, if it was no kill."""
+        """Send a signal; return the totals that it printed, none after a kill."""
         assert self._process is not None
         self._process.send_signal(how)
         output, _ = self._process.communicate(timeout=HEAL_S)
@@ -105,11 +104,11 @@ class BridgeProcess:
             self.end(signal.SIGKILL)
 
     def told_size(self) -> int:
-        """The size of what it has said."""
+        """The size of its output so far."""
         return self._told.stat().st_size
 
     def carried(self, since: int) -> dict[str, int]:
-        """The messages that each bridge delivered since its first report behind this place in what it said."""
+        """The messages that each bridge delivered since its first report after offset `since` of the output."""
         if self._process is not None and self._process.poll() is not None:
             raise Broken(f"the bridge has ended with {self._process.returncode}: {self._told.read_text()[-500:]}")
         first: dict[str, int] = {}
@@ -125,17 +124,16 @@ class BridgeProcess:
 
     @property
     def has_raised(self) -> bool:
-        """True if there is an exception in what it said."""
+        """True if its output has an exception."""
         return "Traceback" in self._told.read_text()
 
 
 def queue(name: str) -> str:
-    """The URI of a queue."""
     return f"bmq://{DOMAIN}/{name}"
 
 
 class Soak:
-    """A run in `folder` until so many messages are acknowledged each way, with faults by `seed`."""
+    """A run in `folder` with faults by `seed`, until enough messages are acknowledged each way."""
 
     def __init__(
         self,
@@ -158,7 +156,7 @@ class Soak:
         self._say = say
 
     async def run(self) -> list[str]:
-        """Run it; what was found wrong. Raises `Broken`."""
+        """Run it; return the faults found. Raises `Broken`."""
         ports = {name: end.port for name, end in self.ends.items()}
         await _make_topics(ports["rocketmq"])
         there, back = Producing(self._rate), Producing(self._rate)
@@ -190,7 +188,7 @@ class Soak:
         return self.faults
 
     async def end_bridge(self, how: signal.Signals) -> None:
-        """End the bridge; its account has to add up, unless it was killed."""
+        """End the bridge; its totals must add up, unless it was killed."""
         accounts = await trio.to_thread.run_sync(self.bridge.end, how)
         if how is not signal.SIGKILL and len(accounts) != len(BRIDGES):
             self.faults.append(f"a bridge that was stopped printed {len(accounts)} accounts")
@@ -205,7 +203,7 @@ class Soak:
             await trio.sleep(0.1)
 
     async def _read(self, acked: set[Number], read: Callable[[], Awaitable[list[Number]]]) -> list[Number]:
-        """Read a destination until everything has arrived, or no more seems to come."""
+        """Read a destination until everything has arrived, or no more is arriving."""
         until = trio.current_time() + HEAL_S
         while True:
             found: list[Number] = []
@@ -220,11 +218,11 @@ class Soak:
     # -- faults
 
     async def lengthen(self) -> None:
-        """Let the time of a fault go by."""
+        """Wait for the duration of a fault."""
         await trio.sleep(self.random.uniform(*LENGTH_S))
 
     async def down(self, names: tuple[str, ...], *, is_stop: bool = False) -> None:
-        """End nodes, and with "bridge" the bridges, and start them again a while later."""
+        """End nodes, and with "bridge" the bridges, and start them again later."""
         for name in names:
             if name == "bridge":
                 await self.end_bridge(signal.SIGTERM if is_stop else signal.SIGKILL)
@@ -236,12 +234,12 @@ class Soak:
             await trio.to_thread.run_sync(self.bridge.start if name == "bridge" else self.ends[name].start)
 
     async def freeze(self, name: str) -> None:
-        """Have a node, or the bridges, stand still for a while."""
+        """Suspend a node, or the bridges, for a while."""
         pids = [self.bridge.pid] if name == "bridge" else list(self.ends[name].pids())
         await self._freeze(pids)
 
     async def silence(self, name: str) -> None:
-        """Let nothing through to a node for a while; the connections stay."""
+        """Let no bytes through to a node for a while; its connections stay open."""
         await self._freeze([pid for relay in self.ends[name].relays for pid in relay.pids])
 
     async def _freeze(self, pids: list[int]) -> None:
@@ -252,7 +250,7 @@ class Soak:
             os.kill(pid, signal.SIGCONT)
 
     async def cut(self, name: str) -> None:
-        """Cut the connections to a node, and let no others be made for a while."""
+        """Cut the connections to a node, and refuse others for a while."""
         for relay in self.ends[name].relays:
             relay.kill()
         await self.lengthen()
@@ -282,7 +280,7 @@ KINDS: Final[dict[str, Callable[[Soak], Awaitable[None]]]] = {
 
 @contextmanager
 def running(folder: Path, reference: Path | None, class_path: str | None) -> Iterator[dict[str, End]]:
-    """Both nodes, started, and their relays."""
+    """Start both nodes and their relays."""
     ends = {
         "blazingmq": make_blazingmq(folder / "bmq", reference),
         "rocketmq": make_rocketmq(folder / "rmq", class_path),
@@ -353,7 +351,7 @@ def main() -> None:
 
 
 async def _make_topics(port: int) -> None:
-    """Make both topics, as soon as the nameserver knows the broker."""
+    """Make both topics when the nameserver knows the broker."""
     until = trio.current_time() + HEAL_S
     while True:
         try:

@@ -22,7 +22,7 @@ __all__ = ["DOMAIN", "Broken", "End", "Relay", "make_blazingmq", "make_rocketmq"
 DOMAIN: Final = EVENTUAL
 # A busy machine starts nodes slowly.
 START_S: Final = 600.0
-# The address at which a RocketMQ node is told to be, where its relay listens.
+# The address that a RocketMQ node advertises, where its relay listens.
 OUTSIDE: Final = "127.0.0.2"
 _MIB: Final = 1 << 20
 _SIZES: Final = {"maxDataFileSize": 512 * _MIB, "maxJournalFileSize": 256 * _MIB, "maxQlistFileSize": 32 * _MIB}
@@ -30,7 +30,7 @@ _HEAP: Final = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLev
 
 
 class Broken(Exception):
-    """A run that cannot go on; one line."""
+    """A run that cannot continue; the text is one line."""
 
 
 class Relay:
@@ -47,7 +47,6 @@ class Relay:
         return [] if self._process is None else [self._process.pid]
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
         command = [sys.executable, "-m", "scripts.judges.tcp_relay", *self._words]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._process = process
@@ -68,7 +67,7 @@ class Relay:
 
 
 class End(NamedTuple):
-    """A node, how it is started and ended, and the relays that a bridge reaches it by."""
+    """A node, the ways to start and end it, and the relays through which a bridge reaches it."""
 
     start: Callable[[], object]
     stop: Callable[[], object]
@@ -85,7 +84,7 @@ class End(NamedTuple):
 
 
 def make_blazingmq(folder: Path, reference: Path | None) -> End:
-    """Make a BlazingMQ node, the reference's if there is its folder; it is not started."""
+    """Make a BlazingMQ node, the reference's if its folder is given; it is not started."""
     executable = (reference / "bmqbrkr.tsk").absolute() if reference else Path()
     if reference is not None and not executable.exists():
         raise Broken(f"{executable} is not there")
@@ -102,7 +101,7 @@ def make_blazingmq(folder: Path, reference: Path | None) -> End:
 
 
 def make_rocketmq(folder: Path, class_path: str | None) -> End:
-    """Make a RocketMQ node, Apache's if there is its class path; it is not started."""
+    """Make a RocketMQ node, Apache's if its class path is given; it is not started."""
     told = f"brokerIP1={OUTSIDE}\nbindAddress={HOST}\n"
     if class_path is not None:
         theirs = ReferenceProcess(class_path, folder, told, _HEAP)

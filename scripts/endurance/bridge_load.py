@@ -1,4 +1,4 @@
-"""The producers of scripts/soak-bridge, what has arrived in the end, and the checks of both."""
+"""The producers of scripts/soak-bridge, the messages that arrived, and the checks of both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNANSWERED_MAX: Final = 400
 TIMEOUT_S: Final = 10.0
 PAUSE_S: Final = 0.1
 PULLED: Final = 32
-# A consumer has everything if nothing came for so long.
+# A consumer is done when nothing has arrived for this time.
 QUIET_S: Final = 5.0
 _FILLING: Final = b"x" * 400
 _SHOWN: Final = 3
@@ -43,7 +43,7 @@ class Number(NamedTuple):
 
 
 class Producing:
-    """The messages of one direction: those that were acknowledged, and the end of producing."""
+    """The acknowledged messages of one direction, and the end of producing."""
 
     def __init__(self, rate: float) -> None:
         self.acked: set[Number] = set()
@@ -52,12 +52,12 @@ class Producing:
         self._rate = rate
 
     async def pause(self, count: int) -> None:
-        """Keep the rate after so many messages."""
+        """Wait as long as `count` messages take at the rate."""
         await trio.sleep(count / self._rate)
 
 
 async def post(port: int, uri: str, producing: Producing) -> None:
-    """Post to a queue of BlazingMQ until it is enough, and until all is answered."""
+    """Post to a queue of BlazingMQ until producing ends and all posts are answered."""
     unanswered: set[int] = set()
     heard = trio.Event()
 
@@ -88,7 +88,7 @@ async def post(port: int, uri: str, producing: Producing) -> None:
 
 
 async def send(port: int, topic: str, queues: int, producing: Producing) -> None:
-    """Send to the queues of a RocketMQ topic until it is enough; what is not answered is sent again."""
+    """Send to the queues of a RocketMQ topic until producing ends; unanswered messages are sent again."""
     sender = Sender("soak", topic)
     begin = 0
     left: list[int] = []
@@ -117,7 +117,7 @@ async def send(port: int, topic: str, queues: int, producing: Producing) -> None
 
 
 async def read_queue(port: int, uri: str) -> list[Number]:
-    """All messages of a queue of BlazingMQ in their order; none is confirmed."""
+    """Read all messages of a queue of BlazingMQ in order, without confirming them."""
     options = StreamOptions(max_unconfirmed_messages=1 << 24, max_unconfirmed_bytes=1 << 34)
     found: list[Number] = []
     async with Session.connect(HOST, port) as session:
@@ -132,7 +132,7 @@ async def read_queue(port: int, uri: str) -> list[Number]:
 
 
 async def read_topic(port: int, topic: str) -> list[Number]:
-    """All messages of the first queue of a RocketMQ topic."""
+    """Read all messages of the first queue of a RocketMQ topic."""
     found: list[Number] = []
     async with Client.connect(HOST, port, TIMEOUT_S) as client:
         (queue, *_) = await client.queues(topic)
@@ -153,7 +153,7 @@ def _number_of(payload: bytes) -> Number:
 
 
 def faults_of(acked: Iterable[Number], found: list[Number]) -> list[str]:
-    """Find what is wrong with what has arrived: messages that are lost, and copies out of order."""
+    """Find faults in the messages that arrived: losses, and copies out of order."""
     faults = []
     lost = sorted(set(acked).difference(found))
     if lost:
@@ -169,7 +169,7 @@ def faults_of(acked: Iterable[Number], found: list[Number]) -> list[str]:
 
 
 def account_faults(account: Mapping[str, object]) -> list[str]:
-    """Find what does not add up in the account of a bridge that was stopped."""
+    """Find totals of a stopped bridge that do not add up."""
     taken, delivered, returned = (int(str(account[name])) for name in ("taken", "delivered", "returned"))
     refused, in_flight = (int(str(account[name])) for name in ("refused", "in_flight"))
     if refused or in_flight or taken != delivered + returned:

@@ -52,7 +52,7 @@ FROZEN_S: Final = (0.2, 8.0)
 CUT_S: Final = (0.5, 8.0)
 ACK_S: Final = 60.0
 CONSUMED_S: Final = 180.0
-# Shorter than by default, as a frozen master is to be noticed in a second or two.
+# Shorter than by default, so that a frozen master is noticed in a second or two.
 PROPERTIES: Final = {
     "brokerHeartbeatInterval": 300,
     "controllerHeartBeatTimeoutMills": 1500,
@@ -82,7 +82,7 @@ class Client:
         words = ["java", "-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         words += [f"-Drocketmq.client.logRoot={folder}", "-cp", class_path, "Steady", nameservers, NAME, TOPIC]
         settings = (QUEUES, THREADS, BODY_BYTES, rate, folder)
-        # Its client writes much there that nobody reads: a pipe would fill.
+        # The client writes much there that nobody reads: a pipe would fill.
         with (folder / "output").open("w") as output:
             self._process = subprocess.Popen(
                 [*words, *map(str, settings)],
@@ -96,7 +96,7 @@ class Client:
         self.got: list[str] = []
 
     def read(self) -> int:
-        """Read what is new; the number of acknowledged messages."""
+        """Read new lines; return the number of acknowledged messages."""
         if self._process.poll() is not None:
             raise Unhealed(f"the client has ended: {self._told()[-1:]}")
         self.acks += map(read_ack, self._acks.new())
@@ -108,7 +108,7 @@ class Client:
         return [line.removeprefix(words) for line in self._output.new() if line.startswith(words)]
 
     def end_sending(self) -> list[str]:
-        """Send no more; how often which attempt failed."""
+        """Stop sending; return how often each attempt failed."""
         assert self._process.stdin is not None
         self._process.stdin.write("enough\n")
         self._process.stdin.flush()
@@ -127,7 +127,7 @@ class Client:
 
 
 class Soak:
-    """A run in `folder` until so many messages are acknowledged, with faults by `seed`."""
+    """A run in `folder` with faults by `seed`, until enough messages are acknowledged."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Soak:
         self.group = Group(folder, network, PROPERTIES)
 
     def run(self) -> list[str]:
-        """Run it; what was found wrong. Raises `Unhealed`."""
+        """Run it; return the faults found. Raises `Unhealed`."""
         began = time.monotonic()
         with ExitStack() as stack:
             stack.callback(self.group.close)
@@ -197,7 +197,9 @@ class Soak:
             self.struck.append(Struck(kind, begin_s, end_s))
 
     def _wait_consumed(self, client: Client) -> None:
-        """Wait until consumers have as much as was acknowledged, or give up: the check tells what is missing."""
+        """Wait until consumers have as many messages as were acknowledged, or give up: the final check reports
+        losses.
+        """
         wanted = {ack.sent for ack in client.acks}
         until = time.monotonic() + CONSUMED_S
         seen = 0
@@ -232,15 +234,15 @@ class Soak:
             self.group.nodes[number].start()
 
     def kill(self, numbers: list[int]) -> None:
-        """End nodes as a crash would, and start them again a while later."""
+        """Kill nodes, and start them again later."""
         self._down(numbers, lambda number: self.group.nodes[number].kill())
 
     def stop(self, numbers: list[int]) -> None:
-        """Stop nodes, and start them again a while later."""
+        """Stop nodes, and start them again later."""
         self._down(numbers, lambda number: self.group.nodes[number].stop())
 
     def freeze(self, numbers: list[int]) -> None:
-        """Have nodes stand still for a while."""
+        """Suspend nodes for a while."""
         for number in numbers:
             self.group.freeze(number)
         time.sleep(self.random.uniform(*FROZEN_S))
@@ -248,7 +250,7 @@ class Soak:
             self.group.thaw(number)
 
     def cut(self, numbers: list[int], *, from_clients: bool, is_one_way: bool = False) -> None:
-        """Let nothing through between these nodes and the others for a while; one way: to the others only."""
+        """Block all traffic between these nodes and the others for a while; one way: only to the others."""
         network = self.group.network
         assert network is not None
         others = [number for number in NUMBERS if number not in numbers]

@@ -1,4 +1,4 @@
-"""Checks at the end of scripts/soak-rocketmq: acknowledgments, what consumers were given, and the stores."""
+"""Checks at the end of scripts/soak-rocketmq: acknowledgments, deliveries to consumers, and stores."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ class Ack(NamedTuple):
 
 
 class Lines:
-    """A file that somebody writes lines to; `new` has the whole ones that came since."""
+    """A file to which another process writes lines; `new` reads the complete ones since the last call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
 
     def new(self) -> list[str]:
-        """Read them."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -61,7 +60,7 @@ def longest_gap_s(acks: list[Ack], begin_s: float, end_s: float) -> float:
 
 
 def check_deliveries(acks: list[Ack], got: list[str], queues: int) -> list[str]:
-    """Find what is wrong with what consumers were given, line by line: all faults, for people."""
+    """List all faults in the deliveries to consumers, for people."""
     faults = [f"a consumer was given {line}" for line in got if line.startswith("bad")][:_SHOWN]
     given: set[Sent] = set()
     newest: dict[int, int] = defaultdict(lambda: -1)
@@ -95,7 +94,7 @@ def _files(store: Path, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def check_stores(stores: list[Path], end: int, topic: str) -> list[str]:
-    """Find where stores differ: their logs up to an offset, and the queues of a topic."""
+    """List the differences between stores: logs up to an offset, and the queues of a topic."""
     faults = []
     first, *others = stores
     for other in others:
@@ -115,7 +114,7 @@ def _queues(store: Path, topic: str) -> dict[str, bytes]:
 
 
 def check_log(store: Path, end: int, topic: str, acks: list[Ack]) -> list[str]:
-    """Find what is wrong with a master's log: acknowledged messages that are not there, bodies, order in a queue."""
+    """List the faults of a master's log: missing acknowledged messages, bodies, order in a queue."""
     faults: list[str] = []
     found: set[Sent] = set()
     newest: dict[int, int] = defaultdict(lambda: -1)

@@ -28,13 +28,13 @@ NAME: Final = "broker-a"
 NUMBERS: Final = (1, 2, 3)
 LOG_FILE_BYTES: Final = 64 << 20
 HEAL_S: Final = 120.0
-# An answer that takes longer is that of a node which is frozen or cut off.
+# A frozen or cut-off node exceeds this time for an answer.
 ANSWER_S: Final = 1.0
 T = TypeVar("T")
 
 
 class Unhealed(Exception):
-    """The group does not recover; the text says from what."""
+    """The group does not recover; the text names the fault."""
 
 
 class Group:
@@ -119,7 +119,7 @@ class Group:
         self.wait_healed()
 
     def close(self) -> None:
-        """Stop what runs."""
+        """Stop all running processes."""
         for node in self.nodes.values():
             if node.is_running:
                 os.kill(node.pid, signal.SIGCONT)
@@ -128,11 +128,11 @@ class Group:
             self.network.remove()
 
     def freeze(self, number: int) -> None:
-        """Have a node stand still."""
+        """Suspend a node."""
         os.kill(self.nodes[number].pid, signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
-        """Have it go on."""
+        """Resume a node."""
         os.kill(self.nodes[number].pid, signal.SIGCONT)
 
     # -- questions
@@ -168,7 +168,7 @@ class Group:
         return self._wait("there is a master", found)
 
     def wait_healed(self) -> None:
-        """Wait until all brokers are in sync, and known to be alive."""
+        """Wait until all brokers are in sync and known to be alive."""
 
         def is_so() -> bool | None:
             told = next((told for _, told in self._told()), Replicas())
@@ -189,7 +189,7 @@ class Group:
         return EPOCH_CACHE.read(self._ask(number, RequestCode.GET_BROKER_EPOCH_CACHE).body)
 
     def wait_same(self) -> EpochCache:
-        """Wait until all brokers have logs of the same length and epochs; those of one of them."""
+        """Wait until all brokers have logs of the same length and epochs; return those."""
 
         def found() -> EpochCache | None:
             told = [self.epochs(number) for number in NUMBERS]

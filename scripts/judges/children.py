@@ -1,4 +1,4 @@
-"""The processes that a program has started, and their end with it (Linux: read from /proc)."""
+"""The processes that a program has started, and ending them with it (Linux: read from /proc)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have."""
+    """Return the processes that a process has started, and all their descendants."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -25,7 +25,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """True unless the process has ended, reaped by its parent or not."""
+    """True unless the process has ended, even if its parent has not reaped it."""
     stat = Path(f"/proc/{pid}/stat")
     try:
         return stat.read_text().rpartition(")")[2].split()[0] != "Z"
@@ -35,10 +35,10 @@ def is_running(pid: int) -> bool:
 
 @contextmanager
 def ending_with_children() -> Iterator[None]:
-    """Raise KeyboardInterrupt at SIGINT and SIGTERM, and at the end kill whatever still runs of what was started.
+    """Raise KeyboardInterrupt at SIGINT and SIGTERM, and at the end kill all child processes that still run.
 
-    A signal may come while a process is being started, before anything could be told to end it: cleaning up where
-    processes are started does not suffice. SIGINT counts even if the shell made its background programs ignore it.
+    A signal may arrive while a process is being started and nothing can end it yet, so cleaning up where processes are
+    started does not suffice. SIGINT counts even if the shell made its background programs ignore it.
     """
     for number in ENDS:
         signal.signal(number, signal.default_int_handler)

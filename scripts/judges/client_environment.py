@@ -14,7 +14,7 @@ __all__ = ["CannotInstall", "client_python"]
 
 
 class CannotInstall(Exception):
-    """A client that cannot be had on this machine; the text says why."""
+    """The client cannot be installed on this machine; the text names the reason."""
 
 
 def client_python(package: str, name: str) -> Path:

@@ -1,9 +1,9 @@
 """The state of a session of the official client, which opens a queue again that the client itself has given up.
 
-Up to version 1.2.3 the Python client gives a queue up for good where the connection ends before the request to reopen
-it could be written, as when a node stops just after it has taken the connection. (The C++ client's commit 112f9904
-corrects that: the queue waits for the next connection.) An application opens such a queue again, and so do the clients
-here. A queue that a broker refuses to reopen is a fault.
+Up to version 1.2.3 the Python client abandons a queue if the connection ends before it has written the request to
+reopen it, as when a node stops just after it accepted the connection. (The C++ client's commit 112f9904 corrects that:
+the queue waits for the next connection.) An application opens such a queue again, and so do the clients here. A queue
+that a broker refuses to reopen is a fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ClientWatch:
 
     def __init__(self, reopen: Callable[[], None]) -> None:
         self.events: list[str] = []  # their names
-        self.refused: list[str] = []  # what brokers said to requests to reopen the queue
+        self.refused: list[str] = []  # brokers' answers to requests to reopen the queue
         self._reopen = reopen
         self._is_lost = False
         self._over = threading.Event()

@@ -90,8 +90,8 @@ class Stream:
         self.uri = uri
         self.sent = ProducerTally(index)
         self.came = ConsumerTally(run)
-        self.garbled = 0  # messages whose payload behind the stamp is another
-        self.ack_times: list[tuple[int, int]] = []  # when each was due, and when its answer came; ns
+        self.garbled = 0  # messages with another payload after the stamp
+        self.ack_times: list[tuple[int, int]] = []  # due time and answer time of each, in ns
         self._run = run
         self._rate = rate
         self._rest = filler(size)

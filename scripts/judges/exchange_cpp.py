@@ -66,7 +66,7 @@ def main(action: str, nameserver: str, name: str, *words: str) -> None:
         send(nameserver, name, int(words[0]))
     else:
         take(nameserver, name, {topic: int(count) for topic, _, count in (each.partition("=") for each in words)})
-    # The client's threads go on for a while after its objects are shut down, and crash if those are gone.
+    # The client's threads outlive its objects, and crash once those are gone.
     os._exit(0)
 
 

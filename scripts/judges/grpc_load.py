@@ -1,7 +1,7 @@
 """The load of scripts/benchmark-grpc, by RocketMQ 5's official Python client.
 
-Run by the Python of an environment that has it: PROGRAM CASE ENDPOINT TOPIC NUMBER... What is measured goes to the
-standard output, a line each: `load NAME VALUE`.
+Run by the Python of an environment that has it: PROGRAM CASE ENDPOINT TOPIC NUMBER... Each measurement is a line on
+standard output: `load NAME VALUE`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def message(topic: str) -> Any:
 
 
 def started(make: Callable[[], Any]) -> Any:
-    """Make a client and start it. On a busy machine it may give up, as it gives the first requests 3 s and 10 s."""
+    """Make and start a client. On a busy machine it may give up, as its first requests have limits of 3 s and 10 s."""
     for _ in range(STARTS_MAX - 1):
         try:
             made = make()
@@ -65,7 +65,7 @@ def consumer(endpoint: str, topic: str, group: str, listener: Any) -> Any:
 
 
 class Sender:
-    """Sends messages, at most so many at a time that are not acknowledged, or else not yet taken by a consumer."""
+    """Sends messages, with a limit on those not yet acknowledged, or not yet taken by a consumer."""
 
     def __init__(self, made: Any, topic: str, in_flight: int, *, until_taken: bool = False) -> None:
         self._producer = made
@@ -77,7 +77,7 @@ class Sender:
         self.faults: list[BaseException] = []
 
     def send_until(self, end: float) -> None:
-        """Send for a while, and wait for the last."""
+        """Send for a while, and wait for the last answer."""
         while time.monotonic() < end:
             self._room.acquire()
             self._producer.send_async(message(self._topic)).add_done_callback(self._done)
@@ -101,14 +101,14 @@ class Sender:
             self._room.release()
 
     def check(self) -> None:
-        """Tell the number of sends that have failed."""
+        """Print the number of failed sends."""
         tell("faults", len(self.faults))
         for fault in self.faults[:3]:
             print(fault, file=sys.stderr)
 
 
 class Counting(MessageListener):  # type: ignore[misc]
-    """Counts what it is given, and says so."""
+    """Counts and prints the messages that it is given."""
 
     def __init__(self, told: Callable[[], None] = lambda: None) -> None:
         self.count = 0
@@ -123,7 +123,7 @@ class Counting(MessageListener):  # type: ignore[misc]
 
 
 def sends(endpoint: str, topic: str, warm_s: float, measured_s: float, in_flight: int) -> None:
-    """Send as fast as it goes."""
+    """Send without a pause."""
     sender = Sender(producer(endpoint, topic), topic, in_flight)
     sender.send_until(time.monotonic() + warm_s)
     tell("begin", 0)
@@ -136,7 +136,7 @@ def sends(endpoint: str, topic: str, warm_s: float, measured_s: float, in_flight
 
 
 def through(endpoint: str, topic: str, warm_s: float, measured_s: float, in_flight: int) -> None:
-    """Send as fast as a push consumer takes the messages: what it takes counts."""
+    """Send as fast as a push consumer takes the messages; messages taken are counted."""
     sender = Sender(producer(endpoint, topic), topic, in_flight, until_taken=True)
     listener = Counting(sender.taken)
     taking = consumer(endpoint, topic, f"{topic}-group", listener)
@@ -154,7 +154,7 @@ def through(endpoint: str, topic: str, warm_s: float, measured_s: float, in_flig
 
 
 def paced(endpoint: str, topic: str, warm_s: float, measured_s: float, rate: int) -> None:
-    """Send at a rate: how long each takes, from the moment at which it was due."""
+    """Send at a rate, and measure the duration of each send from the time it was due."""
     made = producer(endpoint, topic)
     took: list[float] = []
     began = time.monotonic()
@@ -178,7 +178,7 @@ def paced(endpoint: str, topic: str, warm_s: float, measured_s: float, rate: int
 
 
 def idle(endpoint: str, topic: str, count: float, number: int) -> None:
-    """Start push consumers, each in a group of its own, which have nothing to do; end with the standard input."""
+    """Start idle push consumers, each in its own group; end with the standard input."""
     groups = (f"{topic}-idle-{number}-{each}" for each in range(int(count)))
     kept = [consumer(endpoint, topic, group, Counting()) for group in groups]
     tell("started", len(kept))

@@ -37,9 +37,9 @@ def why_not() -> str | None:
 
 
 class Network:
-    """A bridge of this host, and the namespace of each numbered node behind it. `prefix` has three parts of addresses.
+    """A bridge on this host, and the namespace of each numbered node on it. `prefix` has three parts of addresses.
 
-    This host has address 254 there. `cuts` are the links that are cut, each with a direction.
+    This host has address 254 there. `cuts` are the cut links, each with a direction.
     """
 
     HOST = 254
@@ -63,7 +63,7 @@ class Network:
 
     def build(self) -> None:
         """Make bridge and namespaces."""
-        self.remove()  # what a killed run left
+        self.remove()  # left by a killed run
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("address", "add", f"{self.address(self.HOST)}/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")

@@ -17,7 +17,7 @@ STOP_S = 60.0
 
 
 class Running(Protocol):
-    """A node's process, whoever wrote the program."""
+    """A node's process, of either program."""
 
     port: int
     data_dir: Path
@@ -69,7 +69,7 @@ class ReferenceProcess:
 
     def cpu_s(self) -> float:
         """Return the user and system time of all its threads so far, in seconds."""
-        # The program's name, which is in parentheses, comes before what is counted here.
+        # The program's name, which is in parentheses, precedes the columns counted here.
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
@@ -90,7 +90,7 @@ class ReferenceProcess:
         for needed in (self.data_dir / "archive", self._folder / "logs"):
             needed.mkdir(parents=True, exist_ok=True)
         self._began = self._console.stat().st_size if self._console.exists() else 0
-        # What a process that was killed leaves would keep the next from starting.
+        # Files of a killed process would keep the next one from starting.
         for name in ("bmqbrkr.pid", "bmqbrkr.ctl"):
             (self._folder / name).unlink(missing_ok=True)
         with self._console.open("ab") as console:

@@ -1,4 +1,4 @@
-"""Apache RocketMQ's controller and a nameserver, and the questions that are put to them."""
+"""Apache RocketMQ's controller and a nameserver, and queries to them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ControllerProcess:
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Start both, and wait until they say that they are ready."""
+        """Start both, and wait until they report that they are ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
         namesrv, controller = self._folder / "namesrv.conf", self._folder / "controller.conf"
         namesrv.write_text(f"listenPort={self._nameserver_port}\nbindAddress={HOST}\n")
@@ -87,11 +87,10 @@ class ControllerProcess:
         )
 
     def pause(self) -> None:
-        """Stop the controller, as a machine that does not answer."""
+        """Suspend the controller, like a machine that does not answer."""
         os.kill(self._processes[-1].pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
         os.kill(self._processes[-1].pid, signal.SIGCONT)
 
     def close(self) -> None:
@@ -118,7 +117,7 @@ class ControllerProcess:
         )
 
     def elect(self, broker_id: int) -> int:
-        """Have a certain broker elected, as `mqadmin electMaster` does; the code of the answer."""
+        """Have a certain broker elected, as `mqadmin electMaster` does; return the code of the answer."""
         header = ElectMasterRequest(CLUSTER, NAME, broker_id, True, time.time_ns() // 1_000_000)
         fields: dict[str, Any] = {**write_header(header)}
         with Remote(self.port) as remote:

@@ -1,4 +1,4 @@
-"""Apache RocketMQ's own nameserver and broker, from the jars that Maven brings: what ours is measured beside."""
+"""Apache RocketMQ's own nameserver and broker, from Maven's jars, as the measure for ours."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bmqctl.systems.node_process import HOST
 __all__ = ["ReferenceProcess"]
 
 READY_S: Final = 180.0
-# How often it is started where a port is taken, and what the broker says then.
+# Attempts to start it if a port is taken, and the broker's output in that case.
 STARTS: Final = 3
 _TAKEN: Final = "Address already in use"
-# What the broker and the nameserver say when they are ready, and the proxy.
+# Output of the broker and the nameserver when they are ready, and of the proxy.
 _READY: Final = (b"boot success", b"rocketmq-proxy startup successfully")
-# Instead of the 8 GiB that its own script asks for: the machine is shared with the client.
+# Its own script asks for 8 GiB, but the client shares the machine.
 _HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC")
 
 
@@ -69,9 +69,9 @@ class ReferenceProcess:
         return [process.pid for process in self._processes]
 
     def start(self) -> Self:
-        """Start both, and wait until they say that they are ready.
+        """Start both, and wait until they report that they are ready.
 
-        They take long to listen on a busy machine, and somebody else may have taken a port by then.
+        On a busy machine it takes them long to listen, and another process may have taken a port by then.
         """
         for left in reversed(range(STARTS)):
             try:
@@ -107,7 +107,7 @@ class ReferenceProcess:
         return self
 
     def _proxy_words(self, broker: Path) -> list[str]:
-        """Write the proxy's configuration; its options."""
+        """Write the proxy's configuration and return its options."""
         proxy = self._folder / "proxy.json"
         ports = {"grpcServerPort": self._grpc_port, "remotingListenPort": free_port()}
         proxy.write_text(json.dumps({"rocketMQClusterName": "DefaultCluster", **ports}))

@@ -2,8 +2,8 @@
 
     tproxy -r HOST:PORT [-p PORT] [-a ADDRESS]
 
-It says on standard output where it listens. Killed, it cuts all its connections. At SIGTERM it says how many bytes it
-has carried, and over how many connections.
+It prints the address where it listens. When killed, it cuts all its connections. At SIGTERM it prints the numbers of
+bytes carried and of connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READ_BYTES = 64 << 10
 
 
 class Relay:
-    """Carries bytes between those who connect to it and the remote, and counts them."""
+    """Carries bytes between its clients and the remote, and counts them."""
 
     def __init__(self, remote_host: str, remote_port: int) -> None:
         self._remote = remote_host, remote_port

@@ -17,13 +17,13 @@ __all__ = ["Alarm", "alarms", "alarms_page"]
 from scripts.manual.markdown import code, heading, page, table
 
 _WRITTEN = re.compile(r"(ALARM|PANIC) \[(\w+)\] (.*)", re.DOTALL)
-# What the source of every place has; the rest need not be parsed.
+# Text in the source of every place; other modules need not be parsed.
 _MENTIONED = re.compile(r"\b(?:alarm|panic)\(|\b(?:ALARM|PANIC) \[")
 _GAP = "…"
 
 
 class Alarm(NamedTuple):
-    """One place that raises an alarm; what is known only there when it does is `…` in the line."""
+    """One place that raises an alarm; parts of the line that are known only at run time are `…`."""
 
     name: str
     severity: str
@@ -73,7 +73,7 @@ def _names(node: ast.expr, module: str) -> list[str]:
 
 
 def _line(node: ast.expr) -> str:
-    """The text of an expression, with gaps for what is put into it."""
+    """The text of an expression, with gaps for interpolated values."""
     match node:
         case ast.Constant(value=str(value)):
             return re.sub(r"%[sd]", _GAP, value)

@@ -68,7 +68,7 @@ def configuration_pages() -> dict[str, str]:
 
 
 def models(root: type[BaseModel]) -> list[type[BaseModel]]:
-    """A model and all that it consists of, each before those that it consists of."""
+    """List a model and all its parts, each after its own parts."""
     found: dict[type[BaseModel], None] = {root: None}
     for model in found.copy():
         _reach(model, found)
@@ -94,8 +94,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return the meaning of each field that has one.
 
-    It is the string below the field in the class's source, or in that of its bases; of a field without effect the
-    reason.
+    It is the string below the field in the source of the class or its bases, or why the field has no effect.
     """
     found: dict[str, str] = {}
     for cls in reversed(model.__mro__):

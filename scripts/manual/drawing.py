@@ -26,7 +26,7 @@ class _Piece(NamedTuple):
 
 
 def structure_drawing(title: str, fields: Mapping[str, int]) -> str:
-    """Fields of so many bits each, in rows of 32 bits; a row's number is its offset in bytes."""
+    """Draw fields, given as their numbers of bits, in rows of 32 bits; a row's number is its offset in bytes."""
     rows = list(_rows(fields))
     row_bits = max(piece.start + piece.width for row in rows for piece in row)
     parts: list[str] = []

@@ -37,7 +37,7 @@ ROOTS = (
 
 
 def messages_reached() -> list[Description]:
-    """Every message that an event can carry, each before those that it consists of."""
+    """List every message that an event can carry, each after its parts."""
     found: dict[type[Any], Description] = {}
     for root in ROOTS:
         _reach(describe(root), found)

@@ -1,12 +1,11 @@
-"""The runner behind scripts/mixed: clusters of our nodes and the reference's, under load, with faults.
+"""The runner of scripts/mixed: clusters of our nodes and the reference's, under load, with faults.
 
-A scenario is drawn from a seed: which nodes are whose, how large the files are, which proxies stand in front, and what
-happens in turn: faults of the nodes, and episodes of queues of their own. Each tenth scenario is a single node that is
-now of the one program and now of the other. Streams of the official client go through strongly consistent queues
-meanwhile, and in some scenarios a fan-out and consumers with expressions. At the end every message that was
-acknowledged has come, in the order of its producer, as it was posted; the nodes are killed at one moment,
-`bmqctl journal validate` finds no fault in any store, `journal diff` no difference between two of them, and the
-reference's storage tool reads each journal.
+A scenario is drawn from a seed: the program of each node, the sizes of files, the proxies, and a sequence of faults of
+nodes and of episodes with their own queues. Each tenth scenario is a single node that both programs run in turn.
+Meanwhile the official client sends streams through strongly consistent queues, in some scenarios with a fan-out and
+consumers with expressions. At the end every acknowledged message has arrived, in the order of its producer, as it was
+posted; the nodes are killed at one moment, `bmqctl journal validate` finds no fault in any store, `journal diff` no
+difference between two of them, and the reference's storage tool reads each journal.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["main"]
 
 
 def run_scenario(seed: int, tools: Path, keep: Path | None, only: list[str] | None, program: str | None) -> bool:
-    """Run a scenario in a folder of its own; `keep` is where that of one that fails goes."""
+    """Run a scenario in its own folder; a failed one is moved to `keep`."""
     print(f"scenario {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="bmqctl-mixed-") as name:
         scenario = Scenario(seed, tools, Path(name), lambda text: print(f"  {text}", flush=True), only, program)
@@ -46,7 +45,7 @@ def run_scenario(seed: int, tools: Path, keep: Path | None, only: list[str] | No
 
 
 def run_apart(seed: int, words: list[str]) -> bool:
-    """Run a scenario in a process of its own, and print what it says in one piece."""
+    """Run a scenario in its own process, and print its output in one piece."""
     command = [sys.executable, "-m", "scripts.mixtures.blazingmq", *words, "--seed", str(seed), "--scenarios", "1"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if not line.startswith("mixed:")]

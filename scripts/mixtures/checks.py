@@ -15,7 +15,7 @@ LIMIT_S = 120.0
 
 
 def journal_bytes(store: Path) -> bytes:
-    """Return what stands in a store's journals."""
+    """Return the contents of a store's journals."""
     return b"".join(file.read_bytes() for file in sorted(store.glob("*.bmq_journal")))
 
 
@@ -50,7 +50,7 @@ def _bmqctl(*words: str) -> None:
 
 
 def at_rest(stores: Iterable[Path]) -> Callable[[], bool]:
-    """Return a function that is true when no store has changed since it was last asked."""
+    """Return a function that is true when no store has changed since its last call."""
     last: list[bytes] = []
     watched = list(stores)
 

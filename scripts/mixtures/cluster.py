@@ -122,7 +122,7 @@ class MixedCluster:
 
     @property
     def brokers(self) -> list[Running]:
-        """The nodes and the proxies: those that a client can use."""
+        """The nodes and the proxies: all brokers that a client can use."""
         return [*self.nodes.values(), *self.proxies]
 
     def start(self, number: int) -> None:
@@ -138,20 +138,20 @@ class MixedCluster:
         return self.nodes[number].stop()
 
     def replace(self, number: int) -> None:
-        """Give a node that does not run to the other program."""
+        """Give a stopped node to the other program."""
         assert number not in self.running
         self.foreign ^= {number}
         self._make(number)
 
     def kill_all(self) -> None:
-        """End all at one moment, so that no one's end is heard of."""
+        """Kill all at one moment, so that no node notices another's end."""
         for number in self.running:
             os.kill(self.nodes[number].pid, signal.SIGSTOP)
         for number in list(self.running):
             self.kill(number)
 
     def fill_disk(self, number: int) -> None:
-        """Leave no room on the disk of a node of ours: what its files occupy is all that they may."""
+        """Fill the disk of a node of ours: its quota becomes what its files occupy."""
         files = [path for path in (self.folders[number] / "storage").iterdir() if path.is_file()]
         _quota(self.folders[number]).write_text(str(sum(path.stat().st_blocks * 512 for path in files)))
 
@@ -178,7 +178,7 @@ class MixedCluster:
 
     def command(self, number: int, words: str) -> str:
         """Have a node carry out a command, and return its answer."""
-        # One that was just started may not listen yet.
+        # A node that was just started may not listen yet.
         wait_until(lambda: self._listens(number), self.timeout_s, lambda: f"node {number} does not listen")
         with AdminClient(HOST, self.nodes[number].port, self.timeout_s) as client:
             return client.send(words)
@@ -201,24 +201,24 @@ class MixedCluster:
             raise NodeFailed(f"{names} ended unexpectedly", None, "\n".join(tails))
 
     def unhealed(self) -> dict[int, str]:
-        """The nodes that run and do not take part, or have partitions that are not in order, by their own words."""
+        """The running nodes that do not take part or have partitions that are not in order, with their reports."""
         self.check_alive()
         found = {}
         for number in self.running:
             output = self.nodes[number].output
             states = {each: ours or theirs for each, ours, theirs in _PARTITION.findall(output)}
-            # A node of ours that is alone tells no states.
+            # A single node of ours reports no states.
             is_healed = bool(states) or len(self.nodes) == 1
             if "is available" not in output or not is_healed or set(states.values()) - _HEALED:
                 found[number] = str(states)
         return found
 
     def wait_healed(self) -> None:
-        """Wait until each that runs takes part and has its partitions in order."""
+        """Wait until each running node takes part and has its partitions in order."""
         wait_until(lambda: not self.unhealed(), self.timeout_s, lambda: f"nodes do not heal: {self.unhealed()}")
 
     def wait_proxies(self) -> None:
-        """Wait until each proxy of ours has a node. One of the reference looks for none before a client comes."""
+        """Wait until each proxy of ours has a node. The reference's proxies look for one only when a client comes."""
         for proxy in self.proxies:
             if isinstance(proxy, NodeProcess):
                 proxy.wait_for("is available", self.timeout_s)

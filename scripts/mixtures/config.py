@@ -39,7 +39,7 @@ ATTEMPTS = 3
 # The apps of a fan-out, and the expression by which the domain chooses what each gets ("": everything).
 APPS = {"foo": "", "bar": "n < 40", "baz": 'n >= 40 && kind == "even"'}
 
-# What the reference's parser insists on and our defaults leave out; the values are those of its sample.
+# Fields that the reference's parser requires and our defaults leave out, with the values of its sample.
 _QUEUES = {"queueSize": 500_000, "queueSizeLowWatermark": 100_000, "queueSizeHighWatermark": 200_000}
 _LOG = {
     "fileName": "logs/log",
@@ -66,7 +66,7 @@ _ELECTOR = {
 
 
 def adapt(folder: Path, name: str, sizes: Mapping[str, int], partitions: int) -> None:
-    """Make a node's files such as both programs take, and give it the domains of the scenarios."""
+    """Write a node's files so that both programs accept them, and add the domains of the scenarios."""
     _adapt_broker(folder, name)
     file = folder / "clusters.json"
     clusters: dict[str, Any] = json.loads(file.read_text())

@@ -1,7 +1,7 @@
 """Episodes of queues of their own in a mixed cluster, one after the other, while the streams go on.
 
-Each episode begins and ends in a cluster that is healed, and says with `Differs` what came out otherwise than it must.
-Its clients are at brokers drawn by seed: nodes and proxies of both programs.
+Each episode begins and ends in a healed cluster, and raises `Differs` for a wrong result. Its clients are at brokers
+drawn by seed: nodes and proxies of both programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.rigs.official import Client, confirm
 
 __all__ = ["EPISODES", "FULL_JOURNAL_MAX"]
 
-# The primary looks for what is over its time with each sync point.
+# The primary looks for expired messages with each sync point.
 TTL_SLACK_S = 8.0
 WAIT_S = 60.0
 VICTIM_S = 30.0
@@ -77,7 +77,7 @@ def _get(client: Client, uri: str, wanted: Sequence[bytes]) -> None:
 
 
 def purge(setting: Setting) -> None:
-    """Purge a queue of which some is confirmed: what is posted later comes, and nothing before it."""
+    """Purge a queue with some messages confirmed: later posts arrive, and no earlier ones."""
     uri = _fresh(EVENTUAL)
     name = uri.rpartition("/")[2]
     with _client(_place(setting)) as writer:
@@ -101,7 +101,7 @@ def purge(setting: Setting) -> None:
 
 
 def expiry(setting: Setting) -> None:
-    """Let messages get older than they may: only what is younger comes."""
+    """Let messages expire: only younger ones arrive."""
     uri = _fresh(SHORT_LIVED)
     with _client(_place(setting)) as writer, _client(_place(setting)) as reader:
         _open(writer, uri, write=True)
@@ -113,7 +113,7 @@ def expiry(setting: Setting) -> None:
 
 
 def broadcast(setting: Setting) -> None:
-    """Broadcast to readers at several brokers; who comes later gets what is posted later."""
+    """Broadcast to readers at several brokers; a late reader gets later posts."""
     uri = _fresh(BROADCAST)
     with _client(_place(setting)) as writer, _client(_place(setting)) as one, _client(_place(setting)) as two:
         _open(writer, uri, write=True)
@@ -127,7 +127,7 @@ def broadcast(setting: Setting) -> None:
 
 
 def apps(setting: Setting) -> None:
-    """Give a domain another app and take one away: each gets what is posted while it is one."""
+    """Add an app to a domain and remove one: each gets the messages posted while it exists."""
     domain = f"mixed.apps{secrets.token_hex(4)}"
     uri = f"bmq://{domain}/q"
     _define(setting, domain, ["a", "b"])
@@ -185,7 +185,9 @@ def _journals(setting: Setting, number: int) -> set[str]:
 
 
 def attempts(setting: Setting) -> None:
-    """Have consumers die of a message: it is given up after as many attempts as the domain says, and no other is."""
+    """Have consumers die of a message: the broker gives it up after the domain's number of attempts, and no other
+    message.
+    """
     uri = _fresh(MINDFUL)
     poison, rest = _payloads(0, 1), _payloads(1, 5)
     with _client(_place(setting)) as writer:
@@ -218,7 +220,7 @@ def _die(broker: Running, uri: str) -> bytes:
 
 
 def full_journal(setting: Setting) -> None:
-    """Post until there is no room: what was acknowledged comes, in order, and then there is room again."""
+    """Post until the journal is full: acknowledged messages arrive in order, and then there is room again."""
     uri = _fresh(EVENTUAL)
     taken: list[bytes] = []
     with _client(_place(setting)) as writer:
@@ -248,7 +250,7 @@ def full_journal(setting: Setting) -> None:
 
 
 def _relieve(setting: Setting, uri: str, known: Mapping[bytes, int], has_room: Callable[[], bool]) -> None:
-    """Let a node of ours lead: a primary of the reference has no room for confirms, and nothing makes some."""
+    """Let a node of ours lead: a primary of the reference has no room for confirms, and cannot make any."""
     cluster = setting.cluster
     leader = cluster.wait_leader()
     if leader not in cluster.foreign or len(cluster.foreign) == len(cluster.nodes):

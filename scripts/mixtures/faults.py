@@ -13,18 +13,18 @@ from scripts.mixtures.cluster import MixedCluster
 __all__ = ["FAULTS", "MORE_FAULTS", "PING_PONG", "Differs", "Setting"]
 
 DOWN_S = (0.1, 3.0)
-# A node that starts so much before the others leads.
+# A node that starts this many seconds before the others leads.
 AHEAD_S = 1.8
 FULL_S = 4.0
 
 
 class Differs(Exception):
-    """A scenario shows something that must not be."""
+    """A scenario shows a wrong result."""
 
 
 @dataclass
 class Setting:
-    """A running cluster, with the generators that faults (`random`) and all that came later (`other`) draw from."""
+    """A running cluster, with the generators that faults (`random`) and later additions (`other`) draw from."""
 
     cluster: MixedCluster
     random: Random
@@ -72,7 +72,7 @@ def wipe(setting: Setting) -> None:
 
 
 def exchange(setting: Setting) -> None:
-    """One node of either kind goes on as the other kind's, on the same files; where all are of one, as what it is."""
+    """Give the files of one node to the other program; where all nodes are of one program, restart it."""
     cluster = setting.cluster
     is_mixed = 0 < len(cluster.foreign) < len(cluster.nodes)
     for theirs in (True, False):
@@ -101,11 +101,11 @@ FAULTS: dict[str, Callable[[Setting], None]] = {
 }
 
 
-# What follows draws from the other generator, so that the scenarios of existing seeds stay as they are.
+# The faults below draw from the other generator, so that the scenarios of existing seeds stay as they are.
 
 
 def stop_leader(setting: Setting) -> None:
-    """Stop the leader gracefully; it is away for a while."""
+    """Stop the leader gracefully for a while."""
     number = setting.cluster.wait_leader()
     setting.cluster.stop(number)
     time.sleep(setting.other.uniform(*DOWN_S))
@@ -121,7 +121,7 @@ def wipe_leader(setting: Setting) -> None:
 
 
 def change_leader(setting: Setting) -> None:
-    """Stop all nodes, and start one ahead that is not the leader's kind: it leads then."""
+    """Stop all nodes, and start one of the other program ahead of the rest, so that it leads."""
     cluster = setting.cluster
     theirs = cluster.wait_leader() in cluster.foreign
     candidates = [number for number in cluster.nodes if (number in cluster.foreign) is not theirs]

@@ -1,8 +1,8 @@
 """The runner of scripts/mixed-rocketmq: brokers of two makes, ours and Apache's, on one store or as master and slave.
 
 A SYNC_MASTER with inSyncReplicas=2 takes messages, each acknowledged by its slave, too. The slave is killed in the
-middle, and messages are sent while it is away. In the end both commit logs are compared byte for byte, and what each
-broker serves by its queues. Groups with a controller are in `mixed_rocketmq_controlled`.
+middle, and messages are sent while it is down. In the end both commit logs must be the same byte for byte, and both
+brokers must serve the same queues. Groups with a controller are in `mixed_rocketmq_controlled`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PROXY_HOME: Final = HOME.with_name("rocketmq-proxy")
 
 
 class Broken(Differs):
-    """A group of brokers does another thing than it should; the text says which."""
+    """A group of brokers shows a wrong result; the text says which."""
 
 
 class Broker(Protocol):
@@ -100,13 +100,13 @@ SLAVE: Final[dict[str, str | int]] = {"brokerRole": "SLAVE", "brokerId": 1}
 
 
 def their_slave(class_path: str, folder: Path) -> tuple[Member, Callable[[str], Member]]:
-    """Make our master, and what makes Apache's slave behind it."""
+    """Make our master, and a function that makes Apache's slave of it."""
     master = _ours(folder / "master", _properties(**MASTER, haListenPort=free_port()))
     return master, lambda nameserver: _theirs(class_path, folder / "slave", _properties(**SLAVE), nameserver)
 
 
 def our_slave(class_path: str, folder: Path) -> tuple[Member, Callable[[str], Member]]:
-    """Make Apache's master, and what makes our slave behind it."""
+    """Make Apache's master, and a function that makes our slave of it."""
     master = _theirs(class_path, folder / "master", _properties(**MASTER))
     return master, lambda nameserver: _ours(folder / "slave", _properties(**SLAVE), ["--nameserver", nameserver])
 
@@ -130,7 +130,7 @@ def _in_sync(master: Member) -> bool:
 
 
 def _send(master: Member, numbers: Iterable[int], draw: random.Random) -> Counter[int]:
-    """Send messages of many sizes, now and then a large one; how often there was which answer."""
+    """Send messages of many sizes, with a few large ones; count the answers by code."""
     codes: Counter[int] = Counter()
     with Remote(master.broker.port) as remote:
         for number in numbers:
@@ -192,7 +192,7 @@ def run(name: str, class_path: str, folder: Path, messages: int, seed: int) -> N
     try:
         master.broker.start()
         started.append(master)
-        # Before there is a slave, senders are told that there is none, and the messages are kept.
+        # Without a slave, senders get an error, and the messages are kept.
         alone = _send(master, range(10), draw)
         slave = make_slave(master.broker.nameserver)
         slave.broker.start()

@@ -1,8 +1,8 @@
 """A master and a slave of two makes, ours and Apache's, of which the slave acts as master while the master is gone.
 
-The master is killed. Its nameserver, of the other make, sends clients to the slave, where a group goes on reading and
-commits how far it is. The master comes back, and the group is there where it was at the slave. Then messages are
-acknowledged by both again, and both logs are the same.
+The master is killed. Its nameserver, of the other make, sends clients to the slave, where a group continues to read and
+commits its offset. The master comes back, and has the group's offset from the slave. Then both acknowledge messages
+again, and both logs are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUEUE: Final = 0
 FILE_BYTES: Final = 1 << 18
 WAIT_S: Final = 120.0
 MASTER, SLAVE = 0, 1
-# By case: who is slave.
+# The slave's make, by case.
 ACTING: Final = {"acting-our-slave": "ours", "acting-their-slave": "Apache's"}
 _HEAP: Final = ("-Xms256m", "-Xmx256m", "-Xmn128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _NAMESERVER: Final = "supportActingMaster=true\nnotifyMinBrokerIdChanged=true\n"
@@ -93,7 +93,7 @@ def _properties(number: int) -> str:
 
 
 def _make(name: str, class_path: str, folder: Path) -> Pair:
-    """Make the processes. The nameserver is of the make of the slave, which it has to send clients to."""
+    """Make the processes. The nameserver is of the slave's make, as it has to send clients to the slave."""
     is_ours = ACTING[name] == "ours"
     folder.mkdir(parents=True)
     nameserver: Nameserver
@@ -189,7 +189,7 @@ def run_acting(name: str, class_path: str, folder: Path, messages: int) -> None:
         if _read(pair, SLAVE, messages // 4) != list(range(messages // 4, messages)):
             raise Differs("the acting master serves other messages")
         _commit(pair, SLAVE, messages // 2)
-        # The version of the offsets is raised with the file.
+        # The version of the offsets is raised when the file is written.
         time.sleep(6)
         master.start()
         back_s = _wait("the master is back", lambda: pair.brokers_of(TOPIC) == (ports, 6))

@@ -1,9 +1,9 @@
-"""Groups of three brokers under Apache's controller, of which masters are killed and come back.
+"""Groups of three brokers under Apache's controller, whose masters are killed and come back.
 
-Whoever is master takes messages, which all that are in sync must have. It is killed; another one is elected, and takes
-more. The old one comes back as a slave. Then the controller is stopped, the slaves are killed, and messages come to the
-master that nobody else has: after its end, and the controller's return, it has to drop them. In the end all commit
-logs are the same byte for byte, and what was acknowledged is there.
+The master takes messages, which all brokers in sync must have. It is killed; another broker is elected and takes more.
+The old one comes back as a slave. Then the controller is stopped, the slaves are killed, and the master takes messages
+that no other broker has: after it has restarted and the controller is back, it has to drop them. In the end all commit
+logs are the same byte for byte, and have every acknowledged message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEAP: Final = ("-Xms256m", "-Xmx256m", "-Xmn128m", "-XX:+UseSerialGC", "-XX:Tie
 
 
 class Unsettled(Differs):
-    """A group does another thing than it should; the text says which."""
+    """A group shows a wrong result; the text says which."""
 
 
 class Broker(Protocol):
@@ -98,7 +98,7 @@ def _make(kind: str, class_path: str, folder: Path, controller: ControllerProces
 
 
 class Controlled:
-    """A group at work. `sent` are the bodies of messages by what became of them: whether they were acknowledged."""
+    """A running group. `sent` has the bodies of messages, by whether they were acknowledged."""
 
     def __init__(self, controller: ControllerProcess, members: list[Member], seed: int) -> None:
         self.controller = controller
@@ -107,7 +107,7 @@ class Controlled:
         self._random = random.Random(seed)
 
     def wait(self, what: str, is_so: Callable[[Group], bool]) -> Group:
-        """Wait until the controller says something."""
+        """Wait until the controller's report meets a condition; return it."""
         begin = time.monotonic()
         while True:
             group = self.controller.group()
@@ -121,10 +121,10 @@ class Controlled:
         return self.wait(f"{count} brokers are in sync", lambda group: len(group.members) == count)
 
     def settle(self) -> None:
-        """Wait until all are in sync. Whoever of Apache's is not soon is started again.
+        """Wait until all are in sync. Brokers of Apache's that take too long are started again.
 
-        Its brokers ask the nameserver for the address of the master's log, may be told that of the old master, which
-        has not registered as a slave yet, and stay with that one.
+        They ask the nameserver for the address of the master's log, may get that of the old master, which has not
+        registered as a slave yet, and stay with it.
         """
         begin = time.monotonic()
         count = len(self.members)
@@ -146,7 +146,7 @@ class Controlled:
         raise Unsettled(f"the master is at {address}")
 
     def send(self, member: Member, count: int) -> list[int]:
-        """Send messages of many sizes; the codes of the answers."""
+        """Send messages of many sizes; return the codes of the answers."""
         codes = []
         with Remote(member.broker.port) as remote:
             for _ in range(count):
@@ -160,14 +160,14 @@ class Controlled:
         return codes
 
     def send_all(self, count: int) -> None:
-        """Send messages to the master, each of which is to be acknowledged."""
+        """Send messages to the master, which must acknowledge each."""
         member = self.master()
         codes = self.send(member, count)
         if any(codes):
             raise Unsettled(f"{member.make} master answers {sorted(set(codes))}")
 
     def send_soon(self) -> float:
-        """Send to whoever is master until a message is acknowledged; the seconds that it took."""
+        """Send to the current master until a message is acknowledged; return the seconds that took."""
         begin = time.monotonic()
         while time.monotonic() - begin < WAIT_S:
             group = self.controller.group()
@@ -197,7 +197,7 @@ class Controlled:
 
 
 def _log(store: Path, end: int) -> bytes:
-    """Read a commit log up to its end. Apache's broker leaves there what it has cut off."""
+    """Read a commit log up to its end. Apache's broker leaves truncated records after it."""
     paths = sorted((store / "commitlog").iterdir())
     if not paths or offset_of_name(paths[0].name) != 0:
         raise Unsettled(f"{store}: the log does not begin at 0")
@@ -227,7 +227,7 @@ def _bodies_of(data: bytes) -> Iterator[bytes]:
 
 
 def _elect(cell: Controlled, wanted: Member) -> Member:
-    """Have a broker elected by hand, unless it is master, and wait until all are in sync with it."""
+    """Elect a broker by hand, unless it is master, and wait until all are in sync with it."""
     count = len(cell.members)
     if cell.master(cell.wait_in_sync(count)) is not wanted:
         broker_id = _identity(wanted)
@@ -239,7 +239,7 @@ def _elect(cell: Controlled, wanted: Member) -> Member:
 
 
 def _fail_over(cell: Controlled, messages: int, master: Member) -> str:
-    """Kill a master, and let it come back; what is to be told of that."""
+    """Kill a master, and let it come back; return a line for the report."""
     cell.send_all(messages)
     master.broker.kill()
     pause_s = cell.send_soon()
@@ -259,7 +259,9 @@ def _identity(member: Member) -> int:
 
 
 def _diverge(cell: Controlled, master: Member) -> str:
-    """Have a master write what nobody else has, and be a slave afterwards; what is to be told of that."""
+    """Have a master write messages that no other broker has, and become a slave afterwards; return a line for the
+    report.
+    """
     slaves = [member for member in cell.members if member is not master]
     cell.controller.pause()
     try:
@@ -311,7 +313,7 @@ def run_controlled(name: str, class_path: str, admin_class_path: str, folder: Pa
         for member in members:
             member.broker.start()
         cell.wait_in_sync(len(members))
-        # An epoch without records is another one to Apache's brokers.
+        # For Apache's brokers, an epoch without records is a different one.
         cell.send_all(1)
         told = []
         for member in {member.make: member for member in members}.values():

@@ -34,12 +34,12 @@ TOPIC: Final = "controlled"
 QUEUES: Final = 4
 WAIT_S: Final = 120.0
 SETTLE_S: Final = 15.0
-# Whatever comes of it: on a busy machine the first command of a Java process takes longer than the 3 s that it waits.
+# Its output does not matter: on a busy machine the first command of a Java process exceeds its limit of 3 s.
 WARMING: Final = Case("the first command", "getControllerMetaData -a {controller}", (), "(?!)")
 
 
 class Controlled:
-    """Three controllers of ours, and brokers of Apache's that they lead; `properties` are of each broker."""
+    """Our three controllers and the Apache brokers that they lead; `properties` apply to each broker."""
 
     def __init__(self, class_path: str, folder: Path, properties: str, heap: tuple[str, ...]) -> None:
         self._folder = folder
@@ -81,7 +81,7 @@ class Controlled:
             self.wait(f"broker {number} registers", partial(self._is_known, number))
 
     def close(self) -> None:
-        """Stop what runs."""
+        """Stop all running processes."""
         for number in sorted(self._is_up):
             self.brokers[number - 1].close()
         for controller in self.controllers:
@@ -89,12 +89,11 @@ class Controlled:
         self.nameserver.close()
 
     def kill_broker(self, broker_id: int) -> None:
-        """End a broker as a crash would."""
+        """Kill a broker."""
         self._is_up.discard(broker_id)
         self.brokers[broker_id - 1].kill()
 
     def start_broker(self, broker_id: int) -> None:
-        """Start it again."""
         self.brokers[broker_id - 1].start()
         self._is_up.add(broker_id)
 
@@ -105,7 +104,7 @@ class Controlled:
     # -- questions
 
     def leader(self) -> ControllerProcess:
-        """Find the leader, as all controllers that run tell it. Raises `OSError` or `Differs` while there is none."""
+        """Find the leader that all running controllers name. Raises `OSError` or `Differs` while there is none."""
         told = set()
         for controller in self.controllers:
             if controller.is_running:
@@ -129,7 +128,7 @@ class Controlled:
         return any(each.broker_id == broker_id for each in (*found.in_sync_replicas, *found.not_in_sync_replicas))
 
     def wait(self, what: str, is_so: Callable[[], bool]) -> float:
-        """Wait until something is so; the seconds. Raises `Differs`."""
+        """Wait until a condition holds; return the seconds. Raises `Differs`."""
         begin = time.monotonic()
         while True:
             try:
@@ -145,8 +144,8 @@ class Controlled:
     def settle(self) -> None:
         """Bring all brokers in sync after an election by hand.
 
-        Apache's slaves then ask the nameserver for the address of the master's log, may be told that of the old master,
-        which has not registered as a slave yet, and stay with that one. So who is not in sync soon is started again.
+        Apache's slaves ask the nameserver for the address of the master's log, may get that of the old master, which
+        has not registered as a slave yet, and stay with it. So brokers that take too long are started again.
         """
         self.wait_in_sync(2)
         time.sleep(SETTLE_S)
@@ -156,10 +155,10 @@ class Controlled:
         self.wait_in_sync(3)
 
     def wait_in_sync(self, count: int) -> float:
-        """Wait until so many brokers are in sync."""
+        """Wait until `count` brokers are in sync; return the seconds."""
 
         def are_in_sync() -> bool:
-            # A controller that has just started has to hear them first.
+            # A controller that has just started needs heartbeats first.
             return [each.alive for each in self.replicas().in_sync_replicas] == [True] * count
 
         return self.wait(f"{count} brokers are in sync", are_in_sync)
@@ -167,7 +166,9 @@ class Controlled:
     # -- messages
 
     def send(self, count: int) -> float:
-        """Send messages to the master, and wait until each is acknowledged; the seconds until the first one was."""
+        """Send messages to the master, and wait until each is acknowledged; return the seconds until the first one
+        was.
+        """
         begin = time.monotonic()
         first_s = 0.0
         for number in range(count):
@@ -187,7 +188,7 @@ class Controlled:
     # -- mqadmin
 
     def administer(self, class_path: str, cases: tuple[Case, ...], log: Path, victim: int = 0) -> None:
-        """Have `mqadmin` run commands. Raises `Differs` if one of them does not print what it is to."""
+        """Run commands of `mqadmin`. Raises `Differs` if one does not print the expected text."""
         leader, epoch = self.leader(), self.replicas().master_epoch
         known = {
             "controller": leader.address,
@@ -203,7 +204,7 @@ class Controlled:
 
 
 def play(group: Controlled, admin_path: str, log: Path, say: Callable[[str], None]) -> None:
-    """Go through the whole case but its end. Raises `Differs`."""
+    """Run the whole case but its end. Raises `Differs`."""
     group.start()
     first = group.replicas()
     _expect((first.master_broker_id, first.master_epoch), (1, 1), "the master and its epoch")
@@ -248,7 +249,7 @@ def play(group: Controlled, admin_path: str, log: Path, say: Callable[[str], Non
 
 
 def last(group: Controlled, admin_path: str, log: Path) -> list[int]:
-    """Forget a slave that is killed, when nothing else is to come; the others. Raises `Differs`."""
+    """Remove a killed slave, as the last step; return the other brokers. Raises `Differs`."""
     victim = 3 if group.replicas().master_broker_id != 3 else 2
     group.kill_broker(victim)
     group.wait_in_sync(2)

@@ -1,8 +1,8 @@
 """Proxies with keys, ours and Apache's, before brokers that check signatures, ours and Apache's.
 
-Users with every right, some, and none, one with a wrong secret and somebody unknown call each proxy before each broker
+Users with every right, some, and none, one with a wrong secret and an unknown one call each proxy before each broker
 over gRPC; all four have to refuse the same calls for the same reasons. Apache's proxy before Apache's broker is the
-measure. What comes of a call that is not refused is another matter: the clients have told no settings.
+measure. Calls that are not refused may still fail, as the clients have sent no settings.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def compare_proxies(class_path: str, proxy_path: str, folder: Path) -> None:
 
 @contextmanager
 def _broker(make_of: str, class_path: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """A broker that checks; its nameserver, and its own port."""
+    """Run a broker that checks signatures; give its nameserver's port and its own."""
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         if make_of == "theirs":
@@ -104,7 +104,7 @@ def _broker(make_of: str, class_path: str, folder: Path) -> Iterator[tuple[str, 
 
 @contextmanager
 def _proxy(make_of: str, class_path: str, nameserver: str, folder: Path) -> Iterator[int]:
-    """A proxy with a key; its port for gRPC."""
+    """Run a proxy with a key; give its port for gRPC."""
     folder.mkdir(parents=True)
     if make_of == "ours":
         config = folder / "proxy.conf"
@@ -141,7 +141,7 @@ def _wait(process: subprocess.Popen[bytes], out: Path) -> None:
 
 
 def _prepare(port: int) -> None:
-    """Make the users, what they may do, topics and groups, at a broker."""
+    """Make users with their rights, topics and groups, at a broker."""
     with Remote(port) as remote:
 
         def do(code: RequestCode, value: Any = None, **fields: str) -> None:
@@ -184,7 +184,7 @@ def _wait_for_routes(port: int) -> None:
 
 
 def _ask_all(port: int) -> Said:
-    """Make each call as each caller about each topic; the texts of the refusals."""
+    """Make each call as each caller about each topic; return the texts of the refusals."""
     said: Said = {}
     for who, user in CALLERS.items():
         for topic in TOPICS:
@@ -216,7 +216,7 @@ def _requests(topic: str) -> dict[str, Message]:
 
 
 def _credential(name: str, secret: str) -> dict[str, str]:
-    """The metadata of a call that somebody signs."""
+    """The metadata of a signed call."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     signature = hmac.new(secret.encode(), at.encode(), hashlib.sha1).hexdigest()
     signs = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={signature}"

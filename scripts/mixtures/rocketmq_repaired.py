@@ -1,8 +1,8 @@
-"""A store of either make that was damaged and repaired by `bmqctl journal repair`, and served by both makes.
+"""A store of either make, damaged, repaired by `bmqctl journal repair`, and served by both makes.
 
 A broker takes messages and is stopped. Records, a consume queue and the index are damaged, and the checkpoint is
-deleted. Each make serves a copy of the repaired store: every message whose record was left alone is at its offset, in
-its queue and by its key; each other one is the record that stands for a lost message; and more messages can be sent.
+deleted. Each make serves a copy of the repaired store: every message with an undamaged record is found by its queue
+offset and by its key; every other is the placeholder of a lost message; and more messages can be sent.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _send(remote: Remote, queues: Queues, count: int, draw: random.Random) -> No
 
 
 def _damage(store: Path, queues: Queues, draw: random.Random) -> set[str]:
-    """Damage a store; the keys of the messages whose records were."""
+    """Damage a store; return the keys of the damaged messages."""
     files = sorted((store / "commitlog").iterdir())
     size = files[0].stat().st_size
     victims = draw.sample([sent for queue in queues for sent in queue], DAMAGED_BODIES + DAMAGED_RECORDS)
@@ -122,7 +122,7 @@ def _damage(store: Path, queues: Queues, draw: random.Random) -> set[str]:
 
 
 def _repair(store: Path, out: Path) -> int:
-    """Repair a store as a person would; the number of problems that were found."""
+    """Repair a store with the command; return the number of problems found."""
     words = ["journal", "repair", str(store), "--out", str(out), "--json"]
     done = subprocess.run([*BMQCTL, *words], capture_output=True, text=True, check=False)
     if done.returncode != 1:
@@ -131,7 +131,7 @@ def _repair(store: Path, out: Path) -> int:
 
 
 def _check(remote: Remote, queues: Queues, lost: set[str], draw: random.Random) -> None:
-    """Check the whole of each queue, and some keys."""
+    """Check each queue completely, and some keys."""
     for queue_id, queue in enumerate(queues):
         found = list(served(remote, TOPIC, queue_id, len(queue)))
         if len(found) != len(queue):

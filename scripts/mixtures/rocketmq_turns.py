@@ -1,7 +1,7 @@
 """One RocketMQ store that our node and Apache's broker serve in turns, each after a clean stop or kill of the other.
 
-A node finds every message that was acknowledged, with the offsets that its sender was told, by its queue and its key,
-and the offsets that groups had committed before a clean stop.
+A node finds every acknowledged message by its queue and its key, at the offset in its acknowledgment, and the offsets
+that groups had committed before a clean stop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAMPLE: Final = 40
 
 
 class Differs(Exception):
-    """A broker tells another thing than what was acknowledged."""
+    """A broker's answer contradicts an acknowledgment."""
 
 
 class Broker(Protocol):
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
 
 
 class Turns:
-    """The rounds on one store; `brokers` are the makes by name, which take turns."""
+    """The rounds on one store; `brokers` has the makes, which take turns, by name."""
 
     def __init__(self, brokers: dict[str, Broker], seed: int) -> None:
         self._brokers = brokers
@@ -75,11 +75,11 @@ class Turns:
             except BaseException:
                 broker.kill()
                 raise
-            # Both kinds of end for both makes.
+            # Each make ends in both ways.
             self._was_killed = number // len(names) % 2 == 0
             if self._was_killed:
                 broker.kill()
-                # Apache's broker deletes the index after that, and makes it again from its last checkpoint on only.
+                # Apache's broker then deletes the index, and rebuilds it only from its last checkpoint on.
                 self._keys_from = self.count
             else:
                 broker.close()
@@ -139,7 +139,7 @@ class Turns:
 
 
 def send(remote: Remote, topic: str, key: str, body: bytes, queue_id: int, offset: int) -> Sent:
-    """Send a message, which must be told that offset of its queue. Raises `Differs`."""
+    """Send a message; the answer must have that offset in its queue. Raises `Differs`."""
     answer = remote.send_message(topic, body, queue_id, f"KEYS\x01{key}\x02TAGS\x01t{len(body) % 3}\x02")
     _expect(answer, ResponseCode.SUCCESS, f"sending {key}")
     fields = _fields(answer)
@@ -161,7 +161,7 @@ def _fields(answer: Frame) -> dict[str, str]:
 
 
 def served(remote: Remote, topic: str, queue_id: int, count: int) -> Iterator[Record]:
-    """Yield the records of a queue, as a consumer gets them; wait for the last of `count`."""
+    """Yield the records of a queue as a consumer gets them; wait for the last of `count`."""
     offset = 0
     while True:
         answer = remote.answer(remote.pull(topic, offset, queue_id, wait_ms=5000 if offset < count else 0))

@@ -1,4 +1,4 @@
-"""One scenario of scripts/mixed, drawn from a seed: a cluster, its clients, and what happens to them."""
+"""One scenario of scripts/mixed, drawn from a seed: a cluster, its clients, and their faults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAULTS_MAX = 4
 DATA_BYTES = (4 << 20, 16 << 20)
 JOURNAL_BYTES = (256 << 10, 1 << 20, 4 << 20)
 QLIST_BYTES = 1 << 20
-# Each tenth scenario is one node that is now of the one program and now of the other.
+# Each tenth scenario is one node that both programs run in turn.
 SINGLE_EVERY = 10
 ROUNDS = (3, 6)
 
@@ -39,7 +39,7 @@ EVERYTHING = FAULTS | MORE_FAULTS | EPISODES | PING_PONG
 
 @dataclass
 class Plan:
-    """A drawn scenario: the nodes of the reference, the files' sizes, and the happenings in turn."""
+    """A drawn scenario: the nodes of the reference, the files' sizes, and the sequence of faults and episodes."""
 
     seed: int
     count: int
@@ -62,7 +62,7 @@ class Plan:
 
 
 def draw(seed: int) -> tuple[Plan, Random]:
-    """Draw a scenario; the generator is that of its faults, which goes on."""
+    """Draw a scenario; return also the generator, which faults continue to use."""
     generator = Random(f"mixed-{seed}")
     foreign = sorted(generator.sample(range(1, COUNT + 1), 1 + seed % 2))
     sizes = {
@@ -84,8 +84,8 @@ def _draw_more(plan: Plan, more: Random) -> None:
     plan.proxies = more.sample([True, False], more.choice((0, 0, 1, 2)))
     plan.extras = [each for each in ("fan-out", "expressions") if more.random() < 0.5]
     if more.random() < 0.2 and "exchange of programs" not in plan.happenings:
-        # A primary whose files are larger than the reference's replicas have them would be the end of these, and our
-        # own nodes refuse each other if theirs differ.
+        # A primary with larger files than the reference's replicas would end them, and our own nodes refuse each other
+        # if their sizes differ.
         ours = sorted(set(range(1, plan.count + 1)) - set(plan.foreign))
         small = {name: max(size // 2, 256 << 10) for name, size in plan.sizes.items()}
         plan.other_sizes = dict.fromkeys(ours, small)
@@ -104,7 +104,7 @@ def _is_possible(plan: Plan, name: str) -> bool:
 
 @dataclass
 class Scenario:
-    """One cluster and what happens to it; `tools` is the folder of the reference's executables."""
+    """One cluster and its faults; `tools` is the folder of the reference's executables."""
 
     seed: int
     tools: Path
@@ -161,7 +161,7 @@ class Scenario:
         return f"{report}, {time.monotonic() - started:.0f} s{notes}"
 
     def _enter_clients(self, stack: ExitStack, plan: Plan) -> None:
-        """Start a stream from each node to the next, where proxies stand in for some, and the readers of groups."""
+        """Start a stream from each node to the next, with proxies in place of some, and the readers of groups."""
         nodes = list(self.cluster.nodes.values())
         posting, reading = list(nodes), nodes[1:] + nodes[:1]
         places = Random(f"mixed-places-{self.seed}")

@@ -1,7 +1,7 @@
-"""Streams with several readers, each of which wants some of the messages: apps of a fan-out, and expressions.
+"""Streams with several readers, each of which selects some of the messages: apps of a fan-out, and expressions.
 
-The apps of a fan-out are read with the official client, and the domain has their expressions. Consumers with
-expressions of their own are of bmqctl's client, since the official one has none.
+The apps of a fan-out are read with the official client, and the domain has their expressions. Consumers with their own
+expressions use bmqctl's client, since the official one has none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["FAN_RATE", "Group", "expressions", "fan_out", "number_of"]
 
 FAN_RATE = 50.0
 SIZE = 512
-# The first late messages of a reader are told, for a search in the logs of brokers.
+# Number of a reader's late messages that the report names, for a search in the logs of brokers.
 LATE_SHOWN = 3
 HALVES: dict[str, Callable[[int], bool]] = {"n < 50": lambda n: n < 50, "n >= 50": lambda n: n >= 50}
 # Each app's expression in mixed_config.APPS once more, in Python.
@@ -54,7 +54,7 @@ def _properties(sequence: int) -> PropertyValueDict:
 
 
 class Tally:
-    """The messages that one reader got, against those that it wants."""
+    """The messages that one reader got, compared with those it selects."""
 
     def __init__(self, name: str, run: int, wants: Callable[[int], bool]) -> None:
         self.name = name
@@ -90,7 +90,7 @@ class Tally:
         return sum(1 for sequence, times in enumerate(seen) if times and not self.wants(number_of(sequence)))
 
     def faults(self, sent: ProducerTally) -> list[str]:
-        """The findings of this reader at the end; none where all is well."""
+        """The faults of this reader at the end."""
         found = {
             "lost": self.missing(sent),
             "not for it": self.unwanted(sent),
@@ -261,7 +261,7 @@ def fan_out(index: int, run: int, producer: Running, *readers: Running) -> Group
 
 
 def expressions(index: int, run: int, producer: Running, *readers: Running) -> Group:
-    """Make a queue of whose messages each consumer wants one half, by an expression of its own."""
+    """Make a queue with two consumers, each of which selects one half by its own expression."""
     uri = f"bmq://{EXPRESSIONS}/halves"
     made = [
         OwnReader(Tally(f"consumer of {text}", run, wants), uri, broker.port, text)

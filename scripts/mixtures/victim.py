@@ -1,4 +1,4 @@
-"""A consumer that dies with a message in its hands: it says which it got and waits to be killed.
+"""A consumer that dies with an unconfirmed message: it prints the message and waits to be killed.
 
     python -m scripts.mixtures.victim BROKER QUEUE
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def say(line: str) -> None:
-    """Print a line in one piece: the session's threads say theirs at the same time."""
+    """Print a line in one piece, as threads of the session print at the same time."""
     os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 

@@ -1,6 +1,7 @@
 """Packs packages for the single binary, which unpacks them when they are imported: see bmqctl/common/kept_packages.py.
 
-packaging/bmqctl.spec calls this. Of a package it takes what an import loads, and the libraries that this is linked to.
+packaging/bmqctl.spec calls this. It takes the files of a package that an import loads, and the libraries that these are
+linked to.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KEPT: dict[str, str] = {
         "from broker.shell.connections.self_signed import make_self_signed; make_self_signed('localhost', 0)"
     ),
     "fastavro": "import fastavro",
-    # What it imports only when that is used is named, too; of random numbers nothing here takes any from it.
+    # Parts that numpy imports only on use are named too; no module here uses its random numbers.
     "numpy": "import numpy, numpy.fft, numpy.linalg, numpy.ma, numpy.typing",
 }
 """The packages that stay packed, and the imports that load all that is wanted of each."""
@@ -44,7 +45,7 @@ print(json.dumps({{name: getattr(real[name], "__file__", None) for name in real 
 
 
 class Found(NamedTuple):
-    """The files of a package that are wanted, the folder that it is in, and what its imports load of other packages."""
+    """The wanted files of a package, its folder, and the other packages that its imports load."""
 
     files: list[Path]
     root: Path
@@ -52,7 +53,9 @@ class Found(NamedTuple):
 
 
 def find(package: str, imports: str) -> Found:
-    """Import a package in a fresh interpreter, and see what that loads. CalledProcessError if it is not installed."""
+    """Import a package in a fresh interpreter, and list what that loads. Raises CalledProcessError if it is not
+    installed.
+    """
     probe = subprocess.run(
         [sys.executable, "-c", _PROBE.format(imports=imports)], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -67,9 +70,10 @@ def find(package: str, imports: str) -> Found:
 
 
 def libraries_of(files: Iterable[Path], folder: Path) -> list[Path]:
-    """List the shared libraries of a package that extensions among `files` are linked to, and those that these are.
+    """List the shared libraries of a package that extensions among `files` are linked to, with the libraries these
+    need.
 
-    They are in its `folder`, or beside that, where auditwheel puts them.
+    They are in its `folder`, or beside it, where auditwheel puts them.
     """
     from PyInstaller.depend.bindepend import get_imports
 
@@ -100,6 +104,6 @@ def pack(files: Iterable[Path], root: Path) -> bytes:
                 py_compile.compile(str(file), str(made), dfile=name, doraise=True, invalidation_mode=mode)
                 packed.write(made, cache_from_source(name))
             else:
-                # Libraries that auditwheel has altered do not load any more if they are stripped.
+                # Libraries that auditwheel has altered no longer load if they are stripped.
                 packed.write(file, name)
     return archive.getvalue()

@@ -2,8 +2,8 @@
 
     python -m scripts.releases.compiled_tree FOLDER
 
-The copy has the files that git knows or would add, as they are now. What has not changed since the last time is
-neither copied nor compiled again. A marker in FOLDER shows that it is such a copy: no other folder is written to.
+The copy has the files that git knows or would add, as they are now. Files unchanged since the last run are neither
+copied nor compiled again. A marker in FOLDER shows that it is such a copy: no other folder is written to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def wanted_files(root: Path) -> list[str]:
 
 
 def copy(root: Path, folder: Path, files: list[str]) -> None:
-    """Make `folder` a copy of `files` of `root`. Unfit if it has content, but is no such copy."""
+    """Make `folder` a copy of `files` of `root`. Raises `Unfit` if it has content but is no such copy."""
     marker = folder / MARKER
     if folder.exists() and any(folder.iterdir()) and not marker.exists():
         raise compiling.Unfit(f"{folder} is not empty, and no compiled tree: name another folder, or remove it")
@@ -48,7 +48,7 @@ def copy(root: Path, folder: Path, files: list[str]) -> None:
 
 
 def digest_of(root: Path, files: list[str]) -> str:
-    """Hash what the extensions are made of: the sources, the list, and the Python and mypyc that compile them."""
+    """Hash the inputs of the extensions: sources, list, and the Python and mypyc that compile them."""
     from mypy.version import __version__ as mypy_version
 
     summary = hashlib.sha256(f"{sys.version} {mypy_version}".encode())
@@ -60,7 +60,7 @@ def digest_of(root: Path, files: list[str]) -> str:
 
 
 def make(root: Path, folder: Path) -> bool:
-    """Make or renew the tree; False if its extensions were up to date."""
+    """Make or renew the tree; return False if its extensions were up to date."""
     files = wanted_files(root)
     copy(root, folder, files)
     link = folder / ".venv"

@@ -3,8 +3,8 @@
     python scripts/releases/compiling.py FOLDER
 
 FOLDER is a copy of the tree. Each module's extension gets its place beside the source, which Python then no longer
-imports but shows in tracebacks; what all of them share is one extension in FOLDER. C sources and objects are in
-FOLDER/build, from which a second run takes what has not changed. It needs mypy, setuptools and a C compiler.
+imports but shows in tracebacks; one extension in FOLDER has their shared code. C sources and objects are in
+FOLDER/build, which a second run reuses as far as they are unchanged. It needs mypy, setuptools and a C compiler.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 LIST = "packaging/compiled.toml"
 BUILD = "build/mypyc"
-# Of the extension that all share. mypyc's own names are sums, of which many are no names of modules.
+# Name of the shared extension. mypyc's own names are checksums, many of which are no names of modules.
 GROUP = "bmqctl"
 # Types are the business of scripts/check, which knows all libraries; here some may be missing.
 MYPY_OPTIONS = ("--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary")
 
 
 class Modules(NamedTuple):
-    """The modules without I/O: those that are compiled, and for each of the others the reason why it is not."""
+    """The modules without I/O: the compiled ones, and the others with the reason why they are not."""
 
     compiled: list[str]
     interpreted: dict[str, str]
@@ -39,7 +39,7 @@ class Unfit(Exception):
 
 
 def modules(root: Path) -> Modules:
-    """Read the list of `root`. Unfit if it names files that are not there, leaves one out, or names one twice."""
+    """Read the list of `root`. Raises `Unfit` if it names missing files, leaves one out, or names one twice."""
     try:
         listed = tomllib.loads((root / LIST).read_text())
         compiled: list[str] = listed["compiled"]

@@ -62,7 +62,7 @@ class Dashboard(NamedTuple):
     rows: Sequence[Row]
 
 
-# The primary of a queue counts all messages; what other nodes count is part of that.
+# The primary of a queue counts all messages; the counts of other nodes are part of that.
 _OF: Final = 'Role="PRIMARY",Cluster=~"$cluster",Domain=~"$domain"'
 _LABELS: Final = "{{Domain}}/{{Queue}}"
 _APP: Final = f"{_LABELS} {{{{AppId}}}}"

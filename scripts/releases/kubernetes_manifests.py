@@ -1,7 +1,7 @@
-"""The manifests in packaging/kubernetes, built from their kustomizations as far as those use it.
+"""The manifests in packaging/kubernetes, built from their kustomizations.
 
-`kubectl kustomize` is the judge where it is installed; this needs PyYAML alone. A kustomization with anything that is
-not known here is refused.
+`kubectl kustomize` is the judge where it is installed; this needs PyYAML alone and refuses a kustomization with
+features that it does not know.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pod(NamedTuple):
 
 
 def build(folder: Path) -> list[Manifest]:
-    """Build a kustomization. Names of ConfigMaps stay as they are, without a digest behind them."""
+    """Build a kustomization. ConfigMaps keep their names, without a suffixed digest."""
     wanted = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if unknown := wanted.keys() - _KNOWN:
         raise ValueError(f"{folder}: {', '.join(sorted(unknown))} is not known here")
@@ -58,7 +58,7 @@ def build(folder: Path) -> list[Manifest]:
 
 
 def _generate(folder: Path, generator: dict[str, Any], found: list[Manifest]) -> None:
-    """Make a ConfigMap of files, or put them into the one that is there."""
+    """Make a ConfigMap of files, or add them to the existing one."""
     data = {(folder / name).name: (folder / name).read_text() for name in generator["files"]}
     there = [each for each in found if each["kind"] == "ConfigMap" and _name(each) == generator["name"]]
     if generator.get("behavior", "create") == "merge":

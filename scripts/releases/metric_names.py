@@ -1,6 +1,6 @@
 """The names of the metrics that expressions of PromQL use, for those of `packaging`.
 
-This is no parser: it knows the parts of the language that occur there, and `promtool` judges the syntax.
+It knows only the parts of the language that occur there; `promtool` judges the syntax.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ The release is made in a clone, so that it has what is committed and nothing els
    of changes has it already. A version that is not later than the last release is refused.
 2. towncrier moves the fragments of packaging/news into the list of changes. Both are committed, and tagged.
 3. scripts/check and scripts/test --fast run, and scripts/package builds and tries everything.
-4. What was made goes to dist/release/VERSION: `simple`, an index that `pip install --index-url` takes, the single file,
+4. The results go to dist/release/VERSION: `simple`, an index that `pip install --index-url` takes, the single file,
    the Debian package, the container file, the changes of this version and the checksums of all. A wheel is installed
    from the index into an empty environment.
 5. Without --dry-run, wheels and sdist are uploaded with twine, which asks for the account or takes it from the
@@ -58,9 +58,9 @@ class Plan(NamedTuple):
 
 
 def next_version(project: str, changes: str, wanted: str | None) -> str:
-    """Return the version to release. Raises `Unfit` if it is none, or not later than those that were released.
+    """Return the version to release. Raises `Unfit` if it is not a version, or not later than all releases.
 
-    `project` is the version of pyproject.toml, `changes` the list of changes, `wanted` the version that was asked for.
+    `project` is the version of pyproject.toml, `changes` the list of changes, `wanted` the requested version.
     """
     released = [Version(found) for found in _HEADING.findall(changes)]
     try:
@@ -172,20 +172,20 @@ def gather(plan: Plan) -> None:
 
 
 def try_index(plan: Plan) -> None:
-    """Install this version from the index into an empty environment, and have it tell its version."""
+    """Install this version from the index into an empty environment, and have it print its version."""
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder, "bin/python")
         index = (plan.target / "simple").as_uri()
         _run(sys.executable, "-m", "venv", folder, cwd=plan.root)
         pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
         _run(*pip, "--no-deps", "--index-url", index, f"{NAME}=={plan.version}", cwd=Path(folder))
-        # What it needs comes from the index that is configured.
+        # Its dependencies come from the configured index.
         _run(*pip, f"{NAME}=={plan.version}", cwd=Path(folder))
         _run(Path(folder, "bin", NAME), "--version", cwd=Path(folder))
 
 
 def try_container(plan: Plan) -> None:
-    """Have the container file judged, and build the image where there is a program for it that works."""
+    """Have the container file judged, and build the image if a working program for it is installed."""
     hadolint = plan.clone / ".venv/bin/hadolint"
     if hadolint.exists():
         _run(hadolint, CONTAINER, cwd=plan.clone)

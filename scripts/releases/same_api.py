@@ -3,9 +3,9 @@
     scripts/compile .venv/bin/python -m scripts.releases.same_api
 
 Every public name of a source must be in the compiled module, type variables aside, and every public function, method
-and class must take the same parameters: names, kinds, and which of them have a default. mypyc does not tell the
-parameters of a function with a default that is no literal, and calls some positional-only that are not: the former are
-counted, the latter taken for what they are. Exits with 1 if something differs, or a module is not compiled here.
+and class must take the same parameters: names, kinds, and which of them have a default. mypyc does not report the
+parameters of a function with a default that is no literal, and reports some as positional-only that are not: the former
+are counted, the latter accepted. Exits with 1 if something differs, or a module is not compiled here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["api_of", "differences"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = "--sources"
-# Values that are not called, and callables that do not tell their parameters.
+# Values that are not callable, and callables that do not report their parameters.
 _NO_PARAMETERS = ""
 _UNKNOWN = "?"
 

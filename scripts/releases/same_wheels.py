@@ -2,8 +2,8 @@
 
     python -m scripts.releases.same_wheels WHEEL OTHER
 
-They must have the same files, but for the one with the commit, which only a checkout knows, and the list of files that
-names it. Exits with 1 if not.
+They must have the same files except the one with the commit, which only a checkout has, and the list of files. Exits
+with 1 if not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _sums(wheel: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    """Say what differs."""
+    """Print the differences."""
     if len(sys.argv) != 3:
         sys.exit("usage: python -m scripts.releases.same_wheels WHEEL OTHER")
     found = differences(Path(sys.argv[1]), Path(sys.argv[2]))

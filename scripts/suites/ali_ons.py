@@ -28,7 +28,7 @@ def case_names() -> list[str]:
 
 
 def build(home: Path, source: Path = SOURCE) -> Path:
-    """Have npm install this client, or another, in a folder, if it is not there; the program. Raises `Unfit`."""
+    """Install this client, or another, in a folder with npm, if it is not there; return the program. Raises `Unfit`."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         raise Unfit("a client of npm needs Node.js (node) and npm on the path")
@@ -48,14 +48,14 @@ def build(home: Path, source: Path = SOURCE) -> Path:
 
 
 def judge(program: Path, nameserver: str, cases: Sequence[str], log: Path, timeout_s: float) -> Outcomes:
-    """Let the client use a cluster; what each case came to. Everything else that it says goes to the log."""
+    """Let the client use a cluster; return the outcome of each case. Its other output goes to the log."""
     run = secrets.token_hex(4)
     trio.run(_make_topics, nameserver, run, list(cases) or case_names())
     return judge_with(["node", str(program), nameserver, run, *cases], log, timeout_s)
 
 
 async def _make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:
-    """Make the topics of the cases: the client sends to none that is not there."""
+    """Make the topics of the cases, as the client does not create them."""
     host, _, port = nameserver.rpartition(":")
     async with Client.connect(host, int(port)) as client:
         for case in cases:

@@ -52,7 +52,7 @@ BROKER = ("BLAZINGMQ_BROKER", "bmqbrkr.tsk")
 TOOL = ("BLAZINGMQ_TOOL", "bmqtool.tsk")
 STORAGE_TOOL = ("BLAZINGMQ_STORAGETOOL", "bmqstoragetool.tsk")
 
-# The suite reads standard output only, where the reference logs; Python's paths are the suite's, not ours.
+# The suite reads only standard output, where the reference logs; Python's paths are the suite's, not ours.
 WRAPPER = """#!/bin/sh
 unset PYTHONPATH PYTHONPYCACHEPREFIX
 exec {program} {words} "$@" 2>&1

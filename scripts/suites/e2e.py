@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A suite and the cases of it that are to run: all without any. `at_a_time` 1 runs those in Java one by one."""
+    """A suite and its cases to run: all without any. With `at_a_time` 1, Java cases run one by one."""
 
     suite: str
     cases: Sequence[str]
@@ -102,7 +102,7 @@ def run(suite: str, home: Path, options: argparse.Namespace) -> int:
 
 
 def judge(wanted: Wanted, checkout: Path, place: Place, home: Path, log: Path) -> Outcomes:
-    """Run a suite's cases; what each came to. Raises `Unfit`."""
+    """Run a suite's cases; return their outcomes. Raises `Unfit`."""
     make = _run_go if wanted.suite == "go" else _run_java
     return make(wanted, checkout, place, home, log)
 
@@ -162,7 +162,7 @@ def _edit(file: Path, change: Callable[[str], str]) -> None:
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Our environment without the address that goes before the options, and with more."""
+    """Our environment without the variable that precedes the options, and with more."""
     return {name: value for name, value in os.environ.items() if name != "ALL_IP"} | dict(more)
 
 
@@ -204,7 +204,7 @@ def _kept(lines: Iterable[str], keep: Callable[[str], object]) -> Iterable[str]:
 
 
 def read_go(lines: Iterable[str]) -> Outcomes:
-    """Read what `go test -json` tells of each test."""
+    """Read the outcomes of tests in the output of `go test -json`."""
     outcomes = Outcomes({}, {})
     said: dict[str, list[str]] = {}
     for line in lines:
@@ -222,7 +222,7 @@ def read_go(lines: Iterable[str]) -> Outcomes:
 
 
 def _end(outcomes: Outcomes, name: str, action: str, said: list[str]) -> None:
-    """Take in the end of a test, or of a package, which is a case only where it failed and none of its tests did."""
+    """Record the end of a test, or of a package, which is a case only if it failed and none of its tests did."""
     package, _, test = name.partition(".")
     failed = any(case.startswith(f"{package}.") for case, was in outcomes.found.items() if was == "failed")
     if not test and (action != "fail" or failed):

@@ -2,8 +2,8 @@
 
 Their programs are in `grpc_judges/`.
 
-They speak gRPC. The tools of their languages fetch them, once; a program in each language uses its client case by case.
-The clients make no topics and no groups, so these are made before, by the requests of administrators.
+The tools of their languages fetch them once; a program in each language uses its client case by case. The clients make
+no topics and groups, so administrators' requests make these first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LITE = ("lite", "lite_exclusive")
 CASES: Final[Mapping[str, Sequence[str]]] = {
     "node": (*_SENT, "recall", *_SETTLED, *_LITE),
     "java": (*_SENT, "recall", *_SETTLED, *_LITE),
-    # This client recalls nothing, and knows no lite topics.
+    # This client cannot recall messages, and has no lite topics.
     "go": (*_SENT, *_SETTLED),
     "python": (*_SENT, "recall", *_SETTLED, *_LITE),
 }
@@ -80,7 +80,9 @@ _ATTRIBUTES: Final = {"lite_exclusive": {"+lite.sub.model": "Exclusive", "+lite.
 
 
 class Place(NamedTuple):
-    """A cluster: its nameserver, its endpoint for gRPC, and a file of who vouches for that, if it is not well known."""
+    """A cluster: its nameserver, its gRPC endpoint, and a file with the certificate authority unless it is well
+    known.
+    """
 
     nameserver: str
     endpoint: str
@@ -126,7 +128,9 @@ def _build_go(home: Path) -> list[str]:
 
 
 def build_python(program: str) -> list[str]:
-    """Have the Python client in an environment of its own; the words that start a program with it. Raises `Unfit`."""
+    """Install the Python client in its own environment; return the words that start a program with it. Raises
+    `Unfit`.
+    """
     try:
         python = client_python(PYTHON_PACKAGE, "rocketmq-grpc")
     except CannotInstall as reason:
@@ -145,7 +149,9 @@ _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
 
 
 def prepare(folder: Path, more: str = conformance_rocketmq.CONFIG) -> tuple[Path, str]:
-    """Make a node's certificate; who vouches for it, and the configuration, with `more` lines before its own."""
+    """Make a node's certificate; return its authority's file, and the configuration, with `more` lines before its
+    own.
+    """
     authority = trustme.CA()
     certificate = authority.issue_cert(HOST)
     vouching, chain, key = folder / "authority.pem", folder / "chain.pem", folder / "key.pem"
@@ -157,7 +163,7 @@ def prepare(folder: Path, more: str = conformance_rocketmq.CONFIG) -> tuple[Path
 
 
 def judge(program: Program, place: Place, cases: Sequence[str], log: Path, timeout_s: float) -> Outcomes:
-    """Let a client use a cluster; what each case came to. Everything else that it says goes to the log."""
+    """Let a client use a cluster; return the outcome of each case. Its other output goes to the log."""
     run = secrets.token_hex(4)
     chosen = list(cases) or list(CASES[program.language])
     trio.run(_make_topics, place.nameserver, run, chosen)

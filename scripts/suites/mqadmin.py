@@ -20,7 +20,7 @@ from scripts.suites.rocketmq import Outcomes
 
 __all__ = ["APACHE", "PROVIDERS", "Group", "Place", "chosen", "fault_of", "place_of", "run_commands", "run_groups"]
 
-# What brings Apache's own nameserver and broker.
+# The Maven project that fetches Apache's own nameserver and broker.
 APACHE: Final = Path(__file__).parents[1] / "judges" / "rocketmq_load"
 CONFIG: Final = "brokerName=broker-a\ntraceTopicEnable=true\n"
 # Where Apache's broker keeps users and policies; without these lines it has none.
@@ -30,7 +30,7 @@ PROVIDERS: Final = (
     "authorizationMetadataProvider=org.apache.rocketmq.auth.authorization.provider."
     "LocalAuthorizationMetadataProvider\n"
 )
-# What a node is configured with besides that is to check requests.
+# Additional configuration for a node that checks requests.
 ACL_CONFIG: Final = (
     "authenticationEnabled=true\nauthorizationEnabled=true\n"
     'initAuthenticationUser={"username":"root","password":"root-secret"}\n'
@@ -65,7 +65,7 @@ class _Node(Protocol):
 
 
 class Group(NamedTuple):
-    """Cases, and the configuration of the node that they want."""
+    """Cases, and the node configuration that they need."""
 
     config: str
     cases: list[Case]
@@ -77,13 +77,15 @@ def place_of(node: _Node) -> Place:
 
 
 def chosen(names: Sequence[str] | None, *, of_apache: bool = False) -> list[Group]:
-    """The cases of these names and those that they need; all without names. Raises `SystemExit` for an unknown one."""
+    """Return the cases of these names and those they need; all without names. Raises `SystemExit` for an unknown
+    one.
+    """
     unknown = set(names or ()) - {case.name for case in (*CASES, *ACL_CASES)}
     if unknown:
         raise SystemExit(f"conformance: no such command: {', '.join(sorted(unknown))}")
     wanted = [case for case in CASES if names is None or case.name in names]
     plain = [case for case in CASES if (case in wanted or case.name in NEEDED) and not (of_apache and case.is_absent)]
-    # Those about access control make one story.
+    # The cases about access control depend on each other.
     is_secured = names is None or any(case.name in names for case in ACL_CASES)
     groups = [Group(CONFIG, plain)] if wanted else []
     return [*groups, Group(CONFIG + ACL_CONFIG, list(ACL_CASES))] if is_secured else groups
@@ -95,7 +97,7 @@ def run_groups(
     groups: Iterable[Group],
     log: Path,
 ) -> Outcomes:
-    """Run each group of commands against a cluster of its own; what each came to. What they print goes to the log."""
+    """Run each group of commands against its own cluster; return the outcomes. The commands' output goes to the log."""
     outcomes = Outcomes({}, {})
     log.write_text("")
     for group in groups:
@@ -111,9 +113,9 @@ def run_groups(
 def run_commands(
     class_path: str, place: Place, cases: Iterable[Case], folder: Path, log: Path, more: Mapping[str, str] | None = None
 ) -> Outcomes:
-    """Run commands one after the other; what each came to. What they print goes to the log.
+    """Run commands one after the other; return the outcomes. Their output goes to the log.
 
-    `more` are other words that are put into commands.
+    `more` are additional substitutions in commands.
     """
     for name, value in _FILES.items():
         (folder / name).write_text(json.dumps(value))
@@ -124,7 +126,7 @@ def run_commands(
         log.open("a") as out,
         subprocess.Popen(
             [*words, "-cp", class_path, "Administer"],
-            # Some commands write files to where they are.
+            # Some commands write files to the working directory.
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -166,7 +168,7 @@ def _run(case: Case, known: Mapping[str, str], words: IO[str], lines: IO[str]) -
 
 
 def fault_of(case: Case, text: str, known: Mapping[str, str]) -> str | None:
-    """The reason why what a command printed is not what is wanted; None if it is."""
+    """Return the reason why the output of a command is wrong; None if it is right."""
     found = re.search(case.unwanted, text)
     if found is not None:
         line = next((line for line in text.splitlines() if "CODE: " in line or "refused" in line), None)

@@ -1,7 +1,7 @@
-"""The commands of RocketMQ's `mqadmin`, in an order in which each finds what it needs, and what each is to print.
+"""The commands of RocketMQ's `mqadmin` with their expected output, each after the commands it depends on.
 
-Words in braces are put in: the nameserver, the broker's address, the cluster, the broker's name, a folder, and what
-earlier cases told with `set NAME=VALUE`.
+Words in braces are substituted: the nameserver, the broker's address, the cluster, the broker's name, a folder, and
+values that earlier cases set with `set NAME=VALUE`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ FAULTS: Final = r"Exception|not done in|sub command .* not exist|usage: mqadmin"
 
 
 class Case(NamedTuple):
-    """A command. What it prints has to match every expression of `wanted`, and none of `unwanted`.
+    """A command. Its output has to match every expression of `wanted`, and none of `unwanted`.
 
-    `seconds` bounds a command that goes on for ever. `is_absent`: Apache's own broker has what ours has not.
+    `seconds` bounds a command that does not end. `is_absent`: Apache's broker has the feature and ours does not.
     """
 
     name: str
@@ -33,7 +33,7 @@ def _case(words: str, *wanted: str, unwanted: str = FAULTS, seconds: int = 40, n
 
 
 def _absent(words: str) -> Case:
-    """A command about what our broker does not have, which it answers with REQUEST_CODE_NOT_SUPPORTED."""
+    """A command for a feature that our broker lacks and answers with REQUEST_CODE_NOT_SUPPORTED."""
     return Case(words.split(" ", 1)[0], words, ("(?i)CODE: 3 |not supported",), "(?!)", is_absent=True)
 
 
@@ -202,7 +202,7 @@ CASES: Final[tuple[Case, ...]] = (
 
 
 def _denied(words: str, name: str, reason: str = "") -> Case:
-    """A command that is refused, for who gives it may not have it."""
+    """A command that is refused because its user lacks the right."""
     return Case(name, words, (r"(?i)CODE: 16 |code 16: |No route info", *([reason] if reason else [])), "(?!)", 20)
 
 
@@ -258,7 +258,7 @@ CONTROLLER_CASES: Final[tuple[Case, ...]] = (
     _case("getSyncStateSet -a {controller} -b {name}", "#MasterEpoch\t{epoch}", "#SyncStateSetNums\t3", "alive=true"),
     _case("getSyncStateSet -a {controller} -c {cluster}", "#SyncStateSetNums\t3", name="getSyncStateSet -c"),
     _case("getBrokerEpoch -b {name}", "#brokerId\t0", r"EpochEntry\{epoch={epoch}"),
-    # Its own end, when it reads the answer, is not the controller's fault.
+    # It fails itself when it reads the answer, which is not the controller's fault.
     _case(
         "electMaster -a {controller} -b 1 -bn {name} -c {cluster}",
         unwanted="CODE: ",
@@ -303,7 +303,7 @@ MEMBER_CASES: Final[tuple[Case, ...]] = (
     _case("getSyncStateSet -a {controller} -b {name}", "#MasterBrokerId\t{id}", name="getSyncStateSet, elected"),
 )
 
-# What other cases need, and is run with any of them.
+# Cases that others need, and that run with any of them.
 NEEDED: Final = frozenset(
     {"updateTopic", "updateTopic -c", "updateSubGroup", "updateSubGroup, to be cloned to", "clients"}
 )

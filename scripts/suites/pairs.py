@@ -1,8 +1,8 @@
 """Messages that are sent by one protocol and consumed by the other, for all pairs of official clients.
 
-Each client sends some to a topic of its own, with keys, a tag and a property, and one that is to come late. Each client
-of the other protocol then consumes them in a group of its own, and has to get each once, as it was sent. A program in
-each language does one or the other: `PROGRAM send PLACE TOPIC COUNT`, `PROGRAM take PLACE GROUP TOPIC=COUNT...`.
+Each client sends some to its own topic, with keys, a tag and a property, and one with a delay. Each client of the other
+protocol then consumes them in its own group, and has to get each once, as it was sent. A program in each language does
+either: `PROGRAM send PLACE TOPIC COUNT`, `PROGRAM take PLACE GROUP TOPIC=COUNT...`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLIENTS: Final = REMOTING + GRPC
 COUNT: Final = 8
 QUEUES: Final = 4
 TIMEOUT_S: Final = 300.0
-# The late message is to come five seconds after it is sent; the Python client counts whole seconds.
+# The delay is five seconds; the Python client counts whole seconds.
 LATE_S: Final = (2.9, 30.0)
 
 _JUDGES: Final = Path(__file__).parents[1] / "judges"
@@ -117,9 +117,9 @@ _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
 
 
 def exchange(programs: Mapping[str, Sequence[str]], place: Place, scratch: Path, log: IO[str]) -> Outcomes:
-    """Have each client send, then each take what those of the other protocol sent; the outcome of each pair.
+    """Have each client send, then each take the messages from the other protocol; return the outcome of each pair.
 
-    A client whose late message came at another time is a failed case of its own.
+    A client whose delayed message arrived at the wrong time is a failed case of its own.
     """
     run = secrets.token_hex(4)
     outcomes = Outcomes({}, {})

@@ -1,4 +1,4 @@
-"""The results that a suite's cases came to when they last ran, and what is told of a new run."""
+"""The last results of a suite's cases, and the report of a new run."""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ class Outcomes(NamedTuple):
 
 
 def build(home: Path, source: Path = SOURCE) -> str:
-    """Build the judge, or another program, in a folder, if it is not there; the Java class path. Raises `Unfit`."""
+    """Build the judge, or another program, in a folder, if it is not there; return the Java class path. Raises
+    `Unfit`.
+    """
     maven = shutil.which("mvn")
     if maven is None or shutil.which("javac") is None:
         raise Unfit("the Java client needs Maven (mvn) and a JDK (8 or later) on the path")
@@ -62,7 +64,7 @@ def build(home: Path, source: Path = SOURCE) -> str:
 
 
 def judge(class_path: str, nameserver: str, cases: Sequence[str], log: Path, timeout_s: float) -> Outcomes:
-    """Let the client use a cluster; what each case came to. Everything else that it says goes to the log."""
+    """Let the client use a cluster; return the outcome of each case. Its other output goes to the log."""
     # One compiler: most of a short program's time is its own start.
     words = ["java", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logRoot=" + str(log.parent), "-cp", class_path]
     return judge_with([*words, "Judge", nameserver, *cases], log, timeout_s)
@@ -71,7 +73,7 @@ def judge(class_path: str, nameserver: str, cases: Sequence[str], log: Path, tim
 def judge_with(
     words: Sequence[str], log: Path, timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> Outcomes:
-    """Run a judge; what it says of each case. Everything that it says goes to the log, too."""
+    """Run a judge; return its outcome of each case. All of its output goes to the log, too."""
     outcomes = Outcomes({}, {})
     with (
         log.open("w") as out,
@@ -97,7 +99,7 @@ def judge_with(
 
 
 def read_line(line: str, outcomes: Outcomes) -> None:
-    """Take in what the judge says of a case, if that is what it says."""
+    """Add the outcome in a line of a judge's output, if it has one."""
     told = _LINE.match(line)
     if told is not None:
         name, outcome, reason = told.groups()

@@ -27,7 +27,7 @@ RECORDS_CUT = 100
 
 
 class ClusterBench:
-    """Three members of a cluster, each with a replica of very many messages in one queue, whose steps are measured.
+    """Three members of a cluster, whose steps are measured; each has a replica of very many messages in one queue.
 
     Each event sent to a node is a step, and so is each piece of its own work.
     """
@@ -41,8 +41,8 @@ class ClusterBench:
         )
         self._times: dict[int, list[tuple[float, float]]] = {}
         self._moved = False  # in the last step
-        self.resting: set[int] = set()  # nodes that are so slow that they have yet to do anything
-        self.kept_back: EventType | None = None  # what no replica is sent
+        self.resting: set[int] = set()  # nodes that have not done anything yet
+        self.kept_back: EventType | None = None  # an event type withheld from replicas
         nodes = self.cluster.processes.values()
         self.until(lambda: all(each.member.status is NodeStatus.AVAILABLE for each in nodes))
         client = self.cluster.connect(self.primary.node_id)
@@ -56,7 +56,7 @@ class ClusterBench:
 
     @property
     def replica(self) -> Process:
-        """One of those that are not primary."""
+        """A node that is not primary."""
         return next(each for each in self.cluster.processes.values() if each is not self.primary)
 
     def fill(self, numbers: range | None = None) -> None:
@@ -67,7 +67,7 @@ class ClusterBench:
             if number % 1000 == 0:
                 self._step()
             if number % POSTS_A_TICK == 0:
-                # A leader silent for so long would not be followed any longer.
+                # Followers would abandon a leader that is silent for the whole case.
                 self._tick()
         self.until(lambda: not self._step())
 
@@ -206,7 +206,7 @@ def _cut(bench: ClusterBench, case: str, records: int) -> list[Outcome]:
 
 
 def summary(bench: ClusterBench) -> list[Outcome]:
-    """A replica is asked how much is stored."""
+    """Measure a replica's answer to a request for a storage summary."""
     bench.fill()
     replica = bench.replica
     found: list[object] = []
@@ -222,7 +222,7 @@ def summary(bench: ClusterBench) -> list[Outcome]:
 
 
 def _roll_over(bench: ClusterBench) -> None:
-    """The primary rolls over, and is through with it; whoever rests is not."""
+    """Have the primary roll over to the end; resting nodes do not."""
     partition = bench.primary.node.partitions[0]
     before = partition.files
     partition.roll_over()
@@ -230,7 +230,7 @@ def _roll_over(bench: ClusterBench) -> None:
 
 
 def rollover_again(bench: ClusterBench) -> list[Outcome]:
-    """The primary is through with two rollovers before a replica has begun with the first."""
+    """Measure a primary that completes two rollovers before a replica begins the first."""
     bench.fill()
     replica, primary = bench.replica, bench.primary
     bench.resting.add(replica.node_id)
@@ -247,7 +247,7 @@ def rollover_again(bench: ClusterBench) -> list[Outcome]:
 
 
 def _place(bench: ClusterBench, replica: Process) -> None:
-    """A replica has rolled over, and has yet to find where its messages are."""
+    """Bring a replica to a rollover after which it has yet to find where its messages are."""
     before = replica.node.partitions[0].files
     bench.primary.node.partitions[0].roll_over()
     while replica.node.partitions[0].files is before:
@@ -257,7 +257,9 @@ def _place(bench: ClusterBench, replica: Process) -> None:
 
 
 def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], list[Outcome]]:
-    """A replica that has rolled over, and has yet to find where its messages are, is told to drop records, or all."""
+    """Measure the loss of `records` records (None: all) at a replica that rolled over and has not placed its messages
+    yet.
+    """
 
     def run(bench: ClusterBench) -> list[Outcome]:
         bench.fill()
@@ -291,7 +293,7 @@ def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], lis
 
 
 def backlog(bench: ClusterBench) -> list[Outcome]:
-    """A primary, as the reference's may, sends all its live records before the end of those that heal a replica."""
+    """Measure a primary that sends all its live records before it has healed a replica, as the reference's may."""
     bench.fill(range(100))
     replica, primary = bench.replica, bench.primary.member.partitions[0]
     assert primary.stream is not None

@@ -28,7 +28,7 @@ __all__ = ["HOP_CASES", "HopBench"]
 
 
 class _Hops(World):
-    """Members of a cluster that say themselves who is primary; each has its partition in files."""
+    """Members of a cluster that decide themselves which is primary; each has its partition in files."""
 
     def __init__(self, folder: Path, limits: PartitionLimits) -> None:
         self._folder = folder
@@ -42,9 +42,9 @@ class _Hops(World):
 
 
 class HopBench:
-    """A hop in a member of a cluster, with very many messages that came down, and the steps that the member takes.
+    """A hop in a member of a cluster, with very many messages from upstream, and the steps that the member takes.
 
-    They are put into what the hop gets from its primary, which knows nothing of them: its steps are no matter here.
+    The bench injects the messages into the hop's input; the primary does not know them, and its steps are not measured.
     """
 
     def __init__(self, folder: Path, messages: int) -> None:
@@ -56,7 +56,7 @@ class HopBench:
         self.data = encode_properties([Property("x", PropertyType.INT32, 7)], 0) + PAYLOAD
 
     def reader(self, *wanted: Wanted, takes: bool = True) -> HopClient:
-        """A consumer; if it `takes` nothing, its link has room for nothing."""
+        """A consumer; without `takes`, its link has no room."""
         client = self.world.client(1)
         client.open(1, POISON, 2)
         client.session.ready = takes
@@ -69,7 +69,7 @@ class HopBench:
         return self.node.queues[POISON]
 
     def push(self) -> None:
-        """All messages come down."""
+        """Deliver all messages to the hop."""
         relay = self.queue
         assert isinstance(relay, RelayQueue)
         flags = int(PushFlag.MESSAGE_PROPERTIES)
@@ -94,14 +94,14 @@ class HopBench:
         return more
 
     def _take(self) -> None:
-        """Deliver everything that was sent, without any reaction."""
+        """Deliver everything that was sent, without reactions."""
         self.hop.links.sent.clear()
         for session in self.node.sessions.values():
             if session.output_size():
                 session.take_output()
 
     def measure(self, case: str, action: Callable[[], object]) -> Outcome:
-        """Measure a step, and all that follow from it."""
+        """Measure a step and all that follow from it."""
         times, cpu_times = [], []
         more, act = True, action
         while more:
@@ -120,7 +120,7 @@ class HopBench:
 
 
 def hop_moves(bench: HopBench) -> list[Outcome]:
-    """A consumer has all messages, and the root comes to its node and goes away; then it is lost."""
+    """A consumer has all messages; a root opens at its node and leaves; then the consumer is lost."""
     queues, primary = bench.hop.queues, bench.world.primary
     consumer = bench.reader()
     bench.push()
@@ -161,7 +161,7 @@ def hop_waits(bench: HopBench) -> list[Outcome]:
 
 
 def hop_lost(bench: HopBench) -> list[Outcome]:
-    """All messages wait at a hop, for a consumer whose link has no room."""
+    """The consumer for which all messages wait at a hop is lost."""
     bench.reader(takes=False)
     bench.push()
     relay = bench.queue
@@ -172,7 +172,7 @@ def hop_lost(bench: HopBench) -> list[Outcome]:
 
 
 def hop_resends(bench: HopBench) -> list[Outcome]:
-    """Posts and confirms are kept at a hop without an upstream; the next one gets all, and acknowledges nothing."""
+    """A hop without an upstream keeps posts and confirms; the next upstream gets them all and acknowledges none."""
     bench.reader()
     client = bench.world.client(1)
     client.open(1, POISON, WRITE | ACK)

@@ -39,7 +39,7 @@ from tests.broker.bmq.rig import ACK, WRITE, Client, Rig, Wanted, guid, start
 
 __all__ = ["CASES", "Bench"]
 
-# The reference fills a journal until so many records are left; and consumers confirm so many messages at a time.
+# Records left in a journal when the reference stops filling it, and messages that a consumer confirms at a time.
 RECORDS_LEFT, CONFIRMED = 18, 1000
 
 
@@ -74,7 +74,7 @@ class Bench:
         self.rest()
 
     def fill_awaiting(self) -> None:
-        """Messages that wait for copies, whose producer waits to hear of them: nobody says that he has any."""
+        """Post messages that await copies; none arrives."""
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
         self.rig.node.partitions[0].kept.copies_wanted = 2
         self.rig.node.partitions[0].kept.is_copied = True
@@ -96,7 +96,7 @@ class Bench:
         self.rig.node.dirty.clear()
 
     def restart_full(self) -> None:
-        """Begin anew with files that have no room for what is due: as the reference leaves them."""
+        """Restart with files that have no room for pending records, as the reference can leave them."""
         rig, files = self.rig, self.rig.node.partitions[0].files
         limits = PartitionLimits(
             journal=files.journal_end + RECORDS_LEFT * JOURNAL_RECORD_SIZE, data=rig.limits.data, qlist=rig.limits.qlist
@@ -208,7 +208,7 @@ def purged(bench: Bench) -> list[Outcome]:
 
 
 def awaiting_copied(bench: Bench) -> list[Outcome]:
-    """One receipt confirms all of them."""
+    """Measure one receipt that confirms all of them."""
     consumer = bench.consumer(Wanted())
     bench.fill_awaiting()
     partition = bench.rig.node.partitions[0]
@@ -237,7 +237,7 @@ def awaiting_stripped(bench: Bench) -> list[Outcome]:
 
 
 def awaiting_forgotten(bench: Bench) -> list[Outcome]:
-    """The primary's office ends: what becomes of its queue's clients is in `hand-over`."""
+    """Measure the end of a primary's lease; `hand-over` measures its queue's clients."""
     bench.fill_awaiting()
     node, queue, partition = bench.rig.node, bench.queue, bench.rig.node.partitions[0]
 
@@ -273,7 +273,7 @@ def rollover(bench: Bench) -> list[Outcome]:
 
 
 def tight(bench: Bench) -> list[Outcome]:
-    """The journal is full to the brim, and its messages are confirmed: by one app, which makes no room, and by all."""
+    """Measure confirms in a full journal: by one app, which frees no room, and by all."""
     bench.fill()
     bench.restart_full()
     consumers = [bench.consumer(Wanted(), app=app) for app in ("foo", "bar")]
@@ -292,7 +292,7 @@ def tight(bench: Bench) -> list[Outcome]:
 
 
 def _together(case: str, parts: list[Outcome]) -> Outcome:
-    """Several as one."""
+    """Combine several outcomes into one."""
     _, firsts, longest, cpus, steps, totals, delays = zip(*parts, strict=True)
     return Outcome(case, max(firsts), max(longest), max(cpus), sum(steps), sum(totals), max(delays))
 

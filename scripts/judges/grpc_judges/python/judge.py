@@ -1,7 +1,7 @@
 """Judge a proxy by RocketMQ 5's official Python client: PROGRAM ENDPOINT RUN CASE...
 
 Run by the Python of an environment that has it. Each case has a topic and a group of its own, grpc-NAME-RUN and
-grpc-group-NAME-RUN, which must be there. What a case came to is one line: "case NAME passed", or "case NAME failed
+grpc-group-NAME-RUN, which must be there. The result of a case is one line: "case NAME passed", or "case NAME failed
 REASON".
 """
 
@@ -50,7 +50,7 @@ def check(is_true: object, wrong: str) -> None:
 
 
 def refusal(work: Callable[[], object]) -> Any:
-    """Do what has to be refused; the client's exception."""
+    """Do work that must be refused; return the client's exception."""
     try:
         work()
     except Exception as error:
@@ -90,9 +90,9 @@ class Checker(TransactionChecker):  # type: ignore[misc]
 
 
 class Listener(MessageListener):  # type: ignore[misc]
-    """Keeps the lite topic, body and attempt of what it is given.
+    """Keeps the lite topic, body and attempt of each message given.
 
-    `is_done` says whether a message was consumed, by its body and by how often it has come.
+    `is_done` takes a body and the number of its deliveries, and returns True if the message was consumed.
     """
 
     def __init__(self, is_done: Callable[[str, int], bool] = lambda body, times: True) -> None:
@@ -142,7 +142,7 @@ class Case:
         return self._start(SimpleConsumer, self.group, subscription, await_duration=AWAIT_S)
 
     def letters(self) -> Any:
-        """A consumer of the group's dead letters, which must be there."""
+        """A consumer of the group's dead letters, which must exist."""
         subscription = {f"%DLQ%{self.group}": FilterExpression()}
         return self._start(SimpleConsumer, f"{self.group}-letters", subscription, await_duration=AWAIT_S)
 
@@ -171,12 +171,12 @@ class Case:
 
 
 def receive(consumer: Any, most: int = 32, hidden_s: int = HIDDEN_S) -> list[Any]:
-    """Receive what there is; nothing is an empty list."""
+    """Receive available messages; the list is empty if there are none."""
     return consumer.receive(most, hidden_s) or []
 
 
 def take(consumer: Any, count: int, most: int = 32) -> list[Any]:
-    """Receive and acknowledge messages until there are so many."""
+    """Receive and acknowledge `count` messages."""
     got: list[Any] = []
     end = time.monotonic() + PATIENCE_S
     while len(got) < count and time.monotonic() < end:
@@ -204,7 +204,7 @@ def send(case: Case) -> None:
 
 
 def burst(case: Case) -> None:
-    """Fifty at a time, as fast as it goes."""
+    """Send fifty at a time, without a pause."""
     producer = case.producer()
     ids: set[str] = set()
     for first in range(0, 3000, 50):
@@ -303,7 +303,7 @@ def recall(case: Case) -> None:
 
 
 def transaction(case: Case, end: Callable[[Any], object]) -> Any:
-    """Send a message in a transaction and end that, or not; a consumer."""
+    """Send a message in a transaction and end it with `end`, or leave it open; return a consumer."""
     producer, consumer = case.producer(Checker()), case.consumer()
     begun = producer.begin_transaction()
     sent = producer.send(case.message(0), begun)
@@ -383,12 +383,12 @@ def push_fifo(case: Case) -> None:
     case.send(producer, 4, lambda number: {"message_group": "one"})
     listener.wait(5)
     time.sleep(3)
-    # This client gives an ordered message to its listener again itself, with the attempt that it came with.
+    # This client redelivers an ordered message to its listener itself, with the attempt number that it arrived with.
     equal(listener.attempts, [("0", 1), ("1", 1), ("1", 1), ("2", 1), ("3", 1)])
 
 
 def dead(case: Case) -> None:
-    """The group's messages are dead after their second attempt."""
+    """Messages of the group are dead after their second attempt."""
     producer, listener = case.producer(), Listener(lambda text, times: False)
     case.push(listener)
     (sent,) = case.send(producer, 1)
@@ -424,9 +424,9 @@ def lite(case: Case) -> None:
 
 
 def lite_exclusive(case: Case) -> None:
-    """Take a lite topic from the group's other client: one only is subscribed to it, and may have two.
+    """Take a lite topic from the group's other client: it allows one subscriber, which may have two topics.
 
-    The one before is told, but this client takes no notice.
+    The previous subscriber is notified, but this client ignores the notice.
     """
     producer, one, other = case.producer(), Listener(), Listener()
     case.lite(one).subscribe_lite("a")
