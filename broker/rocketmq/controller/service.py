@@ -340,8 +340,7 @@ class ControllerService:
                     self._elect(name)
 
     def leave(self) -> None:
-<<<<<<< HEAD
-        """Others see that the connections are closed."""
+        """Do nothing: others see that the connections are closed."""
 
 
 # The texts of failures are the original's (ControllerRequestProcessor): brokers log them, administrators see them.
@@ -399,6 +398,3 @@ def answer_frame(request_code: int, decision: Decision) -> Frame:
         fields = codecs.response.write(decision.header)
     code = ResponseCode(decision.code)
     return Frame(code, 0, remark=decision.remark, ext_fields=fields, body=decision.body)
-=======
-        """Do nothing: others see that the connections are closed."""
->>>>>>> 4832232f (Write plain English in rocketmq's other rooms)

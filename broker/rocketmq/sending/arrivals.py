@@ -1,10 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-<<<<<<< HEAD
-# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Messages on their way into the store, and who waits for them."""
-=======
 """Messages on their way into the store, and the requests that wait for them."""
->>>>>>> 4832232f (Write plain English in rocketmq's other rooms)
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-<<<<<<< HEAD
-# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Plain messages, which most are, stored as `sending.Sender` would, in a fraction of its time.
-=======
 """A fast path for plain messages, as most are, with the same result as `sending.Sender`.
->>>>>>> 4832232f (Write plain English in rocketmq's other rooms)
 
 The headers of a producer's requests are nearly alike (`formats.rocketmq.fast.send_frames`), and so are the properties
 of its messages. The sender itself handles the first request of each kind, and its results for the common parts are

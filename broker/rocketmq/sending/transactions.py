@@ -101,11 +101,6 @@ class Transactions:
         # Copies that a check has stored, with the first of each, and the copies of each first: the end of one ends all.
         self._first: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}
-<<<<<<< HEAD
-=======
-        # The firsts by the identity of their transactions.
-        self._firsts: dict[_Identity, int] = {}
->>>>>>> 4832232f (Write plain English in rocketmq's other rooms)
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
         self._is_over = False
@@ -417,11 +412,3 @@ class Transactions:
         fields = {**_CHECK.write(header), "bname": self._services.options.name}
         question = Frame(RequestCode.CHECK_TRANSACTION_STATE, 0, ext_fields=fields, body=encode_record(told))
         producer.ask(question, one_way=True)
-<<<<<<< HEAD
-=======
-
-
-def _identity(record: Record, properties: Mapping[str, str]) -> _Identity:
-    """Return the identity of a transaction: the id of its message, its producers' group, and when it was born."""
-    return properties.get("UNIQ_KEY"), properties.get("PGROUP"), record.born_ms
->>>>>>> 4832232f (Write plain English in rocketmq's other rooms)
