@@ -14,14 +14,14 @@ from bmqctl.bench.plan import Engine
 from bmqctl.bench.scenarios import Scenario, domain_files
 from bmqctl.systems.node_process import HOST, ClusterProcess, NodeFailed, NodeProcess, ProxyProcess, RocketProcess
 
-__all__ = ["TARGETS", "Address", "Target", "own_node", "scenario_broker", "write_domains"]
+__all__ = ["TARGETS", "RunAddress", "Target", "own_node", "scenario_broker", "write_domains"]
 
 CLUSTER_TIMEOUT_S = 60.0
 # The cluster that `bmqctl start cluster` makes.
 CLUSTER_NAME = "local"
 
 
-class Address(NamedTuple):
+class RunAddress(NamedTuple):
     """The place where a run's clients connect."""
 
     host: str
@@ -56,14 +56,14 @@ TARGETS: Final[Mapping[Engine, Target]] = {
 
 
 @contextmanager
-def own_node(target: Target) -> Iterator[Address]:
+def own_node(target: Target) -> Iterator[RunAddress]:
     """Start a node with its store in a temporary folder, and stop it afterwards. Raises `NodeFailed`."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-bench-") as folder, target.node(Path(folder) / "store") as node:
-        yield Address(HOST, target.port_of(node))
+        yield RunAddress(HOST, target.port_of(node))
 
 
 @contextmanager
-def scenario_broker(scenario: Scenario, given: Address | None, nodes: int) -> Iterator[Address]:
+def scenario_broker(scenario: Scenario, given: RunAddress | None, nodes: int) -> Iterator[RunAddress]:
     """Start what a scenario needs, and stop it afterwards: a cluster if none is given, and a proxy if it has one.
 
     Raises `NodeFailed`.
@@ -76,7 +76,7 @@ def scenario_broker(scenario: Scenario, given: Address | None, nodes: int) -> It
             stack.enter_context(cluster)
             for node in (folder / "cluster").glob("node*"):
                 write_domains(node / "domains", CLUSTER_NAME)
-            upstream, given = cluster.addresses, Address(HOST, cluster.port)
+            upstream, given = cluster.addresses, RunAddress(HOST, cluster.port)
         address = given
         if scenario.route == "proxy":
             proxy = stack.enter_context(ProxyProcess(folder / "proxy", upstream))
@@ -84,7 +84,7 @@ def scenario_broker(scenario: Scenario, given: Address | None, nodes: int) -> It
                 proxy.wait_available()
             except TimeoutError:
                 raise NodeFailed(f"the proxy reached none of {', '.join(upstream)}", None, proxy.output) from None
-            address = Address(HOST, proxy.port)
+            address = RunAddress(HOST, proxy.port)
         yield address
 
 

@@ -12,7 +12,7 @@ from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from bmqctl.bench.plan import Board, CannotStart, Counter, Failed, Finished, Plan, Ready, Role, monotonic_ns
+from bmqctl.bench.plan import Board, CannotStart, Finished, Plan, Ready, Role, SharedCounter, WorkerFailed, monotonic_ns
 from bmqctl.bench.schedule import SECOND_NS
 from bmqctl.bench.tally import Account, ConsumerTally, ProducerTally, settle
 from bmqctl.bench.worker import work
@@ -118,7 +118,7 @@ class _Run:
             match said:
                 case Ready(client):
                     worker.client = client
-                case Failed(reason):
+                case WorkerFailed(reason):
                     raise CannotStart(reason)
                 case Finished():
                     worker.finished = said
@@ -149,10 +149,10 @@ class _Run:
         board = self.board
         return Progress(
             max(monotonic_ns() - board.start_ns, 0) / SECOND_NS,
-            board.total(Counter.POSTED),
-            board.total(Counter.ANSWERED),
-            board.total(Counter.DELIVERED),
-            board.total(Counter.CONFIRMED),
+            board.total(SharedCounter.POSTED),
+            board.total(SharedCounter.ANSWERED),
+            board.total(SharedCounter.DELIVERED),
+            board.total(SharedCounter.CONFIRMED),
         )
 
     def carry_out(self, show: Callable[[Progress], None]) -> None:

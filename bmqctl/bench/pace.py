@@ -7,7 +7,7 @@ from types import TracebackType
 
 import trio
 
-from bmqctl.bench.plan import Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.plan import Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.schedule import SECOND_NS
 from bmqctl.bench.stamp import MAGIC, STAMP, filler
 from bmqctl.bench.tally import ProducerTally
@@ -83,7 +83,7 @@ class Pacer:
 
     def answered(self) -> None:
         """Report that the tally has more answers."""
-        self.seat.show(Counter.ANSWERED, self.tally.posted - self.unanswered)
+        self.seat.show(SharedCounter.ANSWERED, self.tally.posted - self.unanswered)
         self._answered.set()
         self._answered = trio.Event()
 
@@ -111,7 +111,7 @@ class Pacer:
                         continue
                 for _ in range(count):
                     self._send(schedule.due_ns(tally.posted) if schedule.rate else monotonic_ns())
-                self.seat.show(Counter.POSTED, tally.posted)
+                self.seat.show(SharedCounter.POSTED, tally.posted)
                 await self._flush()
         while self.unanswered and not self.seat.stopped and await self._wait(self.plan.quiet_s):
             pass

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from bmqctl.bench.plan import Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.plan import Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.schedule import SECOND_NS, Schedule
 from bmqctl.bench.stamp import MAGIC, STAMP, filler
 from bmqctl.bench.tally import ProducerTally
@@ -43,15 +43,15 @@ class ThreadPacer:
         before = self._answers
         self._answers = before + count
         if before // SHOW_EVERY != self._answers // SHOW_EVERY:
-            self.seat.show(Counter.ANSWERED, self._answers)
+            self.seat.show(SharedCounter.ANSWERED, self._answers)
         self._room.set()
 
     def run(self) -> None:
         """Send everything, then wait for the answers; return early when the run is stopped or the connection breaks."""
         self._follow(self.plan.schedule(self.seat.index, self.seat.board.start_ns))
-        self.seat.show(Counter.POSTED, self.tally.posted)
+        self.seat.show(SharedCounter.POSTED, self.tally.posted)
         self._await_answers()
-        self.seat.show(Counter.ANSWERED, self._answers)
+        self.seat.show(SharedCounter.ANSWERED, self._answers)
 
     def _follow(self, schedule: Schedule) -> None:
         tally = self.tally
@@ -73,7 +73,7 @@ class ThreadPacer:
         payload = STAMP.words.pack(MAGIC, self.plan.run, tally.producer, sequence, due_ns) + self._rest
         self._post(payload, sequence, due_ns)
         if tally.posted % SHOW_EVERY == 0:
-            self.seat.show(Counter.POSTED, tally.posted)
+            self.seat.show(SharedCounter.POSTED, tally.posted)
 
     def _room_for(self, schedule: Schedule) -> int:
         """Return the number of messages that may be sent at once; wait briefly if there is no room."""

@@ -16,9 +16,7 @@ from bmqctl.bench.tally import ConsumerTally, ProducerTally, Source
 __all__ = [
     "Board",
     "CannotStart",
-    "Counter",
     "Engine",
-    "Failed",
     "Finished",
     "Phase",
     "Plan",
@@ -26,6 +24,8 @@ __all__ = [
     "Role",
     "Seat",
     "Shape",
+    "SharedCounter",
+    "WorkerFailed",
     "monotonic_ns",
 ]
 
@@ -150,7 +150,7 @@ class Phase(IntEnum):
     STOP = 3
 
 
-class Counter(IntEnum):
+class SharedCounter(IntEnum):
     """A count that a worker publishes during the run."""
 
     POSTED = 0
@@ -173,7 +173,7 @@ class Board:
 
     @classmethod
     def make(cls, context: SpawnContext, seats: int) -> Board:
-        return cls(context.RawArray(c_uint64, 2 + seats * len(Counter)))
+        return cls(context.RawArray(c_uint64, 2 + seats * len(SharedCounter)))
 
     @property
     def phase(self) -> Phase:
@@ -194,12 +194,12 @@ class Board:
     def stop(self) -> None:
         self.words[0] = Phase.STOP
 
-    def total(self, counter: Counter) -> int:
+    def total(self, counter: SharedCounter) -> int:
         """The sum of one counter over all seats."""
-        return int(sum(self.words[2 + counter :: len(Counter)]))
+        return int(sum(self.words[2 + counter :: len(SharedCounter)]))
 
-    def show(self, row: int, counter: Counter, value: int) -> None:
-        self.words[2 + row * len(Counter) + counter] = value
+    def show(self, row: int, counter: SharedCounter, value: int) -> None:
+        self.words[2 + row * len(SharedCounter) + counter] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WorkerFailed:
     """Report of a worker that could not begin."""
 
     reason: str
@@ -234,12 +234,12 @@ class Seat:
     board: Board
     ready: Callable[[str], None]
 
-    def show(self, counter: Counter, value: int) -> None:
+    def show(self, counter: SharedCounter, value: int) -> None:
         self.board.show(self.row, counter, value)
 
     def is_behind(self, plan: Plan) -> bool:
         """Return True if consumers have yet to receive a whole window of messages, according to the counters."""
-        due = self.board.total(Counter.POSTED) * plan.copies - self.board.total(Counter.DELIVERED)
+        due = self.board.total(SharedCounter.POSTED) * plan.copies - self.board.total(SharedCounter.DELIVERED)
         return plan.copies > 0 and due >= plan.window * plan.copies
 
     @property

@@ -27,7 +27,7 @@ class Run(NamedTuple):
     outcome: Outcome
 
 
-class Figure(NamedTuple):
+class SeriesFigure(NamedTuple):
     """A figure of a run: its path in the JSON report, its name for people, the unit of one, and its better end."""
 
     path: tuple[str, ...]
@@ -37,14 +37,14 @@ class Figure(NamedTuple):
 
 
 FIGURES = (
-    Figure(("throughput_per_s", "acked"), "acked, messages/s", 1, True),
-    Figure(("throughput_per_s", "delivered"), "delivered, messages/s", 1, True),
-    Figure(("latency_us", "end_to_end", "p50"), "end to end p50, ms", 1e-3, False),
-    Figure(("latency_us", "end_to_end", "p90"), "end to end p90, ms", 1e-3, False),
-    Figure(("latency_us", "end_to_end", "p99"), "end to end p99, ms", 1e-3, False),
-    Figure(("latency_us", "end_to_end", "max"), "end to end max, ms", 1e-3, False),
-    Figure(("latency_us", "ack", "p50"), "ack p50, ms", 1e-3, False),
-    Figure(("latency_us", "ack", "p99"), "ack p99, ms", 1e-3, False),
+    SeriesFigure(("throughput_per_s", "acked"), "acked, messages/s", 1, True),
+    SeriesFigure(("throughput_per_s", "delivered"), "delivered, messages/s", 1, True),
+    SeriesFigure(("latency_us", "end_to_end", "p50"), "end to end p50, ms", 1e-3, False),
+    SeriesFigure(("latency_us", "end_to_end", "p90"), "end to end p90, ms", 1e-3, False),
+    SeriesFigure(("latency_us", "end_to_end", "p99"), "end to end p99, ms", 1e-3, False),
+    SeriesFigure(("latency_us", "end_to_end", "max"), "end to end max, ms", 1e-3, False),
+    SeriesFigure(("latency_us", "ack", "p50"), "ack p50, ms", 1e-3, False),
+    SeriesFigure(("latency_us", "ack", "p99"), "ack p99, ms", 1e-3, False),
 )
 
 
@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
     """A figure of both brokers in one scenario, with a value for each round."""
 
     scenario: str
-    figure: Figure
+    figure: SeriesFigure
     first: Sequence[float]
     versus: Sequence[float]
 
@@ -73,7 +73,7 @@ def turns(rounds: int, brokers: Sequence[str]) -> Iterator[tuple[int, str]]:
             yield number, broker
 
 
-def _value(run: Run, figure: Figure) -> float:
+def _value(run: Run, figure: SeriesFigure) -> float:
     found: Any = as_json(run.outcome)
     for key in figure.path:
         found = found[key]

@@ -12,7 +12,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import TypeVar
 
-from bmqctl.bench.plan import Board, CannotStart, Failed, Finished, Plan, Ready, Role, Seat
+from bmqctl.bench.plan import Board, CannotStart, Finished, Plan, Ready, Role, Seat, WorkerFailed
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
 
 __all__ = ["work"]
@@ -32,7 +32,7 @@ def _die_with_parent() -> None:
 
 
 def work(plan: Plan, role: Role, indexes: range, first_row: int, board: Board, pipe: Connection) -> None:
-    """Run a worker process with a seat for each of `indexes`: it sends `Ready` and then `Finished`, or `Failed` alone.
+    """Run a worker with a seat for each of `indexes`: it sends `Ready` and then `Finished`, or `WorkerFailed` alone.
 
     Only our own client of BlazingMQ runs several seats in a process. The seats' rows of the board begin at `first_row`.
     """
@@ -57,7 +57,7 @@ def work(plan: Plan, role: Role, indexes: range, first_row: int, board: Board, p
     try:
         tallies, fault = run(plan, seats) if plan.client == "own" else _alone(run, plan, seats)
     except CannotStart as reason:
-        pipe.send(Failed(str(reason)))
+        pipe.send(WorkerFailed(str(reason)))
     else:
         for tally in tallies:
             tally.flush()

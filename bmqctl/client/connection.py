@@ -47,7 +47,7 @@ from bmqctl.client.protocol.events import (
     StreamOptions,
     StreamSubscription,
 )
-from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, GuidGenerator
+from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Session as SessionState
 from bmqctl.client.protocol.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
@@ -472,8 +472,8 @@ def _context(tls: ssl.SSLContext | str | Path | None) -> ssl.SSLContext | None:
     return context
 
 
-def _guid_generator() -> GuidGenerator:
-    return GuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
+def _guid_generator() -> ClientGuidGenerator:
+    return ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
 
 
 def _machine_options(options: SessionOptions) -> MachineOptions:

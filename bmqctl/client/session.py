@@ -44,7 +44,7 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, GuidGenerator
+from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, ClientGuidGenerator
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from bmqctl.client.protocol.message import Message, Properties
 from bmqctl.common.nurseries import open_nursery
@@ -363,8 +363,8 @@ class Session:
             await self._stopped.wait()
 
 
-def _guid_generator() -> GuidGenerator:
-    return GuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
+def _guid_generator() -> ClientGuidGenerator:
+    return ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
 
 
 def _machine_options(options: SessionOptions) -> MachineOptions:

@@ -27,12 +27,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from bmqctl.console.avro import decode_avro
-from bmqctl.console.cluster import ClusterFault, Connector, Login, NotAdmitted, Plan
-from bmqctl.console.guarding import Guard
+from bmqctl.console.cluster import ClusterFault, Connector, Login, LoginNeeded, Plan
+from bmqctl.console.guarding import PageGuard
 from bmqctl.console.observer import COLUMNS, TOTAL, Observer, Overview
 from bmqctl.console.sessions import Session, Sessions
 
-__all__ = ["Settings", "make_application"]
+__all__ = ["ConsoleSettings", "make_application"]
 
 log = logging.getLogger("bmqctl.console")
 
@@ -60,7 +60,7 @@ class _File(NamedTuple):
     tag: str
 
 
-class Files:
+class AssetFiles:
     """The files below `assets`, by their paths from there: read once, and served from memory."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Files:
         return Response(found.content, media_type=found.kind, headers=headers)
 
 
-class Settings(NamedTuple):
+class ConsoleSettings(NamedTuple):
     """The place of the cluster for people, its system, and how it is looked at. `is_secure` means HTTPS.
 
     `hosts` are the names that the console is known by, beside those of the loopback interface; `port` is its port.
@@ -113,7 +113,7 @@ class _BadRequest(Exception):
     """A request that the console's own pages do not make."""
 
 
-def make_application(connect: Connector, settings: Settings) -> Starlette:
+def make_application(connect: Connector, settings: ConsoleSettings) -> Starlette:
     """Make the application."""
     return _Console(connect, settings).application()
 
@@ -121,7 +121,7 @@ def make_application(connect: Connector, settings: Settings) -> Starlette:
 class _Console:
     """The routes, and what they share."""
 
-    def __init__(self, connect: Connector, settings: Settings) -> None:
+    def __init__(self, connect: Connector, settings: ConsoleSettings) -> None:
         self._connect = connect
         self._settings = settings
         self._sessions: Sessions[Observer] = Sessions(time.monotonic, self._end)
@@ -134,7 +134,7 @@ class _Console:
         self._cookie = f"{'__Host-' if settings.is_secure else ''}bmqctl_console_{settings.port}"
 
     def application(self) -> Starlette:
-        files = Files()
+        files = AssetFiles()
         return Starlette(
             routes=[
                 Route("/", files.index),
@@ -149,7 +149,7 @@ class _Console:
                 Route("/api/act/{action}", self._asked(self._act), methods=["POST"]),
                 Route("/api/decode", self._asked(self._decode), methods=["POST"]),
             ],
-            middleware=[Middleware(Guard, hosts=self._settings.hosts)],
+            middleware=[Middleware(PageGuard, hosts=self._settings.hosts)],
             lifespan=self._lifespan,
         )
 
@@ -235,7 +235,7 @@ class _Console:
                 return _json(await answer(request, session))
             except _BadRequest as fault:
                 return _fault(HTTPStatus.BAD_REQUEST, str(fault))
-            except NotAdmitted as fault:
+            except LoginNeeded as fault:
                 return _fault(HTTPStatus.UNAUTHORIZED, str(fault))
             except ClusterFault as fault:
                 return _fault(HTTPStatus.BAD_GATEWAY, str(fault))

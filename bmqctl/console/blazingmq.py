@@ -15,7 +15,7 @@ from bmqctl.carrying.messages.listing import list_command, read_listing
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.admin import NotAdmitted as BrokerRefuses
 from bmqctl.client.protocol.authentication import Credentials
-from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
+from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
 from bmqctl.console.contents import contents_value, read_contents
 from bmqctl.console.entries import Entries, Place
 from bmqctl.console.map import blazingmq_map
@@ -340,7 +340,7 @@ def _for_people() -> Iterator[None]:
     try:
         yield
     except BrokerRefuses as fault:
-        raise NotAdmitted(str(fault)) from None
+        raise LoginNeeded(str(fault)) from None
     except (AdminLost, Refused) as fault:
         raise ClusterFault(str(fault)) from None
 

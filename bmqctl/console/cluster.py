@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, Protocol
 
 from bmqctl.systems.watching.model import Sample
 
-__all__ = ["Cluster", "ClusterFault", "Connector", "Login", "NotAdmitted", "Plan", "Seen", "Words"]
+__all__ = ["Cluster", "ClusterFault", "Connector", "Login", "LoginNeeded", "Plan", "Seen", "Words"]
 
 
 class ClusterFault(Exception):
     """A question that a cluster does not answer, or an action that it refuses; one line for people."""
 
 
-class NotAdmitted(ClusterFault):
+class LoginNeeded(ClusterFault):
     """The cluster refuses whoever asks: somebody has to log in, or may not do this."""
 
 

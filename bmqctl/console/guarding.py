@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "Guard", "host_of", "is_loopback"]
+__all__ = ["HEADERS", "PageGuard", "host_of", "is_loopback"]
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -56,7 +56,7 @@ def host_of(header: str) -> str:
     return "" if found is None else (found["address"] or found["name"]).lower()
 
 
-class Guard:
+class PageGuard:
     """Passes on what the console's own pages ask for. `hosts` are names beside those of the loopback interface."""
 
     def __init__(self, application: ASGIApp, hosts: Iterable[str]) -> None:

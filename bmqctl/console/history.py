@@ -9,7 +9,7 @@ from typing import Final
 
 from bmqctl.systems.watching.model import Row
 
-__all__ = ["POINTS_MAX", "History"]
+__all__ = ["POINTS_MAX", "SampleHistory"]
 
 POINTS_MAX: Final = 180
 # After such a time without a sample the line is broken: nobody has looked.
@@ -36,7 +36,7 @@ class _Series:
                 del values[0]
 
 
-class History:
+class SampleHistory:
     """The last `POINTS_MAX` samples: their times in seconds since 1970, and the values of each row in them."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import trio
 
 from bmqctl.console.cluster import Cluster, ClusterFault, Seen
-from bmqctl.console.history import History
+from bmqctl.console.history import SampleHistory
 from bmqctl.systems.watching.model import Row, Sample, Selection, rows_of, selected, whole
 
 __all__ = ["COLUMNS", "Observer", "Overview"]
@@ -46,7 +46,7 @@ class Observer:
     def __init__(self, cluster: Cluster, interval_s: float, clock_s: Callable[[], float] = time.time) -> None:
         self.cluster = cluster
         self.interval_s = interval_s
-        self.history = History()
+        self.history = SampleHistory()
         self._clock_s = clock_s
         self._turn = trio.Lock()
         self._latest: Overview | None = None

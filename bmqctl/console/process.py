@@ -35,7 +35,7 @@ def run_console(sock: socket.socket, words: Sequence[str]) -> Iterator[Callable[
     The block is given what it calls, from any thread, once its node is ready. The console starts then, or after
     `_PATIENCE_S`.
     """
-    console = _Console(sock, words)
+    console = _ConsoleProcess(sock, words)
     thread = threading.Thread(target=console.run, name="console", daemon=True)
     thread.start()
     try:
@@ -45,7 +45,7 @@ def run_console(sock: socket.socket, words: Sequence[str]) -> Iterator[Callable[
         thread.join(_END_S)
 
 
-class _Console:
+class _ConsoleProcess:
     """The process, which is started again if it ends by itself."""
 
     def __init__(self, sock: socket.socket, words: Sequence[str]) -> None:

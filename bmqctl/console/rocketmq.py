@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from bmqctl.carrying.messages.received import Unreadable, of_topic
+from bmqctl.carrying.messages.received import UnreadableMessage, of_topic
 from bmqctl.client.rocketmq import ClientError, Content, StoredQueue
 from bmqctl.client.rocketmq import connect as connect_rocketmq
 from bmqctl.clients.rocketmq.link import AccessKeys
 from bmqctl.clients.rocketmq.moments import moment
-from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
+from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
 from bmqctl.console.contents import Contents, contents_value
 from bmqctl.console.map import rocketmq_map
 from bmqctl.console.resetting import Reset, plan_reset, reset_offsets
@@ -195,12 +195,12 @@ def _reset_of(action: str, words: Words) -> Reset:
 
 
 def _check_admission(look: Look) -> None:
-    """Raise `NotAdmitted` if the brokers answer that who asks may not ask."""
+    """Raise `LoginNeeded` if the brokers answer that who asks may not ask."""
     brokers = look.heard.brokers.values()
     reasons = [each.reason for each in brokers if isinstance(each, Unheard) and _NO_PERMISSION in each.reason]
     refused = [each for each in look.sample.faults if _NO_PERMISSION in each]
     if (reasons or refused) and not look.sample.counted:
-        raise NotAdmitted((reasons or refused)[0])
+        raise LoginNeeded((reasons or refused)[0])
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def _for_people() -> Iterator[None]:
         yield
     except (NobodyAnswers, GroupUnknown, ClientError) as fault:
         text = str(fault)
-        raise (NotAdmitted if _NO_PERMISSION in text else ClusterFault)(text) from None
+        raise (LoginNeeded if _NO_PERMISSION in text else ClusterFault)(text) from None
 
 
 def _number(words: Words, name: str) -> int:
@@ -262,7 +262,7 @@ def _opened(message: Content) -> dict[str, Any]:
     ]
     try:
         received = of_topic(message)
-    except Unreadable as fault:
+    except UnreadableMessage as fault:
         raw = Contents(bytes(message.record.body), [], str(fault))
         return {"facts": [{"name": name, "value": value} for name, value in facts], **contents_value(raw)}
     facts += [("Message id", received.name), ("Born", str(received.place["born_at"]))]

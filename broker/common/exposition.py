@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-__all__ = ["CONTENT_TYPE", "LINES_MAX", "Labels", "Series", "label_text", "metric_pieces"]
+__all__ = ["CONTENT_TYPE", "LINES_MAX", "MetricLabels", "Series", "label_text", "metric_pieces"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,7 +26,7 @@ NAME: Final = b"\xff"
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-class Labels:
+class MetricLabels:
     """The labels of many values, as `label_text` gives them. What metrics have in common is made once for all."""
 
     __slots__ = ("_templates", "_texts")
@@ -55,7 +55,7 @@ class Labels:
 class Series(NamedTuple):
     """Values of one metric and, in the same order, the labels of each."""
 
-    labels: Labels | Sequence[str]
+    labels: MetricLabels | Sequence[str]
     values: Iterable[int]
 
 
@@ -71,7 +71,7 @@ def metric_pieces(name: str, parts: Iterable[Series], kind: str = "gauge") -> It
     encoded = name.encode()
     for labels, values in parts:
         remaining = iter(values)
-        shared = labels if isinstance(labels, Labels) else Labels(labels)
+        shared = labels if isinstance(labels, MetricLabels) else MetricLabels(labels)
         for count, template in shared.templates():
             yield head + (template % tuple(islice(remaining, count))).replace(NAME, encoded)
             head = b""

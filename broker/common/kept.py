@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
-__all__ = ["Beside", "Keep", "Keeper", "KeptFile", "KeptTable", "Stored"]
+__all__ = ["BackgroundWriter", "Keep", "Keeper", "KeptFile", "KeptTable", "Stored"]
 
 log = logging.getLogger("broker.kept")
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 Version = TypeVar("Version")
 
 
-class Beside(Protocol):
+class BackgroundWriter(Protocol):
     """Runs one piece of work at a time in a thread, and calls `done` in the loop."""
 
     def begin(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
@@ -107,7 +107,7 @@ class KeptFile:
 class Keeper:
     """Writes files, at most once per step: in the thread of `beside`, or else at the end of the step."""
 
-    def __init__(self, beside: Beside | None = None) -> None:
+    def __init__(self, beside: BackgroundWriter | None = None) -> None:
         self._beside = beside
         self._dirty: dict[KeptFile, None] = {}
         self._touched: dict[KeptFile, None] = {}

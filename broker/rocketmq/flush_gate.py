@@ -86,7 +86,7 @@ class LogFlush(Protocol):
         ...
 
 
-class _Entry(NamedTuple):
+class _HeldOutput(NamedTuple):
     end: int
     until_ms: int
     # Passes on the waiting output as it is, or with answers that say that the disk is late.
@@ -101,7 +101,7 @@ class FlushGate:
         self._flusher = flusher
         self._now = now
         self._timeout_ms = timeout_ms
-        self._entries: deque[_Entry] = deque()
+        self._entries: deque[_HeldOutput] = deque()
         # The start of the flush that is under way.
         self._since_ms: int | None = None
         self._error: Exception | None = None
@@ -118,7 +118,7 @@ class FlushGate:
             data = late(data)
             self._begin()
             return data
-        self._entries.append(_Entry(end, self._now.ms + self._timeout_ms, partial(_pass_on, holder, data)))
+        self._entries.append(_HeldOutput(end, self._now.ms + self._timeout_ms, partial(_pass_on, holder, data)))
         self._begin()
         return type(data)()
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from bmqctl.carrying.bridge.ends import RocketEnd
-from bmqctl.carrying.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
+from bmqctl.carrying.bridge.flow import Action, Answer, CarriedMessage, Flow, FlowOptions, Send
 from bmqctl.carrying.bridge.mapping import to_rocketmq
 from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination
 from bmqctl.clients.rocketmq.link import LinkLost
@@ -269,7 +269,7 @@ class BridgeClient(Consumer):
                 self._settle(action.items)
         self._is_acting = False
 
-    def _settle(self, items: list[Item]) -> None:
+    def _settle(self, items: list[CarriedMessage]) -> None:
         """Confirm what came over this link; what came over another one is delivered again."""
         if self.target.process is not None:
             self.target.look()
@@ -290,7 +290,7 @@ class BridgeClient(Consumer):
         self.got += 1
         made = to_rocketmq(payload, (), guid, f"U{guid.hex()}")
         size = len(made.body) + len(made.properties)
-        self._do(self.flow.take(0, [Item((self.link, guid), made, size)]))
+        self._do(self.flow.take(0, [CarriedMessage((self.link, guid), made, size)]))
 
     def confirm_kept(self) -> None:
         """Do nothing: all that it got is on its way."""

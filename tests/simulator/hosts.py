@@ -12,7 +12,7 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker.bmq.assembly.nodes import Store, make_member, make_node, open_store
+from broker.bmq.assembly.nodes import NodeStore, make_member, make_node, open_store
 from broker.bmq.assembly.opening import StoreDamaged, open_ledger, open_partitions
 from broker.bmq.consensus.election import ElectionTimes
 from broker.bmq.core.config import MessageThrottle, NodeIdentity
@@ -204,7 +204,7 @@ class Host:
     def _settings(self) -> QueueSettings:
         return QueueSettings(throttle=SHORT_THROTTLE) if Feature.ATTEMPTS in self.world.features else QueueSettings()
 
-    def _make_member(self, basis: Basis, store: Store) -> Node:
+    def _make_member(self, basis: Basis, store: NodeStore) -> Node:
         others = [host.node_id for host in self.world.hosts if host is not self]
         config = MemberConfig(len(self.world.hosts) // 2 + 1, self.world.spread, TIMES)
         node, role = make_member(basis, store, others, config, self._random_below, self.disk.term, self._keep_term)

@@ -24,7 +24,7 @@ GROUPS = (
     _mutant(
         "one-copy-less",
         "A message is acknowledged with one copy less than is configured.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         (
             "        return found[replicas - 2] if len(found) >= replicas - 1 else -1\n",
             "        return found[replicas - 3] if len(found) >= replicas - 1 and replicas > 2 else _EVERYTHING\n",
@@ -33,13 +33,13 @@ GROUPS = (
     _mutant(
         "all-but-one",
         "A message is acknowledged once the first of all that are in sync has it.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         ("        return min((-1 if each is None else", "        return max((-1 if each is None else"),
     ),
     _mutant(
         "alone-at-once",
         "A master that is alone in sync lets a sender go before it has confirmed the message.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         ("for each in others), default=self.confirmed)\n", "for each in others), default=_EVERYTHING)\n"),
         hidden="A master must be killed that took messages alone, while the slave that came in during their flush lacks them: world 885 shows it, and none of the first 25.",
         unit="tests/broker/rocketmq/replication/control/test_controlled.py::test_message_that_a_lone_master_has_yet_to_flush_waits_for_who_comes_in_meanwhile",
@@ -47,7 +47,7 @@ GROUPS = (
     _mutant(
         "too-few-left",
         "A message is acknowledged though fewer are in sync by then than have to be.",
-        "replication.controlled",
+        "replication.control.controlled",
         (
             "        return -1 if is_short else in_sync",
             "        return -1 if is_short and not in_sync.counted else in_sync",
@@ -65,14 +65,14 @@ GROUPS = (
     _mutant(
         "anyone-followed",
         "A slave takes the topics of whoever is at its master's address, also of an empty broker in its place.",
-        "replication.terms",
+        "replication.control.terms",
         ("        if self._slave.is_agreed:\n", "        if self._slave is not None:\n"),
     ),
     # -- what a master counts of its slaves
     _mutant(
         "count-kept",
         "A slave that connects again counts as it did on its old connection, until its first report.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         (
             "        self.slaves[broker_id] = SlaveProgress(is_learner, self._now_ms())\n",
             "        self.slaves.setdefault(broker_id, SlaveProgress(is_learner, self._now_ms()))\n",
@@ -81,7 +81,7 @@ GROUPS = (
     _mutant(
         "old-end-counts",
         "The end of a slave's old connection removes it from the count, though it has a new one.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         (
             "        return self.slaves.get(broker_id) if self._owners.get(broker_id) is owner else None\n",
             "        return self.slaves.get(broker_id)\n",
@@ -90,7 +90,7 @@ GROUPS = (
     _mutant(
         "sent-counts",
         "A master counts what it has sent to a slave once the slave reports anything.",
-        "replication.epoch_copy",
+        "replication.streams.epoch_copy",
         (
             "        self._in_sync.acknowledged(self.broker_id, self, offset)\n",
             "        self._in_sync.acknowledged(self.broker_id, self, self.next_offset)\n",
@@ -99,7 +99,7 @@ GROUPS = (
     _mutant(
         "report-before-cut",
         "A slave is counted up to the end of its log as it was before the slave cut it.",
-        "replication.epoch_slave",
+        "replication.streams.epoch_slave",
         (
             "        end = max(end, self.reported)\n        self.reported,",
             "        end = max(end, self.reported, self._confirmed)\n        self.reported,",
@@ -109,19 +109,19 @@ GROUPS = (
     _mutant(
         "confirmed-alone",
         "A master confirms what it has, whoever is in sync.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         ("confirmed_by(self.own_id, self.counted, self.slaves", "confirmed_by(self.own_id, frozenset(), self.slaves"),
     ),
     _mutant(
         "proposed-forgotten",
         "A master confirms without those whom it has proposed, and the controller may have taken.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         ("        return self.members | self._pending\n", "        return self.members\n"),
     ),
     _mutant(
         "silence-refuses",
         "A master takes a proposal without an answer for a refused one.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         (
             "        self._is_asking = False\n        if is_refused:\n",
             "        self._is_asking = False\n        if self._proposed:\n",
@@ -130,7 +130,7 @@ GROUPS = (
     _mutant(
         "older-set",
         "A master takes a set of brokers that is older than the one that it has.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         (
             "        if epoch > self.epoch:\n            self.members",
             "        if epoch != self.epoch:\n            self.members",
@@ -141,7 +141,7 @@ GROUPS = (
     _mutant(
         "in-sync-too-early",
         "A slave comes into the set before it has what is confirmed.",
-        "replication.in_sync",
+        "replication.streams.in_sync",
         (
             "not slave.is_learner and slave.acknowledged >= least\n",
             "not slave.is_learner and slave.acknowledged >= 0\n",
@@ -150,7 +150,7 @@ GROUPS = (
     _mutant(
         "slave-confirms",
         "A slave takes all for confirmed that it has.",
-        "replication.epoch_slave",
+        "replication.streams.epoch_slave",
         ("        self._confirmed = head.confirm_offset\n", "        self._confirmed = 1 << 62\n"),
     ),
     _mutant(
@@ -162,14 +162,14 @@ GROUPS = (
     _mutant(
         "unnoted-shown",
         "A process takes all for confirmed if the one before has noted nothing.",
-        "replication.controlled",
+        "replication.control.controlled",
         ("hold_back(entries[0].start_offset if entries else None)", "hold_back(None)"),
     ),
     # -- the disk
     _mutant(
         "reported-unflushed",
         "A slave reports what is not on its disk, though senders wait for that.",
-        "replication.epoch_slave",
+        "replication.streams.epoch_slave",
         (
             "        end = self._reach()\n        if (end < self._store.log.end and self.reported < 0)",
             "        end = self._store.log.end\n        if (end < self._store.log.end and self.reported < 0)",
@@ -178,7 +178,7 @@ GROUPS = (
     _mutant(
         "counted-unflushed",
         "A master counts what is not on its own disk.",
-        "replication.terms",
+        "replication.control.terms",
         (
             "            own_id,\n            shared.reach,\n",
             "            own_id,\n            lambda: shared.store.log.end,\n",
@@ -188,7 +188,7 @@ GROUPS = (
     _mutant(
         "cut-by-end",
         "A slave cuts its log by its end only, and not where the epochs part.",
-        "replication.epoch_slave",
+        "replication.streams.epoch_slave",
         (
             "            point = consistent_point(LogSpan(self._epochs.entries, end), LogSpan(theirs, their_end))\n",
             "            point = min(end, their_end)\n",
@@ -197,7 +197,7 @@ GROUPS = (
     _mutant(
         "epoch-behind-records",
         "A slave notes an epoch behind its first record.",
-        "replication.epoch_slave",
+        "replication.streams.epoch_slave",
         (
             "        self._replace(cut_epochs(theirs, max(self._store.log.end + 1, head.offset + len(body))))\n",
             "        self.master_epochs = theirs\n",
@@ -210,7 +210,7 @@ GROUPS = (
     _mutant(
         "epoch-unnoted",
         "A master writes to an epoch that is not in its file.",
-        "replication.controlled",
+        "replication.control.controlled",
         (
             "                book.replace(begin_epoch(book.entries, epoch, store.log.end))\n",
             "                begin_epoch(book.entries, epoch, store.log.end)\n",
@@ -219,7 +219,7 @@ GROUPS = (
     _mutant(
         "beginnings-unlooked",
         "Epochs of one number are taken for the same, though they begin at different offsets.",
-        "replication.epochs",
+        "replication.streams.epochs",
         (
             "        if starts.get(entry.epoch) == entry.start_offset:\n",
             "        if entry.epoch in starts:\n",
@@ -230,7 +230,7 @@ GROUPS = (
     _mutant(
         "begins-early",
         "A slave has an epoch that its master begins meanwhile from the begin of the log on.",
-        "replication.epoch_slave",
+        "replication.streams.epoch_slave",
         (
             "            theirs = self.master_epochs = begin_epoch(theirs, head.epoch, head.epoch_offset)\n",
             "            theirs = self.master_epochs = begin_epoch(theirs, head.epoch, self._store.log.begin)\n",
@@ -239,7 +239,7 @@ GROUPS = (
     _mutant(
         "begun-early",
         "A master notes its epoch from where its confirmed records end, not from the end of its log.",
-        "replication.controlled",
+        "replication.control.controlled",
         (
             "book.replace(begin_epoch(book.entries, epoch, store.log.end))\n",
             "book.replace(begin_epoch(book.entries, epoch, store.confirmed))\n",
@@ -249,7 +249,7 @@ GROUPS = (
     _mutant(
         "deposed-goes-on",
         "A master goes on in the epoch of another.",
-        "replication.membership",
+        "replication.control.membership",
         (
             "        elif appointment.master_id != self.broker_id:\n",
             "        elif appointment.master_id != self.broker_id and self.state is not MemberState.LEADING:\n",
@@ -258,7 +258,7 @@ GROUPS = (
     _mutant(
         "cut-by-our-end",
         "Where logs part, the end of the epoch in the master's log is not looked at.",
-        "replication.epochs",
+        "replication.streams.epochs",
         (
             "            return min(_end(ours, entry.epoch), _end(theirs, entry.epoch))\n",
             "            return _end(ours, entry.epoch)\n",
@@ -267,7 +267,7 @@ GROUPS = (
     _mutant(
         "old-words",
         "A broker obeys a word of the controller's that is older than what it knows.",
-        "replication.membership",
+        "replication.control.membership",
         ("        elif appointment.epoch > self.epoch:\n", "        elif appointment.epoch != self.epoch:\n"),
         hidden="Words come in order over one connection, and late ones are of a controller that leads no longer: none of the first 12 worlds shows it.",
         unit="tests/broker/rocketmq/replication/control/test_membership.py::test_roles_change_with_higher_epochs_only",
@@ -275,7 +275,7 @@ GROUPS = (
     _mutant(
         "leads-again",
         "A broker that was started again goes on at once in its epoch, of which it may have lost a part.",
-        "replication.membership",
+        "replication.control.membership",
         (
             "        if appointment.epoch > self._roles.log_state.epoch:\n",
             "        if appointment.epoch >= self._roles.log_state.epoch:\n",
@@ -284,13 +284,13 @@ GROUPS = (
     _mutant(
         "leads-lost-epoch",
         "A master goes on at once in its epoch if it has lost all records of that.",
-        "replication.membership",
+        "replication.control.membership",
         ("appointment.epoch > self._roles.log_state.epoch:\n", "appointment.epoch > self._roles.log_state.written:\n"),
     ),
     _mutant(
         "leads-alone-again",
         "A broker that was alone in sync goes on in its epoch after a start, though a slave may have more of it.",
-        "replication.membership",
+        "replication.control.membership",
         (
             "        if appointment.epoch > self._roles.log_state.epoch:\n",
             "        if appointment.epoch > self._roles.log_state.epoch or appointment.in_sync.members == {self.broker_id}:\n",
@@ -299,7 +299,7 @@ GROUPS = (
     _mutant(
         "goes-on-after-pause",
         "A master that was started again goes on in its epoch once others had time to be elected.",
-        "replication.membership",
+        "replication.control.membership",
         (
             "                pause_ms // 1000,\n            )\n        return False\n",
             "                pause_ms // 1000,\n            )\n        return self._now_ms() >= self._waiting_ms\n",
@@ -363,13 +363,13 @@ GROUPS = (
     _mutant(
         "plain-sent-counts",
         "A master without a controller counts what it has sent to a slave.",
-        "replication.copies",
+        "replication.streams.copies",
         ("        self.acknowledged = offset\n", "        self.acknowledged = self.next_offset\n"),
     ),
     _mutant(
         "plain-copy-less",
         "A master without a controller acknowledges with one copy less than is configured.",
-        "replication.copies",
+        "replication.streams.copies",
         (
             "        return found[replicas - 2] if len(found) >= replicas - 1 else -1\n",
             "        return found[replicas - 2] if len(found) >= replicas - 1 else self._log.end\n",
@@ -393,7 +393,7 @@ GROUPS = (
     _mutant(
         "slave-unflushed",
         "A slave without a controller reports what is not on its disk, though senders wait for that.",
-        "replication.slave",
+        "replication.streams.slave",
         (
             "        end = self._reach()\n        if end < self._store.log.end and self.reported < 0:\n",
             "        end = self._store.log.end\n        if end < self._store.log.end and self.reported < 0:\n",

@@ -251,7 +251,7 @@ MESSAGES = (
         "broker.bmq.relay.relay",
         (
             (
-                "        if message.outstanding & app.bit:\n            return  # it came before, from an upstream that was lost\n",
+                "        if message.outstanding & app.bit:\n            return  # it came before, from an upstream that was lost: brokers below count on from there\n",
                 "",
             ),
         ),

@@ -19,7 +19,7 @@ from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.routing import App, Group
 from broker.bmq.relay.relay import RelayQueue
-from broker.bmq.replication.copying import Copy
+from broker.bmq.replication.copying import ReplicaFiles
 from broker.bmq.replication.replication import ReplicationStream
 from formats.bmq.control.messages import (
     ElectionProposal,
@@ -147,7 +147,7 @@ def _purge_in_memory(original: Any) -> Any:
 def _replicate_another(original: Any) -> Any:
     """A replica writes another record than the primary sent."""
 
-    def write_all(self: Copy, *rest: Any, **options: Any) -> Any:
+    def write_all(self: ReplicaFiles, *rest: Any, **options: Any) -> Any:
         outcome = original(self, *rest, **options)
         journal, at = self.files.journal.buffer, self.files.journal_end - JOURNAL_RECORD_SIZE
         if journal[at] >> 4 == RecordType.CONFIRM:
@@ -256,7 +256,7 @@ CLUSTER_MUTATIONS: Mutations = {
     "the ledger is committed alone": (ReplicatedLedger, "_commit", _commit_alone),
     "leases are used again": (primaries, "assign_primaries", _reuse_leases),
     "copies are not waited for": (ReplicationStream, "flush", _count_only_itself),
-    "a replica writes something else": (Copy, "write_all", _replicate_another),
+    "a replica writes something else": (ReplicaFiles, "write_all", _replicate_another),
     "a hop sends nothing again": (RelayQueue, "send_kept", _send_nothing),
     "apps stay as they are": (QueueUpkeep, "_update", _do_nothing),
     "a hop passes nothing on": (Delivery, "broadcast", _do_nothing),

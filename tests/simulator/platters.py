@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.store.partition_files import Ends, PartitionFiles
+from broker.bmq.store.partition_files import FileEnds, PartitionFiles
 from broker.common.files import Directory, StoreFile
 from tests.broker.fakes import MemoryDirectory
 from tests.simulator.invariants import Violation
@@ -24,7 +24,7 @@ class Platter:
         self._directory = directory
         self._partitions = tuple(partitions)
         self._ledger = ledger
-        self._judged: dict[int, tuple[PartitionFiles, Ends]] = {}
+        self._judged: dict[int, tuple[PartitionFiles, FileEnds]] = {}
         self._ledger_judged: tuple[StoreFile | None, int] = (None, 0)
 
     def sync(self, unsynced: Iterable[StoreFile | Directory]) -> None:
@@ -39,10 +39,10 @@ class Platter:
         self._check_ledger()
         self._check_folder()
 
-    def _starts(self, partition: StoredPartition) -> Ends:
+    def _starts(self, partition: StoredPartition) -> FileEnds:
         """The offset, in each file, from which on nothing was judged yet."""
         files, ends = self._judged.get(partition.partition_id, (None, partition.files.ends))
-        return ends if files is partition.files else Ends(0, 0, 0)
+        return ends if files is partition.files else FileEnds(0, 0, 0)
 
     def _check_named(self, partition: StoredPartition) -> None:
         """A journal that is on the platter names payloads and queues that are there, too."""

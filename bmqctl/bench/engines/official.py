@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bmqctl.bench.pace_threads import POLL_S, SHOW_EVERY, ThreadPacer
-from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.plan import CannotStart, Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ def _on_message(tally: ConsumerTally, seat: Seat, message: blazingmq.Message, ha
         handle.confirm()
         tally.confirmed += 1
         if tally.delivered % SHOW_EVERY == 0:
-            seat.show(Counter.DELIVERED, tally.delivered)
-            seat.show(Counter.CONFIRMED, tally.confirmed)
+            seat.show(SharedCounter.DELIVERED, tally.delivered)
+            seat.show(SharedCounter.CONFIRMED, tally.confirmed)
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
@@ -144,7 +144,7 @@ def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
     link = _Link(plan, threading.Event(), partial(_on_message, tally, seat))
     link.open(seat)
     while not seat.stopped and not link.broken.wait(POLL_S):
-        seat.show(Counter.DELIVERED, tally.delivered)
-        seat.show(Counter.CONFIRMED, tally.confirmed)
+        seat.show(SharedCounter.DELIVERED, tally.delivered)
+        seat.show(SharedCounter.CONFIRMED, tally.confirmed)
     link.close()
     return tally, link.fault

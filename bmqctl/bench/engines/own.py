@@ -10,7 +10,7 @@ from typing import TypeVar
 import trio
 
 from bmqctl.bench.pace import Pacer, await_start
-from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.plan import CannotStart, Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
 from bmqctl.client.protocol.events import Ack, StreamOptions
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
@@ -138,8 +138,8 @@ async def _consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
                 if tally.deliver(message.payload, now_ns):
                     queue.confirm(message)
                     tally.confirmed += 1
-            seat.show(Counter.DELIVERED, tally.delivered)
-            seat.show(Counter.CONFIRMED, tally.confirmed)
+            seat.show(SharedCounter.DELIVERED, tally.delivered)
+            seat.show(SharedCounter.CONFIRMED, tally.confirmed)
 
     async def work(_: Session, queue: Queue) -> None:
         async def watch() -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 
 from bmqctl.bench.pace_threads import POLL_S, ThreadPacer
-from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.plan import CannotStart, Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.relay import CONFIRM_EVENT_SIZE, CONSUMER, PRODUCER, frame_size, take_acks
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
 
@@ -96,8 +96,8 @@ def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
             if messages and not _send(link, bytes(CONFIRM_EVENT_SIZE * messages)):
                 break
             tally.confirmed = tally.delivered
-            seat.show(Counter.DELIVERED, tally.delivered)
-            seat.show(Counter.CONFIRMED, tally.confirmed)
+            seat.show(SharedCounter.DELIVERED, tally.delivered)
+            seat.show(SharedCounter.CONFIRMED, tally.confirmed)
         ended.set()
 
     reader = threading.Thread(target=read, daemon=True)

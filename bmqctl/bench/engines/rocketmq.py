@@ -16,7 +16,7 @@ from typing import NamedTuple
 import trio
 
 from bmqctl.bench.pace import POLL_S, Pacer, await_start
-from bmqctl.bench.plan import CannotStart, Counter, Plan, Seat, monotonic_ns
+from bmqctl.bench.plan import CannotStart, Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
 from bmqctl.clients.rocketmq.client import Client, Queue
 from bmqctl.clients.rocketmq.consuming import Pulled, QueuePuller
@@ -228,8 +228,8 @@ class _Consuming:
             if tally.deliver(message.body, now_ns):
                 tally.confirmed += 1
         if pulled:
-            seat.show(Counter.DELIVERED, tally.delivered)
-            seat.show(Counter.CONFIRMED, tally.confirmed)
+            seat.show(SharedCounter.DELIVERED, tally.delivered)
+            seat.show(SharedCounter.CONFIRMED, tally.confirmed)
 
 
 # Apache's broker hands out fewer at a time; what it does not hand out comes with the next pull.

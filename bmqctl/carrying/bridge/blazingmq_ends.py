@@ -14,7 +14,7 @@ import trio
 from bmqctl.carrying.bridge.carrying import Bridge, Tell, TryAgain
 from bmqctl.carrying.bridge.encoding import Encoded
 from bmqctl.carrying.bridge.ends import BlazingEnd
-from bmqctl.carrying.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Item, Send
+from bmqctl.carrying.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, CarriedMessage, Send
 from bmqctl.carrying.bridge.mapping import Unfit, to_rocketmq
 from bmqctl.client.protocol.control import Unusable
 from bmqctl.client.protocol.events import Ack, StreamOptions
@@ -173,7 +173,7 @@ class BlazingSource:
             bridge.source_lost()
             await self._trying.failed(reason, is_final=is_final)
 
-    def settle(self, lane: int, items: list[Item]) -> None:
+    def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Confirm messages. Those of a session that is over are delivered again."""
         for queue, group in groupby((item.token for item in items), _queue_of):
             with suppress(SessionLost, Unusable):
@@ -202,7 +202,7 @@ class BlazingSource:
 
         So no more payloads are held, decompressed, than the lanes' windows allow and one portion.
         """
-        lanes: dict[int, list[Item]] = {}
+        lanes: dict[int, list[CarriedMessage]] = {}
         size = 0
         for message in messages:
             lane, item = self._item(queue, message)
@@ -215,7 +215,7 @@ class BlazingSource:
                 lanes, size = {}, 0
         _take(bridge, lanes)
 
-    def _item(self, queue: Queue, message: Message) -> tuple[int, Item]:
+    def _item(self, queue: Queue, message: Message) -> tuple[int, CarriedMessage]:
         token = _Token(queue, message)
         lane = 0
         try:
@@ -223,11 +223,11 @@ class BlazingSource:
             lane = lane_of(properties, self._key, self.lanes) if self._key else 0
             made, size, _ = self._make(message, properties)
         except (Unfit, FormatError) as fault:
-            return lane, Item(token, None, 0, str(fault))
-        return lane, Item(token, made, size)
+            return lane, CarriedMessage(token, None, 0, str(fault))
+        return lane, CarriedMessage(token, made, size)
 
 
-def _take(bridge: Bridge, lanes: Mapping[int, list[Item]]) -> None:
+def _take(bridge: Bridge, lanes: Mapping[int, list[CarriedMessage]]) -> None:
     for lane, items in lanes.items():
         bridge.take(lane, items)
 
@@ -243,7 +243,7 @@ class BlazingDestination:
         self._queue: Queue | None = None
         self._bridge: Bridge | None = None
         # By lane: the batch that is posted, and the answers that there are.
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenBatch] = {}
         self._told = AckStatus.SUCCESS
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
@@ -267,7 +267,7 @@ class BlazingDestination:
 
     def send(self, send: Send) -> None:
         """Post a batch."""
-        self._open[send.lane] = opened = _Open(send.batch, [None] * len(send.items), len(send.items))
+        self._open[send.lane] = opened = _OpenBatch(send.batch, [None] * len(send.items), len(send.items))
         if self._queue is None:
             return  # it is answered when the connection's end is noticed
         for at, item in enumerate(send.items):
@@ -302,7 +302,7 @@ class BlazingDestination:
             what = "takes messages again" if status is AckStatus.SUCCESS else f"refuses messages ({status.name})"
             self._tell(f"{self._end}: the broker {what}")
 
-    def _finish(self, lane: int, opened: _Open) -> None:
+    def _finish(self, lane: int, opened: _OpenBatch) -> None:
         if not opened.left and self._bridge is not None:
             del self._open[lane]
             self._bridge.answered(lane, opened.batch, [answer or AGAIN for answer in opened.answers])
@@ -313,7 +313,7 @@ class BlazingDestination:
         bridge.destination_down({lane: [each or AGAIN for each in opened.answers] for lane, opened in lost.items()})
 
 
-class _Open:
+class _OpenBatch:
     """A batch that was posted: its answers, and how many of them are missing."""
 
     def __init__(self, batch: int, answers: list[Answer | None], left: int) -> None:

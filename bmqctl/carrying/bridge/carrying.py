@@ -10,7 +10,7 @@ import trio
 
 from bmqctl.carrying.bridge.account import Account
 from bmqctl.carrying.bridge.ends import CannotBegin
-from bmqctl.carrying.bridge.flow import Action, Answer, Flow, FlowOptions, Item, Send
+from bmqctl.carrying.bridge.flow import Action, Answer, CarriedMessage, Flow, FlowOptions, Send
 from bmqctl.common.nurseries import open_nursery
 
 __all__ = ["Bridge", "CannotBegin", "Destination", "Source", "Tell", "TryAgain", "run_to_end"]
@@ -30,7 +30,7 @@ class Source(Protocol):
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
         """Take messages until the bridge has ended, over lost connections; `CannotBegin` without a first."""
 
-    def settle(self, lane: int, items: list[Item]) -> None:
+    def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Let the source forget messages."""
 
 
@@ -82,7 +82,7 @@ class Bridge:
 
     # Input from the ends
 
-    def take(self, lane: int, items: Sequence[Item]) -> None:
+    def take(self, lane: int, items: Sequence[CarriedMessage]) -> None:
         """Take messages of the source."""
         self.last_taken_s = trio.current_time()
         self._do(self.flow.take(lane, self._portion(items)))
@@ -179,7 +179,7 @@ class Bridge:
             quiet_s = 0.0 if is_busy else quiet_s + step_s
         self.stop()
 
-    def _portion(self, items: Sequence[Item]) -> Sequence[Item]:
+    def _portion(self, items: Sequence[CarriedMessage]) -> Sequence[CarriedMessage]:
         """The messages that the bridge may still take."""
         if self._count_max is None:
             return items

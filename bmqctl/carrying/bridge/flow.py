@@ -20,7 +20,18 @@ from typing import Any, Final, NamedTuple
 from bmqctl.carrying.bridge.account import Account
 from bmqctl.carrying.bridge.lifecycle import Lane, LaneInput, step
 
-__all__ = ["AGAIN", "TAKEN", "Action", "Answer", "AnswerKind", "Flow", "FlowOptions", "Item", "Send", "Settle"]
+__all__ = [
+    "AGAIN",
+    "TAKEN",
+    "Action",
+    "Answer",
+    "AnswerKind",
+    "CarriedMessage",
+    "Flow",
+    "FlowOptions",
+    "Send",
+    "Settle",
+]
 
 PAUSE_MIN_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
@@ -38,7 +49,7 @@ class FlowOptions:
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class CarriedMessage:
     """A message on its way. `token` is what the source needs to forget it, `message` what the destination is given.
 
     `unfit` is the reason why it cannot be carried, or was refused. `sends` counts how often it went out, and `renewals`
@@ -78,14 +89,14 @@ class Send(NamedTuple):
 
     lane: int
     batch: int
-    items: list[Item]
+    items: list[CarriedMessage]
 
 
 class Settle(NamedTuple):
     """Let the source forget these messages of a lane, which follow those that were settled before."""
 
     lane: int
-    items: list[Item]
+    items: list[CarriedMessage]
 
 
 Action = Send | Settle
@@ -100,8 +111,8 @@ class _Line:
     """
 
     state: Lane = Lane.EMPTY
-    waiting: deque[Item] = field(default_factory=deque)
-    sent: list[Item] = field(default_factory=list)
+    waiting: deque[CarriedMessage] = field(default_factory=deque)
+    sent: list[CarriedMessage] = field(default_factory=list)
     size: int = 0
     batch: int = 0
     alone: int = 0
@@ -159,7 +170,7 @@ class Flow:
         self._lines.append(line)
         return len(self._lines) - 1
 
-    def take(self, lane: int, items: Sequence[Item]) -> list[Action]:
+    def take(self, lane: int, items: Sequence[CarriedMessage]) -> list[Action]:
         """Take messages of the source; they follow those that were taken for the lane before."""
         self.account.taken += len(items)
         if self.is_stopped or not items:
@@ -291,12 +302,12 @@ class Flow:
             actions.append(Send(lane, line.batch, line.sent))
         return actions
 
-    def _next_batch(self, line: _Line) -> list[Item]:
+    def _next_batch(self, line: _Line) -> list[CarriedMessage]:
         waiting = line.waiting
         most = 1 if line.alone else self._options.batch_messages
         line.alone = max(0, line.alone - 1)
         left = self._options.batch_bytes
-        batch: list[Item] = []
+        batch: list[CarriedMessage] = []
         while waiting and len(batch) < most and not waiting[0].unfit and (not batch or waiting[0].size <= left):
             if waiting[0].is_alone:
                 if batch:
@@ -309,7 +320,7 @@ class Flow:
             batch.append(item)
         return batch
 
-    def _count(self, items: Sequence[Item], answers: Sequence[Answer]) -> tuple[int, int]:
+    def _count(self, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> tuple[int, int]:
         """Count the messages that came to an end, up to the first that has to be sent again or that ends the bridge.
 
         Return how many these are, and where those begin that have to be sent again.
@@ -324,14 +335,14 @@ class Flow:
                 return at, len(items)
         return len(items), len(items)
 
-    def _put_back(self, line: _Line, items: Sequence[Item], answers: Sequence[Answer]) -> None:
+    def _put_back(self, line: _Line, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> None:
         """Have messages sent again, before all that wait."""
         for item, answer in zip(items, answers, strict=True):
             item.renewals += answer.kind is AnswerKind.TAKEN
         line.waiting.extendleft(reversed(items))
         line.size += _size_of(items)
 
-    def _refuse(self, item: Item, reason: str) -> bool:
+    def _refuse(self, item: CarriedMessage, reason: str) -> bool:
         """Count a message that cannot be carried; return whether the bridge goes on without it."""
         item.unfit = reason
         self.account.refuse(reason)
@@ -339,7 +350,7 @@ class Flow:
             self.stop(f"a message cannot be carried: {reason}")
         return self._options.skip_refused
 
-    def _let_go(self, items: Sequence[Item], answers: Sequence[Answer]) -> None:
+    def _let_go(self, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> None:
         """Count messages that are not sent again, and not settled: the source keeps them."""
         for item, answer in zip(items, answers, strict=True):
             if answer.kind is AnswerKind.TAKEN:
@@ -347,7 +358,7 @@ class Flow:
             else:
                 self.account.returned += 1
 
-    def _delivered(self, item: Item) -> None:
+    def _delivered(self, item: CarriedMessage) -> None:
         self.account.delivered += 1
         self.account.size_bytes += item.size
 
@@ -357,5 +368,5 @@ class Flow:
         line.waiting.clear()
 
 
-def _size_of(items: Iterable[Item]) -> int:
+def _size_of(items: Iterable[CarriedMessage]) -> int:
     return sum(item.size for item in items)

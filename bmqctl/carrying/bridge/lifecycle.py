@@ -9,10 +9,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-__all__ = ["LANE_TABLE", "Impossible", "Lane", "LaneInput", "step"]
+__all__ = ["LANE_TABLE", "ImpossibleForBridge", "Lane", "LaneInput", "step"]
 
 
-class Impossible(Exception):
+class ImpossibleForBridge(Exception):
     """An input that must not happen in a state."""
 
 
@@ -66,8 +66,8 @@ LANE_TABLE: Final[dict[tuple[Lane, LaneInput], Lane]] = {
 
 
 def step(state: Lane, happened: LaneInput) -> Lane:
-    """Return the state after `happened`; `Impossible` if the table has no such row."""
+    """Return the state after `happened`; `ImpossibleForBridge` if the table has no such row."""
     try:
         return LANE_TABLE[state, happened]
     except KeyError:
-        raise Impossible(f"lane {state.name} on {happened.name}") from None
+        raise ImpossibleForBridge(f"lane {state.name} on {happened.name}") from None

@@ -16,7 +16,7 @@ from bmqctl.carrying.bridge.blazingmq_ends import Made, ToPost
 from bmqctl.carrying.bridge.carrying import Bridge, Tell, TryAgain
 from bmqctl.carrying.bridge.encoding import encode_for_blazingmq
 from bmqctl.carrying.bridge.ends import RocketEnd
-from bmqctl.carrying.bridge.flow import Item
+from bmqctl.carrying.bridge.flow import CarriedMessage
 from bmqctl.carrying.bridge.mapping import Unfit, posted_guid
 from bmqctl.clients.rocketmq.ahead import PullsAhead
 from bmqctl.clients.rocketmq.client import PLAIN, Client, Security
@@ -116,7 +116,7 @@ class RocketSource:
             bridge.is_source_away = True
             await self._trying.failed(reason)
 
-    def settle(self, lane: int, items: list[Item]) -> None:
+    def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Have the group's offset committed."""
         self._to_commit[lane] = items[-1].token + 1
 
@@ -300,7 +300,7 @@ async def hand_out(
 
     So no more bodies are held, decompressed, than the lane's window allows and one portion.
     """
-    items: list[Item] = []
+    items: list[CarriedMessage] = []
     size = 0
     for record in records:
         items.append(_item_of(record, broker_name, make))
@@ -316,12 +316,12 @@ async def hand_out(
         yield records[-1].queue_offset + 1
 
 
-def _item_of(record: Record, broker_name: str, make: MakeOfRecord) -> Item:
+def _item_of(record: Record, broker_name: str, make: MakeOfRecord) -> CarriedMessage:
     """Make the message on its way of a record; its token is the offset."""
     try:
         if not record.is_body_sound:
             raise Unfit("the body's checksum differs")
         made, size, is_alone = make(record, broker_name)
     except Unfit as fault:
-        return Item(record.queue_offset, None, 0, str(fault))
-    return Item(record.queue_offset, made, size, is_alone=is_alone)
+        return CarriedMessage(record.queue_offset, None, 0, str(fault))
+    return CarriedMessage(record.queue_offset, made, size, is_alone=is_alone)

@@ -43,7 +43,7 @@ async def run_bridges(
     `tell` is given a bridge's name and what happened to it, `on_report` the state every `report_s` seconds.
     """
     running = Running([Outcome(each) for each in bridges])
-    lives = [_Life(outcome, tell) for outcome in running.outcomes]
+    lives = [_BridgeLife(outcome, tell) for outcome in running.outcomes]
     fault: CannotBegin | None = None
     async with trio.open_nursery() as watching:
         watching.start_soon(_watch_signals, lives, running)
@@ -51,7 +51,7 @@ async def run_bridges(
             watching.start_soon(_report, report_s, running, on_report)
         async with trio.open_nursery() as nursery:
 
-            async def run(life: _Life) -> None:
+            async def run(life: _BridgeLife) -> None:
                 nonlocal fault
                 try:
                     await life.run()
@@ -68,7 +68,7 @@ async def run_bridges(
     return running
 
 
-class _Life:
+class _BridgeLife:
     """One bridge from its beginning, when it may have to wait for its topic."""
 
     def __init__(self, outcome: Outcome, tell: Callable[[str, str], None]) -> None:
@@ -108,7 +108,7 @@ class _Life:
         self._tell_named(self._options.name, text)
 
 
-async def _watch_signals(lives: list[_Life], running: Running) -> None:
+async def _watch_signals(lives: list[_BridgeLife], running: Running) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async for _ in received:
             # A second one ends the wait for the answers, too.

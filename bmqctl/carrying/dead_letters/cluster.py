@@ -41,14 +41,14 @@ from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode
 
-__all__ = ["Group", "Letters", "Resent", "Target", "Wanted", "open_letters"]
+__all__ = ["Group", "LetterTarget", "Letters", "Resent", "WantedLetters", "open_letters"]
 
 _PULLED_MAX: Final = 256
 _NAME: Final = "bmqctl-dead-letters"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
 
 
-class Target(StrEnum):
+class LetterTarget(StrEnum):
     """The places that letters are sent to: the topic that they were posted to, or their group's retry topic."""
 
     TOPIC = "topic"
@@ -64,7 +64,7 @@ class Group(NamedTuple):
     oldest_at: str | None
 
 
-class Wanted(NamedTuple):
+class WantedLetters(NamedTuple):
     """The letters to be sent again: with these ids or all, at most `count_max`; with `again` those with a mark, too."""
 
     ids: frozenset[str] = frozenset()
@@ -145,8 +145,8 @@ class Letters:
     async def resend(
         self,
         group: str,
-        wanted: Wanted,
-        target: Target,
+        wanted: WantedLetters,
+        target: LetterTarget,
         topic: str | None,
         on_sent: Callable[[str], None],
         *,
@@ -214,15 +214,15 @@ class Letters:
                 if puller.offset <= before:
                     raise LinkLost(f"broker {broker} does not give message {before} of topic {topic}")
 
-    async def _resend(self, letter: Letter, target: Target, topic: str | None, is_dry: bool) -> str:
+    async def _resend(self, letter: Letter, target: LetterTarget, topic: str | None, is_dry: bool) -> str:
         """Send and mark a letter; return the topic that it went to. Raises `Unfit`, and one of `FAULTS`."""
         if not letter.record.is_body_sound:
             raise Unfit("the body's checksum differs")
         original = topic or letter.original_topic
         if original is None:
             raise Unfit("it does not say which topic it was posted to: name one with --to-topic")
-        to = original if target is Target.TOPIC else RETRY_PREFIX + letter.group
-        message = to_topic(letter) if target is Target.TOPIC else to_retry(letter, original)
+        to = original if target is LetterTarget.TOPIC else RETRY_PREFIX + letter.group
+        message = to_topic(letter) if target is LetterTarget.TOPIC else to_retry(letter, original)
         queue = await self._choose(to, letter)
         if is_dry:
             return to

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.listing import Listing
-from bmqctl.carrying.messages.received import Received, Unreadable, of_topic
+from bmqctl.carrying.messages.received import Received, UnreadableMessage, of_topic
 from bmqctl.client import ClientError
 from bmqctl.client.rocketmq import Session, StoredQueue
 
@@ -95,7 +95,7 @@ async def _browse(
                 for message in messages:
                     try:
                         readable.append(of_topic(message))
-                    except Unreadable as fault:
+                    except UnreadableMessage as fault:
                         unreadable += 1
                         shown.tell(str(fault))
                 await shown.show(readable)

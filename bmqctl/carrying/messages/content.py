@@ -17,7 +17,7 @@ from formats.bmq.wire.properties import Property, PropertyType, PropertyValue
 
 __all__ = [
     "PLACE_FIELDS",
-    "BadMessage",
+    "BadInput",
     "Outgoing",
     "payload_row",
     "property_of",
@@ -44,7 +44,7 @@ _RAW: Final = frozenset({PropertyType.BINARY, PropertyType.CHAR})
 _SHOWN: Final = 60
 
 
-class BadMessage(ValueError):
+class BadInput(ValueError):
     """Input that is no message; one line."""
 
 
@@ -62,19 +62,19 @@ class Outgoing(NamedTuple):
 
 
 def read_message(line: bytes) -> Outgoing:
-    """Read a line of JSON. Raises `BadMessage`."""
+    """Read a line of JSON. Raises `BadInput`."""
     found = _parsed(line)
     if not isinstance(found, dict):
-        raise BadMessage("expected a JSON object")
+        raise BadInput("expected a JSON object")
     unknown = found.keys() - _FIELDS - PLACE_FIELDS
     if unknown:
-        raise BadMessage(f"unknown field {_shown(min(unknown))}: expected {', '.join(sorted(_FIELDS))}")
+        raise BadInput(f"unknown field {_shown(min(unknown))}: expected {', '.join(sorted(_FIELDS))}")
     properties = found.get("properties", {})
     if not isinstance(properties, dict):
-        raise BadMessage("properties: expected an object")
+        raise BadInput("properties: expected an object")
     keys = found.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise BadMessage("keys: expected a list of texts")
+        raise BadInput("keys: expected a list of texts")
     return Outgoing(
         _payload(found),
         [property_of(name, value) for name, value in properties.items()],
@@ -85,26 +85,26 @@ def read_message(line: bytes) -> Outgoing:
 
 
 def property_of(name: str, value: object) -> Property:
-    """Make a property of a value of JSON. Raises `BadMessage`."""
+    """Make a property of a value of JSON. Raises `BadInput`."""
     kind = _PLAIN.get(type(value))
     if kind is not None:
         return Property(name, kind, value)  # type: ignore[arg-type] # its type is one of the keys
     if isinstance(value, dict):
         return _typed_property(name, value)
-    raise BadMessage(f"property {_shown(name)}: {_shown(value)} is no text, no whole number, and not true or false")
+    raise BadInput(f"property {_shown(name)}: {_shown(value)} is no text, no whole number, and not true or false")
 
 
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
     except UnicodeDecodeError:
-        raise BadMessage("is not UTF-8") from None
+        raise BadInput("is not UTF-8") from None
     except json.JSONDecodeError as fault:
-        raise BadMessage(f"is not JSON: {fault.msg} at column {fault.colno}") from None
-    except BadMessage:
+        raise BadInput(f"is not JSON: {fault.msg} at column {fault.colno}") from None
+    except BadInput:
         raise
     except (ValueError, RecursionError):
-        raise BadMessage("is not JSON that can be read: a number is too long, or it is nested too deeply") from None
+        raise BadInput("is not JSON that can be read: a number is too long, or it is nested too deeply") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,32 +112,32 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadMessage(f"{_shown(twice)} comes twice")
+        raise BadInput(f"{_shown(twice)} comes twice")
     return found
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise BadMessage(f"is not JSON: {text}")
+    raise BadInput(f"is not JSON: {text}")
 
 
 def _payload(found: Mapping[str, Any]) -> bytes:
     if "payload" in found and "payload_base64" in found:
-        raise BadMessage("a message has payload or payload_base64, not both")
+        raise BadInput("a message has payload or payload_base64, not both")
     if "payload_base64" in found:
         return _from_base64("payload_base64", found["payload_base64"])
     payload = found.get("payload", "")
     if not isinstance(payload, str):
-        raise BadMessage("payload: expected a text; encode other JSON as one")
+        raise BadInput("payload: expected a text; encode other JSON as one")
     try:
         return payload.encode()
     except UnicodeEncodeError:
-        raise BadMessage("payload: has half of a surrogate pair, which is no text") from None
+        raise BadInput("payload: has half of a surrogate pair, which is no text") from None
 
 
 def _optional_text(found: Mapping[str, Any], name: str) -> str | None:
     value = found.get(name)
     if value is not None and not isinstance(value, str):
-        raise BadMessage(f"{name}: expected a text")
+        raise BadInput(f"{name}: expected a text")
     return value
 
 
@@ -148,12 +148,12 @@ def _typed_property(name: str, value: Mapping[str, Any]) -> Property:
     content = "base64" if kind in _RAW else "value"
     if kind is None or value.keys() != {"type", content}:
         kinds = ", ".join(PropertyType.__members__)
-        raise BadMessage(f"{where}: expected type (one of {kinds}), and value; base64 for BINARY and CHAR")
+        raise BadInput(f"{where}: expected type (one of {kinds}), and value; base64 for BINARY and CHAR")
     if kind in _RAW:
         return Property(name, kind, _from_base64(where, value[content]))
     wanted = int if kind in _NUMBERS else bool if kind is PropertyType.BOOL else str
     if type(value[content]) is not wanted:
-        raise BadMessage(f"{where}: {_shown(value[content])} is no {kind.name}")
+        raise BadInput(f"{where}: {_shown(value[content])} is no {kind.name}")
     return Property(name, kind, value[content])
 
 
@@ -163,7 +163,7 @@ def _from_base64(where: str, text: object) -> bytes:
             return base64.b64decode(text, validate=True)
     except ValueError:
         pass
-    raise BadMessage(f"{where}: is not base64")
+    raise BadInput(f"{where}: is not base64")
 
 
 def _shown(value: object) -> str:
@@ -172,11 +172,11 @@ def _shown(value: object) -> str:
 
 
 def to_text_properties(properties: Sequence[Property]) -> dict[str, str]:
-    """Properties for RocketMQ, where all are texts. Raises `BadMessage` for bytes."""
+    """Properties for RocketMQ, where all are texts. Raises `BadInput` for bytes."""
     found: dict[str, str] = {}
     for name, kind, value in properties:
         if isinstance(value, bytes):
-            raise BadMessage(f"property {_shown(name)}: RocketMQ has texts, and no {kind.name}")
+            raise BadInput(f"property {_shown(name)}: RocketMQ has texts, and no {kind.name}")
         found[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
     return found
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.client import ClientError
 from bmqctl.common.nurseries import open_nursery
@@ -184,7 +184,7 @@ class Run:
                         self._end(f"{source.unit} {number}: {fault}")
                         return
                     self._note(number, sent, len(message.payload))
-        except BadMessage as fault:
+        except BadInput as fault:
             self._end(str(fault))
         except OSError as fault:
             self._end(f"cannot read the input: {fault.strerror}")

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from bmqctl.carrying.messages.content import BadMessage
+from bmqctl.carrying.messages.content import BadInput
 
 __all__ = ["LINE_SIZE_MAX", "PAYLOAD_SIZE_MAX", "read_all", "read_lines"]
 
@@ -27,17 +27,17 @@ async def _read(descriptor: int) -> bytes:
 
 
 async def read_all(descriptor: int) -> bytes:
-    """Read one payload up to the end of the input. Raises `BadMessage` if it is larger than a message can be."""
+    """Read one payload up to the end of the input. Raises `BadInput` if it is larger than a message can be."""
     found = bytearray()
     while chunk := await _read(descriptor):
         found += chunk
         if len(found) > PAYLOAD_SIZE_MAX:
-            raise BadMessage(f"the input is larger than {PAYLOAD_SIZE_MAX} bytes, the most that a message can have")
+            raise BadInput(f"the input is larger than {PAYLOAD_SIZE_MAX} bytes, the most that a message can have")
     return bytes(found)
 
 
 async def read_lines(descriptor: int) -> AsyncGenerator[tuple[int, bytes]]:
-    """Read lines with their numbers, without what ends them. Raises `BadMessage` for one that is too long."""
+    """Read lines with their numbers, without what ends them. Raises `BadInput` for one that is too long."""
     number = 1
     parts: list[bytes] = []
     size = 0
@@ -52,6 +52,6 @@ async def read_lines(descriptor: int) -> AsyncGenerator[tuple[int, bytes]]:
         parts.append(rest)
         size += len(rest)
         if size > LINE_SIZE_MAX:
-            raise BadMessage(f"line {number}: is longer than {LINE_SIZE_MAX} bytes")
+            raise BadInput(f"line {number}: is longer than {LINE_SIZE_MAX} bytes")
     if size:
         yield number, b"".join(parts)

@@ -20,7 +20,7 @@ __all__ = [
     "Form",
     "Received",
     "Undecodable",
-    "Unreadable",
+    "UnreadableMessage",
     "decoded",
     "json_form",
     "of_queue",
@@ -40,11 +40,11 @@ TOPIC_PLACE: Final = ("message_id", "topic", "broker", "queue", "offset", "attem
 _SHOWN: Final = 1000
 
 
-class Unreadable(ValueError):
+class UnreadableMessage(ValueError):
     """A message that cannot be decoded; one line."""
 
 
-class Undecodable(Unreadable):
+class Undecodable(UnreadableMessage):
     """A message whose payload is not of the encoding that was named, or too large to be decoded; one line."""
 
 
@@ -61,16 +61,16 @@ class Received(NamedTuple):
 
 
 def of_queue(message: Message) -> Received:
-    """Decode a message of BlazingMQ. Raises `Unreadable`."""
+    """Decode a message of BlazingMQ. Raises `UnreadableMessage`."""
     name = format_guid(message.guid)
     try:
         return Received(name, {"guid": name}, message.payload, message.typed_properties)
     except ValueError as fault:
-        raise Unreadable(f"message {name}: {fault}") from None
+        raise UnreadableMessage(f"message {name}: {fault}") from None
 
 
 def of_topic(message: Content) -> Received:
-    """Decode a message of RocketMQ. Raises `Unreadable`."""
+    """Decode a message of RocketMQ. Raises `UnreadableMessage`."""
     where = f"message {message.offset} of queue {message.queue_id} of {message.broker}"
     try:
         name = message.message_id
@@ -86,7 +86,7 @@ def of_topic(message: Content) -> Received:
         properties = [Property(given, PropertyType.STRING, value) for given, value in message.properties.items()]
         return Received(name, place, message.payload, properties, message.tag, message.keys, message.sharding_key)
     except (ValueError, OverflowError, OSError) as fault:
-        raise Unreadable(f"{where}: {fault}") from None
+        raise UnreadableMessage(f"{where}: {fault}") from None
 
 
 Form = Callable[[Received], bytes]

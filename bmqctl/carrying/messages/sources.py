@@ -7,7 +7,7 @@ from contextlib import aclosing
 from enum import Enum
 from typing import NamedTuple
 
-from bmqctl.carrying.messages.content import BadMessage, Outgoing, read_message
+from bmqctl.carrying.messages.content import BadInput, Outgoing, read_message
 from bmqctl.carrying.messages.posting import Source
 from bmqctl.carrying.messages.reading import read_all, read_lines
 
@@ -55,8 +55,8 @@ async def _lines(given: Input, usual: Outgoing, count_max: int | None) -> AsyncG
             else:
                 try:
                     message = _with_usual(read_message(line), usual)
-                except BadMessage as fault:
-                    raise BadMessage(f"line {number}: {fault}") from None
+                except BadInput as fault:
+                    raise BadInput(f"line {number}: {fault}") from None
             yield number, message
             found += 1
             if found == count_max:

@@ -12,7 +12,7 @@ import trio
 
 from bmqctl.carrying.messages.framing import Frame, Framer
 from bmqctl.carrying.messages.posting import opened
-from bmqctl.carrying.messages.received import Received, Undecodable, Unreadable
+from bmqctl.carrying.messages.received import Received, Undecodable, UnreadableMessage
 from bmqctl.client import ClientError
 from bmqctl.common.nurseries import open_nursery
 
@@ -63,7 +63,7 @@ class Feed(Protocol):
         ...
 
     def read(self, message: Any) -> Received:
-        """Decode a message. Raises `Unreadable`."""
+        """Decode a message. Raises `UnreadableMessage`."""
         ...
 
     def confirm(self, messages: Sequence[Any]) -> None:
@@ -184,7 +184,7 @@ class Tail:
                 self._left_room -= feed.leave(message)
                 self.outcome.unreadable += 1
                 self._tell(str(fault))
-            except Unreadable as fault:
+            except UnreadableMessage as fault:
                 message.reject()
                 self.outcome.unreadable += 1
                 self._tell(str(fault))

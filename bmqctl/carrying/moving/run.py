@@ -18,7 +18,18 @@ from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.messages.ends import Reach
 from bmqctl.common.nurseries import open_nursery
 
-__all__ = ["At", "Carried", "CarryEnd", "CarryOptions", "Contents", "carry", "check", "ended", "rehearse", "waiting"]
+__all__ = [
+    "At",
+    "Carried",
+    "CarryEnd",
+    "CarryOptions",
+    "SourceContents",
+    "carry",
+    "check",
+    "ended",
+    "rehearse",
+    "waiting",
+]
 
 _REPORT_S: Final = 0.2
 
@@ -51,7 +62,7 @@ class CarryEnd(BridgeEnd, Protocol):
         """Count the messages that will be carried, at most; None if the broker does not say."""
         ...
 
-    async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> Contents:
+    async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> SourceContents:
         """Look at what would be carried, and change nothing. Raises `CannotBegin`."""
         ...
 
@@ -72,7 +83,7 @@ class Carried:
     is_interrupted: bool = False
 
 
-class Contents(NamedTuple):
+class SourceContents(NamedTuple):
     """The messages at a source. `unfit` counts by their reasons those that the destination cannot hold, if known."""
 
     messages: int
@@ -161,7 +172,7 @@ async def waiting(source: At, options: CarryOptions) -> int | None:
     return await source.end.waiting(source.end.means(source.reach), options)
 
 
-async def rehearse(source: At, destination: At, options: CarryOptions) -> Contents:
+async def rehearse(source: At, destination: At, options: CarryOptions) -> SourceContents:
     """Look at what would be carried, and change nothing. Raises `CannotBegin`.
 
     A broker of BlazingMQ lists messages without their properties, so that an expression selects among these. The

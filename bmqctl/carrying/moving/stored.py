@@ -12,7 +12,7 @@ import trio
 
 from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
 from bmqctl.carrying.bridge.ends import RocketEnd
-from bmqctl.carrying.bridge.flow import Item
+from bmqctl.carrying.bridge.flow import CarriedMessage
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, hand_out
 from bmqctl.clients.rocketmq.ahead import PullsAhead
 from bmqctl.clients.rocketmq.client import PLAIN, Client, Security
@@ -134,7 +134,7 @@ class StoredSource:
             bridge.add_lane()
         await run_to_end(bridge, task_status, partial(self._hand_out, self._parts))
 
-    def settle(self, lane: int, items: list[Item]) -> None:
+    def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Do nothing: a topic keeps its messages."""
 
     def _connect(self) -> AbstractAsyncContextManager[Client]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.carrying.replay.plan import Plan
-from bmqctl.carrying.replay.progress import Step
+from bmqctl.carrying.replay.progress import ReplayStep
 from bmqctl.carrying.replay.run import Run
 
 __all__ = ["QUEUE_KEYS", "Account", "Counts", "count_steps", "make_account"]
@@ -67,8 +67,8 @@ class Account(NamedTuple):
 
 
 def count_steps(plan: Plan, steps: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Count the messages of each queue at each `Step`: shape (queues, steps)."""
-    width = len(Step)
+    """Count the messages of each queue at each `ReplayStep`: shape (queues, steps)."""
+    width = len(ReplayStep)
     flat = np.bincount(plan.entries["queue"].astype(np.int64) * width + steps, minlength=len(plan.queues) * width)
     return flat.reshape(len(plan.queues), width)
 
@@ -81,18 +81,27 @@ def make_account(run: Run, before: NDArray[np.int64], rehearsed: NDArray[np.int6
     steps = run.progress.steps
     if rehearsed is not None:
         steps = steps.copy()
-        steps[rehearsed] = Step.POSTED
+        steps[rehearsed] = ReplayStep.POSTED
     after = count_steps(run.plan, steps)
-    posted = after[:, Step.POSTED] - before[:, Step.POSTED]
+    posted = after[:, ReplayStep.POSTED] - before[:, ReplayStep.POSTED]
     done = run.acked if rehearsed is None else len(rehearsed)
     # Counted twice, by acks and by each message's step: a discrepancy is a bug in this program.
     assert posted.sum() == done, (posted.sum(), done)
     rows = np.stack(
         [
             after.sum(axis=1),
-            before[:, Step.POSTED],
+            before[:, ReplayStep.POSTED],
             posted,
-            *(after[:, step] for step in (Step.REFUSED, Step.UNREADABLE, Step.UNFIT, Step.SENT, Step.NEW)),
+            *(
+                after[:, step]
+                for step in (
+                    ReplayStep.REFUSED,
+                    ReplayStep.UNREADABLE,
+                    ReplayStep.UNFIT,
+                    ReplayStep.SENT,
+                    ReplayStep.NEW,
+                )
+            ),
         ],
         axis=1,
     )
@@ -100,7 +109,7 @@ def make_account(run: Run, before: NDArray[np.int64], rehearsed: NDArray[np.int6
         Counts(*rows.sum(axis=0).tolist()),
         [Counts(*row) for row in rows.tolist()],
         run.payload_bytes.tolist(),
-        int(before[:, Step.SENT].sum()),
+        int(before[:, ReplayStep.SENT].sum()),
         dict(Counter(run.refused.values())),
         run.plan.damaged,
     )

@@ -76,7 +76,7 @@ def make_log_plan(
     shorter. BadFilter if the store has no such topic or group, NotAStoreFile if a table of it cannot be read.
     """
     source = stack.enter_context(LogSource(store))
-    walk = _Walk(store, selection, None if ends is None else ends.get(LOG_FOLDER))
+    walk = _LogWalk(store, selection, None if ends is None else ends.get(LOG_FOLDER))
     parts = walk.collect(on_progress)
     found = Plan([source], np.zeros(0, LOG_ENTRY), list(walk.numbers), {LOG_FOLDER: walk.log_end}, per_s=_PER_S)
     widths: dict[str, int] = {}
@@ -99,7 +99,7 @@ def _listed(names: Collection[str]) -> str:
     return (listed or "none") + (", ..." if len(names) > _NAMES_SHOWN else "")
 
 
-class _Walk:
+class _LogWalk:
     """Collects the messages of one log; `numbers` are those of the topics, in order of appearance."""
 
     def __init__(self, store: StoreFiles, selection: LogSelection, end: int | None) -> None:

@@ -13,7 +13,7 @@ from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.replay.messages import Stored
 from bmqctl.carrying.replay.names import check_queue
 from bmqctl.carrying.replay.outgoing import Unfit, for_blazingmq
-from bmqctl.carrying.replay.progress import Step, replay_guid
+from bmqctl.carrying.replay.progress import ReplayStep, replay_guid
 from bmqctl.carrying.replay.run import ReplayOptions, Run, sync, watch_signals
 from bmqctl.client.posting import Posting, PostingOptions
 from bmqctl.client.protocol.authentication import Credentials
@@ -23,11 +23,11 @@ from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, Se
 from formats.bmq.uri import parse_uri
 from formats.bmq.wire.ack import AckStatus
 
-__all__ = ["PostOptions", "QueueReplay", "post"]
+__all__ = ["QueueReplay", "ReplayPostOptions", "post"]
 
 
 @dataclass(frozen=True, slots=True)
-class PostOptions:
+class ReplayPostOptions:
     """`speed` is a factor of the original pace, None as fast as possible. A run ends when patience does."""
 
     host: str
@@ -68,7 +68,7 @@ class QueueReplay:
         host, port, _ = self._end
         posting = PostingOptions(options.window, options.patience_s)
         try:
-            await post(run, PostOptions(host, port, self._session, options.speed, posting))
+            await post(run, ReplayPostOptions(host, port, self._session, options.speed, posting))
         except OSError as error:
             raise CannotBegin(f"no broker at {host}:{port}: {error.strerror or error}") from None
         except (SessionLost, RequestFailed) as error:
@@ -85,14 +85,14 @@ class QueueReplay:
         )
 
 
-async def post(run: Run, options: PostOptions) -> None:
+async def post(run: Run, options: ReplayPostOptions) -> None:
     """Post what is left. OSError, SessionLost or RequestFailed if no message could be posted at all."""
     if len(run.order):
         await _Poster(run, options).run()
 
 
 class _Poster:
-    def __init__(self, run: Run, options: PostOptions) -> None:
+    def __init__(self, run: Run, options: ReplayPostOptions) -> None:
         self._run = run
         self._options = options
         self._seed = run.progress.head.seed
@@ -146,12 +146,12 @@ class _Poster:
         try:
             payload, properties, compress = for_blazingmq(message)
             size = self._sizes[number] = len(payload)
-            run.progress.steps[number] = Step.SENT
+            run.progress.steps[number] = ReplayStep.SENT
             queue.post_nowait(
                 payload, properties, compress=compress, correlation=correlation, guid=replay_guid(self._seed, number)
             )
         except (Unfit, ValueError) as error:
-            run.fail(number, Step.UNFIT, str(error))
+            run.fail(number, ReplayStep.UNFIT, str(error))
             return None
         return size
 

@@ -5,7 +5,7 @@ its state behind. The head identifies the replay; no other replay may use the fi
 
     line 1   `bmqctl-replay 1 SIZE`: SIZE is that of the head in bytes, a multiple of 4096
     line 2   JSON: the replay's parameters, and the seed of the new GUIDs; then spaces
-    SIZE     a byte for each message, in the plan's order: `Step`
+    SIZE     a byte for each message, in the plan's order: `ReplayStep`
 
 A message in flight when a process was killed may have reached the broker or not. It is posted again with the same GUID
 or unique id, derived from the seed and the message's number, by which BlazingMQ's broker recognises it, and RocketMQ's
@@ -31,7 +31,7 @@ from broker.shell.host.calls import HOST
 from formats.bmq.guid import CLIENT_ID_SIZE, GUID, GUID_VERSION, GuidFields
 from formats.rocketmq.message_ids import UniqueId
 
-__all__ = ["Head", "Progress", "StateFault", "Step", "open_state", "read_head", "replay_guid", "replay_unique_id"]
+__all__ = ["Head", "Progress", "ReplayStep", "StateFault", "open_state", "read_head", "replay_guid", "replay_unique_id"]
 
 _MAGIC = "bmqctl-replay"
 _VERSION = 1
@@ -44,7 +44,7 @@ class StateFault(Exception):
     """A state file that cannot be used; one line."""
 
 
-class Step(IntEnum):
+class ReplayStep(IntEnum):
     """The state of a message in the replay."""
 
     NEW = 0
@@ -91,7 +91,7 @@ def replay_unique_id(seed: bytes, number: int) -> str:
 
 
 class Progress:
-    """The state of a replay; `steps` (uint8, a `Step` for each message) may be read and written. A context manager."""
+    """The state of a replay, a context manager; `steps` (uint8) has a `ReplayStep` for each message."""
 
     def __init__(self, head: Head, steps: NDArray[np.uint8], mapped: mmap.mmap | None = None, descriptor: int = -1):
         self.head = head
@@ -182,7 +182,7 @@ def open_state(path: Path, head: Head) -> Progress:
             raise StateFault(f"{path} belongs to another replay: {different}")
         mapped = mmap.mmap(descriptor, 0)
         steps: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8, head.messages, size)
-        if steps.max() > max(Step):
+        if steps.max() > max(ReplayStep):
             raise StateFault(f"{path} is damaged: message {int(steps.argmax())} has no state")
     except BaseException:
         os.close(descriptor)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from bmqctl.carrying.replay.messages import Source, Stored
 from bmqctl.carrying.replay.outgoing import Unfit, payload_size
 from bmqctl.carrying.replay.plan import Plan
-from bmqctl.carrying.replay.progress import Progress, Step
+from bmqctl.carrying.replay.progress import Progress, ReplayStep
 from formats.errors import FormatError
 
-__all__ = ["Fault", "Replay", "ReplayOptions", "Run", "read_all", "sync", "watch_signals"]
+__all__ = ["Replay", "ReplayFault", "ReplayOptions", "Run", "read_all", "sync", "watch_signals"]
 
 _SYNC_INTERVAL_S: Final = 1.0
 _READ_STRIDE: Final = 1000
@@ -26,7 +26,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ReplayFault:
     """A message that could not be read, or not be posted: its number in the plan, where it is and why."""
 
     number: int
@@ -46,7 +46,7 @@ class Run:
     progress: Progress
     targets: list[str]
     on_progress: OnProgress = lambda done, total: None
-    on_fault: Callable[[Fault], None] = lambda fault: None
+    on_fault: Callable[[ReplayFault], None] = lambda fault: None
     payload_bytes: NDArray[np.int64] = field(init=False)
     refused: dict[int, str] = field(default_factory=dict)
     acked: int = 0
@@ -56,7 +56,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.payload_bytes = np.zeros(len(self.plan.queues), np.int64)
-        self.order: NDArray[np.int64] = np.flatnonzero(self.progress.steps != Step.POSTED)
+        self.order: NDArray[np.int64] = np.flatnonzero(self.progress.steps != ReplayStep.POSTED)
 
     def read(self, number: int) -> Stored | None:
         """The plan's message `number`; None, and a fault told, if it is damaged."""
@@ -65,25 +65,25 @@ class Run:
         try:
             return source.read(int(entry["place"]))
         except (FormatError, OSError) as error:
-            self.fail(number, Step.UNREADABLE, str(error))
+            self.fail(number, ReplayStep.UNREADABLE, str(error))
             return None
 
-    def fail(self, number: int, step: Step, reason: str) -> None:
+    def fail(self, number: int, step: ReplayStep, reason: str) -> None:
         """Give a message up."""
         entry = self.plan.entries[number]
         self.progress.steps[number] = step
-        self.on_fault(Fault(number, self.plan.sources[int(entry["journal"])].where(int(entry["place"])), reason))
+        self.on_fault(ReplayFault(number, self.plan.sources[int(entry["journal"])].where(int(entry["place"])), reason))
 
     def take_ack(self, number: int, size: int) -> None:
         """Count a message that the broker has taken."""
-        self.progress.steps[number] = Step.POSTED
+        self.progress.steps[number] = ReplayStep.POSTED
         self.refused.pop(number, None)
         self.payload_bytes[self.plan.entries["queue"][number]] += size
         self.acked += 1
 
     def take_refusal(self, number: int, reason: str) -> None:
         """Note that the broker did not take a message."""
-        self.progress.steps[number] = Step.REFUSED
+        self.progress.steps[number] = ReplayStep.REFUSED
         self.refused[number] = reason
 
     def target_of(self, number: int) -> str:
@@ -143,7 +143,7 @@ def read_all(run: Run, convert: Callable[[Stored], object]) -> Iterator[int]:
         try:
             convert(message)
         except Unfit as fault:
-            run.fail(number, Step.UNFIT, str(fault))
+            run.fail(number, ReplayStep.UNFIT, str(fault))
             continue
         run.payload_bytes[run.plan.entries["queue"][number]] += payload_size(message)
         yield number

@@ -15,7 +15,7 @@ import trio
 from bmqctl.carrying.bridge.blazingmq_ends import lane_of
 from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, Destination, Tell, TryAgain, run_to_end
 from bmqctl.carrying.bridge.ends import RocketEnd
-from bmqctl.carrying.bridge.flow import FlowOptions, Item, Send
+from bmqctl.carrying.bridge.flow import CarriedMessage, FlowOptions, Send
 from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_topics
 from bmqctl.carrying.messages.ends import Reach
@@ -23,7 +23,7 @@ from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.replay.messages import Stored, StoredRecord
 from bmqctl.carrying.replay.names import check_topic
 from bmqctl.carrying.replay.outgoing import Unfit, for_rocketmq
-from bmqctl.carrying.replay.progress import Step, replay_unique_id
+from bmqctl.carrying.replay.progress import ReplayStep, replay_unique_id
 from bmqctl.carrying.replay.run import ReplayOptions, Run, sync, watch_signals
 from bmqctl.clients.rocketmq.client import PLAIN, Security
 from bmqctl.clients.rocketmq.sharing import Place
@@ -31,7 +31,7 @@ from bmqctl.common.nurseries import open_nursery
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["CannotBegin", "SendOptions", "TopicReplay", "send"]
+__all__ = ["CannotBegin", "ReplaySendOptions", "TopicReplay", "send"]
 
 _WINDOW_BYTES: Final = 32 << 20
 _PIECE_COUNT: Final = 64
@@ -40,7 +40,7 @@ _ANY_UNIQUE_ID: Final = "0" * 32
 
 
 @dataclass(frozen=True, slots=True)
-class SendOptions:
+class ReplaySendOptions:
     """`speed` is a factor of the original pace, None as fast as possible. A run ends when patience does.
 
     With `makes_topics` a topic that the nameserver does not know is made, with as many queues as it had.
@@ -80,7 +80,7 @@ class TopicReplay:
 
     async def carry_out(self, run: Run, options: ReplayOptions) -> None:
         speed, window, patience_s, makes_topics = options
-        await send(run, SendOptions(self._end, makes_topics, speed, window, patience_s, security=self._security))
+        await send(run, ReplaySendOptions(self._end, makes_topics, speed, window, patience_s, security=self._security))
 
     def about_repeated(self, run: Run, count: int, silent_s: float) -> str | None:
         return (
@@ -89,7 +89,7 @@ class TopicReplay:
         )
 
 
-async def send(run: Run, options: SendOptions) -> None:
+async def send(run: Run, options: ReplaySendOptions) -> None:
     """Send what is left. Raises `CannotBegin` if there is no such topic, or no broker."""
     if not len(run.order):
         return
@@ -100,12 +100,12 @@ async def send(run: Run, options: SendOptions) -> None:
     await _Sending(run, options, lanes).run()
 
 
-def _at_once(options: SendOptions, tell: Tell) -> TryAgain:
+def _at_once(options: ReplaySendOptions, tell: Tell) -> TryAgain:
     """Await no end that is away at the start."""
     return TryAgain(str(options.end), tell, 0.0)
 
 
-def _new_queues(run: Run, options: SendOptions) -> dict[str, int]:
+def _new_queues(run: Run, options: ReplaySendOptions) -> dict[str, int]:
     """The targets, with the number of queues that one gets if the nameserver does not know it."""
     widths = dict.fromkeys(run.targets, 0)
     if options.makes_topics:
@@ -151,7 +151,7 @@ def _properties(message: Stored) -> list[Property]:
 class _Sending:
     """A run, as the source of a bridge whose destination are the topics."""
 
-    def __init__(self, run: Run, options: SendOptions, lanes: _Lanes) -> None:
+    def __init__(self, run: Run, options: ReplaySendOptions, lanes: _Lanes) -> None:
         self._run = run
         self._options = options
         self._patience = Patience(options.patience_s)
@@ -185,14 +185,14 @@ class _Noting:
 
     def send(self, send: Send) -> None:
         """Send a batch."""
-        self._steps[[item.token for item in send.items]] = Step.SENT
+        self._steps[[item.token for item in send.items]] = ReplayStep.SENT
         self._inner.send(send)
 
 
 class _PlanSource:
     """The messages of a plan, a few at a time, and no more than the window has room for."""
 
-    def __init__(self, run: Run, options: SendOptions, lanes: _Lanes) -> None:
+    def __init__(self, run: Run, options: ReplaySendOptions, lanes: _Lanes) -> None:
         self.lanes = len(lanes.places)
         self._run = run
         self._options = options
@@ -204,7 +204,7 @@ class _PlanSource:
         """Hand out all messages, and stop the bridge when all are answered."""
         await run_to_end(bridge, task_status, self._hand_out)
 
-    def settle(self, lane: int, items: list[Item]) -> None:
+    def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Note the broker's word on messages."""
         run = self._run
         for item in items:
@@ -219,7 +219,7 @@ class _PlanSource:
         order, speed = self._run.order, self._options.speed
         due_s = None if speed is None else self._run.plan.due_s(order, speed).tolist()
         started = trio.current_time()
-        lanes: dict[int, list[Item]] = {}
+        lanes: dict[int, list[CarriedMessage]] = {}
         count = 0
         for at, number in enumerate(order.tolist()):
             is_late = due_s is None or started + due_s[at] <= trio.current_time()
@@ -236,7 +236,7 @@ class _PlanSource:
             count += 1
         self._take(bridge, lanes)
 
-    def _take(self, bridge: Bridge, lanes: dict[int, list[Item]]) -> dict[int, list[Item]]:
+    def _take(self, bridge: Bridge, lanes: dict[int, list[CarriedMessage]]) -> dict[int, list[CarriedMessage]]:
         """Let the bridge take what was read; return what is left, nothing."""
         for lane, items in lanes.items():
             bridge.take(lane, items)
@@ -247,7 +247,7 @@ class _PlanSource:
         while bridge.flow.held >= self._options.window or self._bytes >= _WINDOW_BYTES:
             await bridge.await_change()
 
-    def _item(self, number: int) -> tuple[int, Item] | None:
+    def _item(self, number: int) -> tuple[int, CarriedMessage] | None:
         run = self._run
         message = run.read(number)
         if message is None:
@@ -255,9 +255,9 @@ class _PlanSource:
         try:
             made = for_rocketmq(message, replay_unique_id(self._seed, number))
         except Unfit as fault:
-            run.fail(number, Step.UNFIT, str(fault))
+            run.fail(number, ReplayStep.UNFIT, str(fault))
             return None
         is_delayed = isinstance(message, StoredRecord) and message.delay_level > 0
         lane = self._choice.of(run.target_of(number), message)
         # Brokers take no batch with delayed messages.
-        return lane, Item(number, made, len(made.body) + len(made.properties), is_alone=is_delayed)
+        return lane, CarriedMessage(number, made, len(made.body) + len(made.properties), is_alone=is_delayed)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
-from bmqctl.carrying.moving.run import At, Carried, CarryOptions, Contents, carry, check, rehearse, waiting
+from bmqctl.carrying.moving.run import At, Carried, CarryOptions, SourceContents, carry, check, rehearse, waiting
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Security, run, say
@@ -271,7 +271,7 @@ def _counted(count: int) -> str:
 
 
 def _show_contents(
-    command: str, found: Contents, options: CarryOptions, names: Mapping[str, str], wanted: OutputFormat
+    command: str, found: SourceContents, options: CarryOptions, names: Mapping[str, str], wanted: OutputFormat
 ) -> None:
     is_selected = options.expression is not None and names["from"].startswith("bmq://")
     count = found.messages if options.count_max is None else min(found.messages, options.count_max)

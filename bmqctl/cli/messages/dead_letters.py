@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from bmqctl.carrying.dead_letters.cluster import Group, Letters, Resent, Target, Wanted, open_letters
+from bmqctl.carrying.dead_letters.cluster import Group, Letters, LetterTarget, Resent, WantedLetters, open_letters
 from bmqctl.carrying.dead_letters.letters import DEAD_LETTER_PREFIX, Letter, Mark
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.messages.framing import Frame, Framer
-from bmqctl.carrying.messages.received import Form, Received, Unreadable, of_topic, text_form
+from bmqctl.carrying.messages.received import Form, Received, UnreadableMessage, of_topic, text_form
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
@@ -157,7 +157,7 @@ def show(
 def resend(
     group: GroupName,
     to: Annotated[
-        Target,
+        LetterTarget,
         typer.Option(
             help="topic: the topic that a letter was posted to, whose groups all get it. retry: the retry topic of its "
             "group, which only this group gets, if its consumers pull.",
@@ -198,7 +198,7 @@ def resend(
     """
     command = "dead-letters resend"
     reach = security.reach(command)
-    wanted = Wanted(frozenset(ids or ()), count, again)
+    wanted = WantedLetters(frozenset(ids or ()), count, again)
     told: dict[str, int] = {}
 
     def note(topic: str) -> None:
@@ -275,7 +275,7 @@ class _Shown:
     def _show(self, letter: Letter, marks: list[Mark]) -> None:
         try:
             line = self._form(_received(letter, marks))
-        except Unreadable as fault:
+        except UnreadableMessage as fault:
             self.unreadable += 1
             say(self._command, str(fault))
         else:
@@ -283,7 +283,7 @@ class _Shown:
 
 
 def _received(letter: Letter, marks: list[Mark]) -> Received:
-    """Decode a letter. Raises `Unreadable`."""
+    """Decode a letter. Raises `UnreadableMessage`."""
     found = of_topic(Content(letter.record, DEAD_LETTER_PREFIX + letter.group, letter.broker))
     sent = [{"to": mark.to, "at": mark.at} for mark in marks]
     more = {"original_topic": letter.original_topic, "dead_since": letter.stored_at, "sent_again": sent}

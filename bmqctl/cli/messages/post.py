@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.messages.content import BadMessage, Outgoing, property_of
+from bmqctl.carrying.messages.content import BadInput, Outgoing, property_of
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.posting import DEFAULT_GROUP, Account, PostOptions
 from bmqctl.carrying.messages.posting import post as post_all
@@ -153,7 +153,7 @@ def _properties(texts: list[str]) -> list[Property]:
             refuse(COMMAND, f"--property {text}: {name} comes twice")
         try:
             found[name] = property_of(name, json.loads(value) if is_json else value)
-        except BadMessage as fault:
+        except BadInput as fault:
             refuse(COMMAND, f"--{fault}")
         except (ValueError, RecursionError):
             refuse(COMMAND, f"--property {name}: behind := expected a whole number, true or false")

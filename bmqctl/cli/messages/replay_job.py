@@ -18,7 +18,7 @@ from bmqctl.carrying.bridge.carrying import CannotBegin
 from bmqctl.carrying.replay.account import QUEUE_KEYS, Account, make_account
 from bmqctl.carrying.replay.messages import MessageSource
 from bmqctl.carrying.replay.plan import Plan
-from bmqctl.carrying.replay.run import Fault, Replay, ReplayOptions, Run, read_all
+from bmqctl.carrying.replay.run import Replay, ReplayFault, ReplayOptions, Run, read_all
 from bmqctl.cli.files.printing import missing, say
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -104,7 +104,7 @@ class Job:
                     raise
                 raise typer.Exit(EXIT_INTERRUPTED) from None
 
-    def tell_fault(self, fault: Fault) -> None:
+    def tell_fault(self, fault: ReplayFault) -> None:
         """The first few, on standard error."""
         self.faults += 1
         if self.faults <= FAULTS_SHOWN:

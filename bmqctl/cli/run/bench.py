@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from bmqctl.bench.brokers import CLUSTER_NAME, TARGETS, Address, Target, write_domains
+from bmqctl.bench.brokers import CLUSTER_NAME, TARGETS, RunAddress, Target, write_domains
 from bmqctl.bench.engines.official import installed_version
 from bmqctl.bench.plan import Engine, Plan
 from bmqctl.bench.scenarios import SCENARIOS, Scenario, UnknownScenario, matching
@@ -34,11 +34,11 @@ ROUNDS_VERSUS = 3
 TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
-def _endpoint(option: str, given: str, default_port: int) -> Address:
+def _endpoint(option: str, given: str, default_port: int) -> RunAddress:
     address = given if "://" in given else f"tcp://{given}"
     try:
         has_port = urlsplit(address).port is not None
-        return Address(*parse_address(address if has_port else f"{address.rstrip('/')}:{default_port}"))
+        return RunAddress(*parse_address(address if has_port else f"{address.rstrip('/')}:{default_port}"))
     except ValueError:
         refuse_bench(f"{option} {given}: expected {'' if option == '--nameserver' else 'tcp://'}HOST:PORT")
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from bmqctl.bench.brokers import TARGETS, Address, own_node, scenario_broker
+from bmqctl.bench.brokers import TARGETS, RunAddress, own_node, scenario_broker
 from bmqctl.bench.coordinator import Outcome, Progress, run_bench
 from bmqctl.bench.plan import CannotStart, Plan
 from bmqctl.bench.scenarios import Scenario
@@ -35,9 +35,9 @@ class Bench:
     """
 
     scenarios: list[Scenario]
-    broker: Address | None
+    broker: RunAddress | None
     own_node: bool
-    versus: Address | None
+    versus: RunAddress | None
     rounds: int
     nodes: int
     published_rate: bool
@@ -79,9 +79,9 @@ def _label(bench: Bench, scenario: str, number: int, broker: str) -> str:
 
 
 @contextmanager
-def _brokers(bench: Bench, plan: Plan, scenario: Scenario | None) -> Iterator[dict[str, Address]]:
+def _brokers(bench: Bench, plan: Plan, scenario: Scenario | None) -> Iterator[dict[str, RunAddress]]:
     """Start what a scenario needs, or the node of --own-node; the addresses by broker."""
-    given = Address(plan.host, plan.port)
+    given = RunAddress(plan.host, plan.port)
     try:
         with _first(bench, plan, scenario, given) as first:
             if bench.versus is None:
@@ -95,7 +95,9 @@ def _brokers(bench: Bench, plan: Plan, scenario: Scenario | None) -> Iterator[di
         refuse_bench(f"no node: {fault}")
 
 
-def _first(bench: Bench, plan: Plan, scenario: Scenario | None, given: Address) -> AbstractContextManager[Address]:
+def _first(
+    bench: Bench, plan: Plan, scenario: Scenario | None, given: RunAddress
+) -> AbstractContextManager[RunAddress]:
     if scenario is not None:
         return scenario_broker(scenario, bench.broker, bench.nodes)
     return own_node(TARGETS[plan.client]) if bench.own_node else nullcontext(given)

@@ -46,7 +46,7 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, GuidGenerator
+from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Queue as QueueState
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from bmqctl.client.protocol.message import Message, Properties
@@ -231,7 +231,7 @@ class ToolSession:
             resume=True,
             credentials=self.endpoint.credentials,
         )
-        guids = GuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
+        guids = ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
         machine = Machine(options, guids, now_ns())
         link = Link(machine, self.endpoint.host, self.endpoint.port, self._handle, self.endpoint.tls)
         self._link = link

@@ -16,7 +16,7 @@ from bmqctl.common.ending import announce
 from bmqctl.common.render import refuse
 
 if TYPE_CHECKING:
-    from bmqctl.console.application import Settings
+    from bmqctl.console.application import ConsoleSettings
     from bmqctl.console.cluster import Connector
 from bmqctl.carrying.bridge.ends import CannotBegin
 
@@ -104,7 +104,7 @@ def console(
         from bmqctl.console.serving import Certificate, serve_console
     except ImportError:
         refuse(COMMAND, NEEDS_EXTRA)
-    from bmqctl.console.application import Settings, make_application
+    from bmqctl.console.application import ConsoleSettings, make_application
 
     files = None
     if certificate is not None or key is not None:
@@ -132,13 +132,13 @@ def console(
         connect = connector([endpoint_of(COMMAND, each) for each in brokers], timeout, tls_authority, authn_mechanism)
     hosts = (*(allow_host or ()), *(() if host in ("0.0.0.0", "::") else (host,)))
     sock = listen_for_console(COMMAND, host, port) if listen_fd is None else socket.socket(fileno=listen_fd)
-    settings = Settings(place, system, interval, files is not None, hosts, sock.getsockname()[1])
+    settings = ConsoleSettings(place, system, interval, files is not None, hosts, sock.getsockname()[1])
     if listen_fd is None:
         _announce(settings, sock)
     serve_console(make_application(connect, settings), sock, files)
 
 
-def _announce(settings: Settings, sock: socket.socket) -> None:
+def _announce(settings: ConsoleSettings, sock: socket.socket) -> None:
     host, port = sock.getsockname()[:2]
     scheme = "https" if settings.is_secure else "http"
     shown = f"[{host}]" if ":" in host else host

@@ -10,10 +10,10 @@ from formats.bmq.guid import CLIENT_ID_SIZE
 
 EPOCH_NS_MAX: Final = (1 << 63) - 1
 
-__all__ = ["CLIENT_ID_SIZE", "GuidGenerator"]
+__all__ = ["CLIENT_ID_SIZE", "ClientGuidGenerator"]
 
 
-class GuidGenerator(formats.bmq.guid.GuidGenerator):
+class ClientGuidGenerator(formats.bmq.guid.GuidGenerator):
     """A generator whose start in wall-clock time the broker learns from the client's identity."""
 
     __slots__ = ("_client", "_epoch_ns")

@@ -36,7 +36,7 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.guid import ClientGuidGenerator
 from bmqctl.client.protocol.heartbeats import Check, Heartbeats
 from bmqctl.client.protocol.identity import client_identity, has_feature
 from bmqctl.client.protocol.lifecycle import SESSION_TABLE, Impossible, Queue, Session, SessionInput, step
@@ -93,7 +93,7 @@ class MachineOptions:
 class Machine:
     """One session with one broker, from negotiation to disconnect."""
 
-    def __init__(self, options: MachineOptions, guids: GuidGenerator, now_ns: int) -> None:
+    def __init__(self, options: MachineOptions, guids: ClientGuidGenerator, now_ns: int) -> None:
         self._options = options
         self._guids = guids
         self.state = Session.NEW

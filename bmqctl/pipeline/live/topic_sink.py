@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from bmqctl.carrying.bridge.blazingmq_ends import lane_of
 from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, TryAgain, run_to_end
-from bmqctl.carrying.bridge.flow import FlowOptions, Item
+from bmqctl.carrying.bridge.flow import CarriedMessage, FlowOptions
 from bmqctl.carrying.bridge.mapping import Unfit, message_for_topic
 from bmqctl.carrying.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
 from bmqctl.carrying.bridge.patience import Patience
@@ -230,7 +230,7 @@ class _Task:
                     raise
             await trio.sleep(min(_PAUSE_S, options.patience_s))
 
-    def item(self, row: Row) -> tuple[int, Item]:
+    def item(self, row: Row) -> tuple[int, CarriedMessage]:
         """The lane and the message of a row. Raises ValueError if it cannot be sent."""
         topic = self._topics[row.topic]
         if row.queue_id is not None:
@@ -247,7 +247,7 @@ class _Task:
             message = message_for_topic(0, row.payload, encoded)
         except Unfit as fault:
             raise ValueError(f"row {row.number} of the task: {fault}") from None
-        return topic.begin + chosen, Item(row.number, message, len(row.payload) + len(encoded))
+        return topic.begin + chosen, CarriedMessage(row.number, message, len(row.payload) + len(encoded))
 
 
 class _BatchSource:
@@ -264,7 +264,7 @@ class _BatchSource:
         """Hand out all rows as there is room."""
         await run_to_end(bridge, task_status, self._hand_out)
 
-    def settle(self, lane: int, items: list[Item]) -> None:
+    def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Count acknowledged rows."""
         posted = self._task.posted
         posted.messages += len(items)
@@ -275,7 +275,7 @@ class _BatchSource:
     async def _hand_out(self, bridge: Bridge) -> None:
         window = self._task.window
         for begin in range(0, len(self._rows), window):
-            lanes: dict[int, list[Item]] = {}
+            lanes: dict[int, list[CarriedMessage]] = {}
             for row in self._rows[begin : begin + window]:
                 try:
                     lane, item = self._task.item(row)

@@ -22,7 +22,7 @@ from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd
 from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, CarryOptions, Means
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, for_queue
 from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, Shown
-from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.ends import Reach, check_authority
 from bmqctl.carrying.messages.listing import list_messages
 from bmqctl.carrying.messages.posting import PostOptions
@@ -30,7 +30,7 @@ from bmqctl.carrying.messages.received import QUEUE_PLACE, of_queue
 from bmqctl.carrying.messages.tailing import TailOptions
 from bmqctl.carrying.moving.forms import for_other_queue, for_queue_of_run
 from bmqctl.carrying.moving.holding import Holding
-from bmqctl.carrying.moving.run import Contents
+from bmqctl.carrying.moving.run import SourceContents
 from bmqctl.client import (
     Change,
     Credentials,
@@ -139,9 +139,9 @@ class QueueEnd(BlazingEnd):
         except (AdminLost, Refused):
             return None
 
-    async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> Contents:
+    async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> SourceContents:
         try:
-            return Contents(*(await self._ask(contents_of, means)), {})
+            return SourceContents(*(await self._ask(contents_of, means)), {})
         except (AdminLost, Refused) as fault:
             raise CannotBegin(f"{self}: {fault}") from None
 
@@ -220,7 +220,7 @@ class _QueueSink:
 
     async def send(self, message: Outgoing) -> Awaitable[object]:
         if message.tag is not None or message.keys or message.sharding_key is not None:
-            raise BadMessage("messages of BlazingMQ have no tag, keys and sharding key: use properties")
+            raise BadInput("messages of BlazingMQ have no tag, keys and sharding key: use properties")
         sent = await self._queue.send(message.payload, message.properties, compress=self._compress)
         # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
         _ = sent.ack

@@ -27,7 +27,7 @@ from bmqctl.carrying.messages.posting import PostOptions
 from bmqctl.carrying.messages.received import TOPIC_PLACE, of_topic
 from bmqctl.carrying.messages.tailing import TailOptions
 from bmqctl.carrying.moving.forms import for_other_topic
-from bmqctl.carrying.moving.run import Contents, ended
+from bmqctl.carrying.moving.run import SourceContents, ended
 from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.moving.stored import StoredSource, find_parts, select
 from bmqctl.client.rocketmq import Consumer, Message, PostFailed, PostUncertain, Producer, Session, connect
@@ -153,7 +153,7 @@ class TopicEnd(RocketEnd):
             return None
         return sum(part.end - part.offset for part in parts)
 
-    async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> Contents:
+    async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> SourceContents:
         """Read the messages, as they would be carried, to nowhere."""
         make = to.maker_of_records(b"")
         oldest_ms: list[int] = []
@@ -182,7 +182,7 @@ class TopicEnd(RocketEnd):
             raise CannotBegin(f"{self}: {ended_by}")
         account = bridge.account
         oldest = moment(oldest_ms[0]).isoformat(timespec="milliseconds") if oldest_ms else None
-        return Contents(account.delivered, account.size_bytes, oldest, dict(Counter(account.refused)))
+        return SourceContents(account.delivered, account.size_bytes, oldest, dict(Counter(account.refused)))
 
     # For the commands for messages
 

@@ -22,7 +22,7 @@ from broker.bmq.admin.answers.results import (
     SubId,
     Success,
 )
-from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.environment import CommandContext, Failed
 from broker.bmq.admin.storage import storage_summary
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.cluster_view import ClusterView, NodeView, PartitionView
@@ -41,18 +41,18 @@ UNASSIGNED_QUEUE_ID = 0xFFFF_FFFF
 _ELECTOR_STATES = {"leader": "LEADER", "candidate": "CANDIDATE", "dormant": "DORMANT"}
 
 
-def check_cluster(context: Context, name: str) -> None:
+def check_cluster(context: CommandContext, name: str) -> None:
     """Raise `Failed` unless this node is in a cluster of that name."""
     if name != context.cluster_name:
         raise Failed(f"cluster '{name}' not found !")
 
 
-def cluster_list(context: Context) -> ClusterList:
+def cluster_list(context: CommandContext) -> ClusterList:
     """List the clusters that this node is in or is a proxy to."""
     return ClusterList(tuple(context.environment.clusters))
 
 
-def cluster_status(context: Context) -> ClusterStatusResult:
+def cluster_status(context: CommandContext) -> ClusterStatusResult:
     """Report the status of the cluster as this node sees it."""
     view = cluster_health(context)
     descriptions = {node.node_id: context.describe(node.node_id) for node in view.nodes}
@@ -103,7 +103,7 @@ def cluster_status(context: Context) -> ClusterStatusResult:
     )
 
 
-def cluster_health(context: Context) -> ClusterView:
+def cluster_health(context: CommandContext) -> ClusterView:
     """Return a member's view. A single node leads, is primary of every partition, and is healthy if it answers."""
     node = context.node
     view = node.role.cluster_view()
@@ -142,21 +142,21 @@ def cluster_health(context: Context) -> ClusterView:
     )
 
 
-def _assigned(context: Context) -> list[QueueInfo]:
+def _assigned(context: CommandContext) -> list[QueueInfo]:
     known = context.node.ledger.state.queues
     return [known[uri] for uri in sorted(known)]
 
 
-def _was_opened(context: Context, info: QueueInfo) -> bool:
+def _was_opened(context: CommandContext, info: QueueInfo) -> bool:
     queue = context.node.queues.get(info.uri)
     return queue is not None and queue.was_opened
 
 
-def _queue_id(context: Context, info: QueueInfo) -> int:
+def _queue_id(context: CommandContext, info: QueueInfo) -> int:
     return PRIMARY_QUEUE_ID if _was_opened(context, info) else UNASSIGNED_QUEUE_ID
 
 
-def _queue_info(context: Context, info: QueueInfo) -> StorageQueueInfo:
+def _queue_info(context: CommandContext, info: QueueInfo) -> StorageQueueInfo:
     queue = context.node.queues.get(info.uri)
     return StorageQueueInfo(
         queue_uri=info.uri,
@@ -169,7 +169,7 @@ def _queue_info(context: Context, info: QueueInfo) -> StorageQueueInfo:
     )
 
 
-def queue_helper(context: Context) -> QueueHelperResult:
+def queue_helper(context: CommandContext) -> QueueHelperResult:
     """Report the assignment of queues to partitions."""
     node = context.node
     assigned = _assigned(context)
@@ -189,7 +189,7 @@ def queue_helper(context: Context) -> QueueHelperResult:
     )
 
 
-def sub_ids(context: Context) -> dict[str, set[SubId]]:
+def sub_ids(context: CommandContext) -> dict[str, set[SubId]]:
     """Collect, by queue, the ids that clients use for its apps."""
     found: dict[str, set[SubId]] = {}
     for session in context.node.sessions.values():
@@ -200,7 +200,7 @@ def sub_ids(context: Context) -> dict[str, set[SubId]]:
     return found
 
 
-def _cluster_queue(context: Context, info: QueueInfo, sub_ids: Iterable[SubId]) -> ClusterQueue:
+def _cluster_queue(context: CommandContext, info: QueueInfo, sub_ids: Iterable[SubId]) -> ClusterQueue:
     return ClusterQueue(
         uri=info.uri,
         num_in_flight_contexts=0,
@@ -215,7 +215,7 @@ def _cluster_queue(context: Context, info: QueueInfo, sub_ids: Iterable[SubId]) 
     )
 
 
-def force_gc(context: Context) -> Success:
+def force_gc(context: CommandContext) -> Success:
     """Delete empty queues without clients. Refused if no partition has its primary, as in the reference."""
     view = cluster_health(context)
     if not any(each.is_active and each.primary_node_id == view.node_id for each in view.partitions):

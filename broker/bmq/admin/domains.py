@@ -22,13 +22,13 @@ from broker.bmq.admin.answers.results_queue import (
     QueueInternalsResult,
 )
 from broker.bmq.admin.commands import QueueList, QueueMessage
-from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.environment import CommandContext, Failed
 from broker.bmq.admin.queues import domain_meter, queue_internals, queue_uri
 from broker.bmq.admin.storage import domain_storages, primary_elsewhere
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import collect_idle_queues
 from broker.bmq.node.changes import reconfigure as reconfigure_domain
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.purges import purge, purge_app
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.reports import arrival_time
@@ -55,7 +55,7 @@ SHOWN_BYTES_MAX = 1 << 20
 GUID_HEX = 32
 
 
-def find_domain(context: Context, name: str) -> Domain:
+def find_domain(context: CommandContext, name: str) -> DomainInUse:
     """A domain, read from its file if it is not in use; `Failed` if there is none."""
     try:
         domain = context.node.domain(name)
@@ -66,7 +66,7 @@ def find_domain(context: Context, name: str) -> Domain:
     return domain
 
 
-def domain_infos(context: Context, name: str) -> DomainInfo:
+def domain_infos(context: CommandContext, name: str) -> DomainInfo:
     """A domain's configuration, how full it is, its queues in use, and those that hold messages."""
     domain = find_domain(context, name)
     active = sorted(queue.uri for queue in queues_of(context, domain) if queue.was_opened)
@@ -80,17 +80,17 @@ def domain_infos(context: Context, name: str) -> DomainInfo:
     )
 
 
-def queues_of(context: Context, domain: Domain) -> list[Queue]:
+def queues_of(context: CommandContext, domain: DomainInUse) -> list[Queue]:
     """All queues of a domain, in use or not."""
     return [queue for queue in context.node.queues.values() if queue.config.name == domain.config.name]
 
 
-def internals(context: Context, domain_name: str, queue_name: str) -> QueueInternalsResult:
+def internals(context: CommandContext, domain_name: str, queue_name: str) -> QueueInternalsResult:
     """The internals of a queue in use."""
     return queue_internals(context, active_queue(context, domain_name, queue_name))
 
 
-def active_queue(context: Context, domain_name: str, queue_name: str) -> Queue:
+def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
     """A queue that was opened since the node started; `Failed` if there is none."""
     domain = find_domain(context, domain_name)
     uri = queue_uri(domain, queue_name)
@@ -103,7 +103,7 @@ def active_queue(context: Context, domain_name: str, queue_name: str) -> Queue:
 # -- messages
 
 
-def list_messages(context: Context, command: QueueList) -> QueueContents:
+def list_messages(context: CommandContext, command: QueueList) -> QueueContents:
     """Messages of a queue, or those that one of its apps has yet to confirm, oldest first.
 
     A node that only has a copy of the queue lists what it has of it, unless its own consumers have the queue open: then
@@ -134,7 +134,7 @@ def _section(command: QueueList, total: int) -> tuple[int, int]:
     return (offset, count) if count >= 0 else (max(0, offset + count), -count)
 
 
-def _copied_queue(context: Context, command: QueueList) -> QueueInfo | None:
+def _copied_queue(context: CommandContext, command: QueueList) -> QueueInfo | None:
     """Return the queue if this node only has a copy of it, which nobody has open here."""
     uri = queue_uri(find_domain(context, command.domain), command.queue)
     info = context.node.ledger.state.queues.get(uri)
@@ -143,7 +143,7 @@ def _copied_queue(context: Context, command: QueueList) -> QueueInfo | None:
     return info
 
 
-def _list_copied(context: Context, info: QueueInfo, command: QueueList) -> QueueContents:
+def _list_copied(context: CommandContext, info: QueueInfo, command: QueueList) -> QueueContents:
     if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
         primary = primary_elsewhere(context, info.partition_id)
         raise Failed(f"Not listing messages of an app of queue '{info.uri}' {primary}")
@@ -158,7 +158,7 @@ def _list_copied(context: Context, info: QueueInfo, command: QueueList) -> Queue
     return QueueContents(listed, offset, total)
 
 
-def show_message(context: Context, command: QueueMessage) -> MessageContents:
+def show_message(context: CommandContext, command: QueueMessage) -> MessageContents:
     """A message of a queue that this node serves, with its contents."""
     domain = find_domain(context, command.domain)
     uri = queue_uri(domain, command.queue)
@@ -195,7 +195,7 @@ def _guid(text: str) -> bytes:
         return b""
 
 
-def purge_domain(context: Context, name: str) -> PurgedQueues:
+def purge_domain(context: CommandContext, name: str) -> PurgedQueues:
     """Remove all messages from all queues of a domain, in use or not, that this node serves; name the others."""
     domain = find_domain(context, name)
     elsewhere = _served_elsewhere(context, domain)
@@ -203,7 +203,7 @@ def purge_domain(context: Context, name: str) -> PurgedQueues:
     return PurgedQueues((*(_purge(queue) for queue in here), *elsewhere.values()))
 
 
-def purge_queue(context: Context, domain_name: str, queue_name: str, app_id: str) -> PurgedQueues:
+def purge_queue(context: CommandContext, domain_name: str, queue_name: str, app_id: str) -> PurgedQueues:
     """Remove the messages that an app of a queue has yet to confirm, or all of the queue."""
     domain = find_domain(context, domain_name)
     uri = queue_uri(domain, queue_name)
@@ -216,7 +216,7 @@ def purge_queue(context: Context, domain_name: str, queue_name: str, app_id: str
     return PurgedQueues((_purge(queue, "" if app_id == ALL_APPS else app_id),))
 
 
-def _served_elsewhere(context: Context, domain: Domain) -> dict[str, Problem]:
+def _served_elsewhere(context: CommandContext, domain: DomainInUse) -> dict[str, Problem]:
     """Return the queues of a domain that this node does not serve, and therefore does not purge, by URI."""
     found = {}
     for uri, info in sorted(context.node.ledger.state.queues.items()):
@@ -242,7 +242,7 @@ def _purge(queue: Queue, app_id: str = "") -> PurgedQueue | Problem:
 # -- configurations
 
 
-def reconfigure(context: Context, name: str) -> Success:
+def reconfigure(context: CommandContext, name: str) -> Success:
     """Read a domain's configuration again, and apply it to all that there is of the domain."""
     domain = find_domain(context, name)
     try:
@@ -255,14 +255,14 @@ def reconfigure(context: Context, name: str) -> Success:
     return Success()
 
 
-def clear_cache(context: Context, name: str | None) -> Success:
+def clear_cache(context: CommandContext, name: str | None) -> Success:
     """Forget what was read of a domain, or of all."""
     if not context.environment.forget_domain(name):
         raise Failed(f"Domain '{name}' doesn't exist")
     return Success()
 
 
-def remove(context: Context, name: str, *, finalize: bool) -> Result:
+def remove(context: CommandContext, name: str, *, finalize: bool) -> Result:
     """Remove a domain, in two steps: see the table of commands."""
     if finalize:
         return _finalize_removal(context, name)
@@ -281,7 +281,7 @@ def remove(context: Context, name: str, *, finalize: bool) -> Result:
     return purged
 
 
-def _finalize_removal(context: Context, name: str) -> Success:
+def _finalize_removal(context: CommandContext, name: str) -> Success:
     domains = context.node.domains
     domain = domains.get(name)
     if domain is None:

@@ -9,7 +9,7 @@ from typing import Any
 from broker.bmq.admin.answers.results import ClusterInfo
 from broker.bmq.node.node import Node
 
-__all__ = ["Context", "Environment", "Failed", "Throttle"]
+__all__ = ["CommandContext", "Environment", "Failed", "Throttle"]
 
 
 class Throttle:
@@ -51,7 +51,7 @@ class Environment:
 
 
 @dataclass(slots=True)
-class Context:
+class CommandContext:
     """The context of a command. The quorums are those of a single node until they are set."""
 
     node: Node

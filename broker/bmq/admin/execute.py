@@ -70,7 +70,7 @@ from broker.bmq.admin.domains import (
     remove,
     show_message,
 )
-from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.environment import CommandContext, Failed
 from broker.bmq.admin.proxies import execute_at_proxy
 from broker.bmq.admin.statistics import get_interval, list_intervals, set_interval, show
 from broker.bmq.admin.storage import domain_storages, roll_over, set_available, storage_summary
@@ -79,7 +79,7 @@ from broker.bmq.admin.table import TABLE
 __all__ = ["execute"]
 
 
-def execute(context: Context, command: Command, encoding: Encoding) -> Result:
+def execute(context: CommandContext, command: Command, encoding: Encoding) -> Result:
     """The result of a command; `Problem` if it cannot be carried out.
 
     The encoding matters to statistics alone, which are a table or JSON within the result.
@@ -90,7 +90,7 @@ def execute(context: Context, command: Command, encoding: Encoding) -> Result:
         return Problem(str(failed))
 
 
-def _execute(context: Context, command: Command, encoding: Encoding) -> Result:
+def _execute(context: CommandContext, command: Command, encoding: Encoding) -> Result:
     if context.node.role.is_proxy:
         result = execute_at_proxy(context, command)
         if result is not None:
@@ -124,7 +124,7 @@ def _execute(context: Context, command: Command, encoding: Encoding) -> Result:
 
 
 def _on_domain(
-    context: Context, command: DomainPurge | DomainInfos | QueuePurge | QueueInternals | QueueList | QueueMessage
+    context: CommandContext, command: DomainPurge | DomainInfos | QueuePurge | QueueInternals | QueueList | QueueMessage
 ) -> Result:
     match command:
         case DomainPurge(domain):
@@ -160,7 +160,7 @@ _ClusterCommand = (
 )
 
 
-def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
+def _on_cluster(context: CommandContext, command: _ClusterCommand) -> Result:
     match command:
         case ClusterStatus():
             return cluster_status(context)
@@ -188,17 +188,17 @@ def _on_cluster(context: Context, command: _ClusterCommand) -> Result:
 _QuorumCommand = ReplicationSet | ReplicationGet | ReplicationList | ElectorSet | ElectorGet | ElectorList
 
 
-def _elector_quorum(context: Context) -> int:
+def _elector_quorum(context: CommandContext) -> int:
     view = context.node.role.cluster_view()
     return context.elector_quorum if view is None else view.quorum
 
 
-def _replication_quorum(context: Context) -> int:
+def _replication_quorum(context: CommandContext) -> int:
     view = context.node.role.cluster_view()
     return context.replication_quorum if view is None else view.copies_wanted
 
 
-def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
+def _on_quorum(context: CommandContext, command: _QuorumCommand) -> Result:
     """Answer a command about the quorum of the elector or of replication: either has this one parameter."""
     is_elector = isinstance(command, ElectorSet | ElectorGet | ElectorList)
     quorum = _elector_quorum(context) if is_elector else _replication_quorum(context)
@@ -219,7 +219,7 @@ def _on_quorum(context: Context, command: _QuorumCommand) -> Result:
             return _set_quorum(context, value, is_elector=is_elector)
 
 
-def _set_quorum(context: Context, value: Value, *, is_elector: bool) -> Result:
+def _set_quorum(context: CommandContext, value: Value, *, is_elector: bool) -> Result:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Failed(
             f"The QUORUM tunable must be a non-negative integer, but instead the following was specified: {value}"

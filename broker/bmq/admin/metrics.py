@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from broker.bmq.admin.queue_metrics import HOST_DATA, QueueMetrics
-from broker.bmq.admin.readiness import ClusterHealth
+from broker.bmq.admin.readiness import ClusterReadiness
 from broker.bmq.core.cluster_view import ClusterView
 from broker.bmq.node.node import Node
 from broker.common.exposition import LINES_MAX, Series, label_text, metric_pieces
@@ -28,7 +28,7 @@ class Metrics:
         self,
         node: Node,
         instance: str,
-        clusters: Callable[[], Iterable[ClusterHealth]],
+        clusters: Callable[[], Iterable[ClusterReadiness]],
         process: Callable[[], Mapping[str, int]],
     ) -> None:
         self._node = node
@@ -119,7 +119,7 @@ class Metrics:
     def _host_labels(self) -> str:
         return label_text({"Instance": self._instance, "DataType": HOST_DATA})
 
-    def _health_labels(self, cluster: ClusterHealth) -> str:
+    def _health_labels(self, cluster: ClusterReadiness) -> str:
         labels = {"Cluster": cluster.name, "Instance": self._instance, "DataType": HOST_DATA}
         if cluster.upstream is None:
             return label_text({**labels, "Role": "MEMBER"})

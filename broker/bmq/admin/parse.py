@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 from broker.bmq.admin.commands import Command, Encoding, Value
 from broker.bmq.admin.table import TABLE, CommandRow
 
-__all__ = ["CommandError", "parse", "parse_value"]
+__all__ = ["AdminCommandError", "parse", "parse_value"]
 
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 
 
-class CommandError(Exception):
+class AdminCommandError(Exception):
     """The text is no command; the message says why."""
 
 
 def parse(line: str) -> tuple[Command, Encoding]:
-    """The command in `line` and how its answer is to be written; `CommandError` if it is none.
+    """The command in `line` and how its answer is to be written; `AdminCommandError` if it is none.
 
     A line that starts with a brace is the JSON form. Else words, in either case, may follow `ENCODING` and a setting.
     """
@@ -39,7 +39,7 @@ def _encoding(name: str) -> Encoding:
         return Encoding(name.upper())
     except ValueError:
         known = ", ".join(encoding.value for encoding in Encoding)
-        raise CommandError(f"ENCODING must be followed by one of {known}, not by {name!r}") from None
+        raise AdminCommandError(f"ENCODING must be followed by one of {known}, not by {name!r}") from None
 
 
 # -- words
@@ -73,7 +73,7 @@ _SYNTAX = tuple(_syntax(row) for row in TABLE)
 
 def _from_words(words: list[str]) -> Command:
     if not words:
-        raise CommandError("empty command; HELP lists the commands")
+        raise AdminCommandError("empty command; HELP lists the commands")
     found = list(_SYNTAX)
     at = 0
     while not (len(found) == 1 and at == len(found[0].head)):
@@ -81,11 +81,11 @@ def _from_words(words: list[str]) -> Command:
         done = " ".join(words[:at])
         expected = sorted({_expected(syntax, at) for syntax in found})
         if at == len(words):
-            raise CommandError(f"'{done}' must be followed by {_one_of(expected)}")
+            raise AdminCommandError(f"'{done}' must be followed by {_one_of(expected)}")
         rest = [syntax for syntax in found if _fits(syntax.head[at], words[at])]
         if not rest:
             after = f" after '{done}'" if done else ""
-            raise CommandError(f"'{words[at]}' is unknown{after}: use {_one_of(expected)}")
+            raise AdminCommandError(f"'{words[at]}' is unknown{after}: use {_one_of(expected)}")
         found = rest
         at += 1
     (syntax,) = found
@@ -112,9 +112,9 @@ def _tail(syntax: _Syntax, words: list[str]) -> list[str | None]:
     left_out = len(syntax.tail) - len(words)
     if left_out < 0:
         extra = " ".join(words[len(syntax.tail) :])
-        raise CommandError(f"too many words for the command '{usage}': {extra}")
+        raise AdminCommandError(f"too many words for the command '{usage}': {extra}")
     if left_out > sum(syntax.tail):
-        raise CommandError(f"too few words for the command '{usage}'")
+        raise AdminCommandError(f"too few words for the command '{usage}'")
     given = iter(words)
     found: list[str | None] = []
     for optional, keyword in zip(syntax.tail, syntax.tail_words, strict=True):
@@ -124,7 +124,7 @@ def _tail(syntax: _Syntax, words: list[str]) -> list[str | None]:
             continue
         word = next(given)
         if keyword is not None and word.upper() != keyword:
-            raise CommandError(f"'{word}' where the command '{usage}' has {keyword}")
+            raise AdminCommandError(f"'{word}' where the command '{usage}' has {keyword}")
         found.append(word)
     return found
 
@@ -140,7 +140,7 @@ def _make(row: CommandRow, given: list[str | None]) -> Command:
             try:
                 values[name] = WORD_READERS[kind](word)
             except ValueError:
-                raise CommandError(f"'{word}' is not a valid {name} in the command '{row.words}'") from None
+                raise AdminCommandError(f"'{word}' is not a valid {name} in the command '{row.words}'") from None
     return row.make(**values)
 
 
@@ -191,11 +191,11 @@ def _from_json(text: str) -> tuple[Command, Encoding]:
         found = json.JSONDecoder(strict=False).raw_decode(text)[0]
         json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
-        raise CommandError("the JSON is nested too deeply") from None
+        raise AdminCommandError("the JSON is nested too deeply") from None
     except UnicodeEncodeError:
-        raise CommandError("the JSON has an unpaired surrogate") from None
+        raise AdminCommandError("the JSON has an unpaired surrogate") from None
     except ValueError as error:
-        raise CommandError(f"the command is not JSON: {error}") from None
+        raise AdminCommandError(f"the command is not JSON: {error}") from None
     encoding = _encoding(str(found["encoding"])) if "encoding" in found else Encoding.TEXT
     faults = []
     for row, path in _paths():
@@ -203,9 +203,9 @@ def _from_json(text: str) -> tuple[Command, Encoding]:
             return row.make(**_taken(row, path, found)), encoding
         except _NoMatch:
             continue
-        except CommandError as fault:
+        except AdminCommandError as fault:
             faults.append(fault)
-    raise faults[0] if faults else CommandError("the JSON names no command")
+    raise faults[0] if faults else AdminCommandError("the JSON names no command")
 
 
 def _paths() -> Iterator[tuple[CommandRow, list[str]]]:
@@ -249,7 +249,7 @@ def _object(found: Any) -> dict[str, Any]:
 
 
 def _json_field(row: CommandRow, name: str, kind: str, item: Any) -> Any:
-    fault = CommandError(f"{json.dumps(item)[:80]} is not a valid {name} in the command '{row.words}'")
+    fault = AdminCommandError(f"{json.dumps(item)[:80]} is not a valid {name} in the command '{row.words}'")
     if kind == "flag":
         if not isinstance(item, bool):
             raise fault

@@ -29,7 +29,7 @@ from broker.bmq.admin.commands import (
     QueuePurge,
 )
 from broker.bmq.admin.domains import find_domain
-from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.environment import CommandContext, Failed
 from broker.bmq.admin.storage import NO_PARTITION, queue_storage
 from broker.bmq.core.cluster_view import ProxyView
 from formats.bmq.uri import parse_uri
@@ -37,7 +37,7 @@ from formats.bmq.uri import parse_uri
 __all__ = ["execute_at_proxy"]
 
 
-def execute_at_proxy(context: Context, command: Command) -> Result | None:
+def execute_at_proxy(context: CommandContext, command: Command) -> Result | None:
     """The result of a command that is another at a proxy; None for one that is as anywhere."""
     match command:
         case DomainPurge() | QueuePurge() | DomainRemove():
@@ -63,14 +63,14 @@ def execute_at_proxy(context: Context, command: Command) -> Result | None:
             return None
 
 
-def _view(context: Context, name: str) -> ProxyView:
+def _view(context: CommandContext, name: str) -> ProxyView:
     view = context.node.role.proxy_view(name)
     if view is None:
         raise Failed(f"cluster '{name}' not found !")
     return view
 
 
-def _describe(context: Context, view: ProxyView, node_id: int) -> str:
+def _describe(context: CommandContext, view: ProxyView, node_id: int) -> str:
     for cluster in context.environment.clusters:
         if cluster.name == view.name:
             for node in cluster.nodes:
@@ -79,7 +79,7 @@ def _describe(context: Context, view: ProxyView, node_id: int) -> str:
     return f"[, {node_id}]"
 
 
-def _status(context: Context, view: ProxyView) -> ClusterProxyStatusResult:
+def _status(context: CommandContext, view: ProxyView) -> ClusterProxyStatusResult:
     nodes = tuple(
         ClusterNodeInfo(_describe(context, view, node_id), node_id in view.connected_ids, f"E_{status}", ())
         for node_id, status in view.statuses
@@ -96,7 +96,7 @@ def _status(context: Context, view: ProxyView) -> ClusterProxyStatusResult:
     )
 
 
-def _queue_helper(context: Context, view: ProxyView) -> QueueHelperResult:
+def _queue_helper(context: CommandContext, view: ProxyView) -> QueueHelperResult:
     by_domain = Counter(parse_uri(uri).qualified_domain for uri, _ in view.queue_ids)
     domains = tuple(ClusterDomain(name, count, loaded=True) for name, count in sorted(by_domain.items()))
     ids = sub_ids(context)

@@ -14,7 +14,7 @@ from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.statistics import Kept
 from broker.bmq.node.node import Node
 from broker.bmq.queue.queue import App, Queue
-from broker.common.exposition import LINES_MAX, Labels, Series, label_text, metric_pieces
+from broker.common.exposition import LINES_MAX, MetricLabels, Series, label_text, metric_pieces
 from formats.bmq.uri import parse_uri
 
 __all__ = ["HOST_DATA", "QueueMetrics", "shows_apps"]
@@ -86,10 +86,10 @@ _WAITS, _WAITS_MS, _WAIT_MAX = (_FIELDS.index(name) for name in ("waits", "waits
 _ANSWERS, _ANSWERS_MS, _ANSWER_MAX = (_FIELDS.index(name) for name in ("answers", "answers_ms", "answer_ms_max"))
 
 
-class Measured(NamedTuple):
+class MetricRows(NamedTuple):
     """Rows of the same kind, with the labels of each."""
 
-    labels: Labels
+    labels: MetricLabels
     rows: list[Row]
 
     def add(self, labels: str, row: Row) -> None:
@@ -106,12 +106,12 @@ class Read(NamedTuple):
     The third and the fourth are of apps. The last two have the queues again that do not show their apps.
     """
 
-    primary: Measured
-    others: Measured
-    apps: Measured
-    others_apps: Measured
-    alone: Measured
-    others_alone: Measured
+    primary: MetricRows
+    others: MetricRows
+    apps: MetricRows
+    others_apps: MetricRows
+    alone: MetricRows
+    others_alone: MetricRows
 
     def add(self, queue: Queue, labels: str, row: Row) -> None:
         (self.primary if queue.is_root else self.others).add(labels, row)
@@ -133,7 +133,7 @@ class QueueMetrics:
 
     def pieces(self) -> Iterator[bytes]:
         """Make the text, in pieces."""
-        read = Read(*(Measured(Labels(), []) for _ in Read._fields))
+        read = Read(*(MetricRows(MetricLabels(), []) for _ in Read._fields))
         queues = list(self._node.queues.values())
         if len(self._labels) > 2 * len(queues) + LINES_MAX:
             self._labels.clear()

@@ -29,11 +29,11 @@ from broker.bmq.admin.answers.results_queue import (
     UsageMonitor,
     VirtualStorage,
 )
-from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.environment import CommandContext, Failed
 from broker.bmq.admin.storage import partition_of
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.node.node import Domain
+from broker.bmq.node.node import DomainInUse
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Usage
 from broker.bmq.queue.routing import LOW_DIVISOR, Group
@@ -65,7 +65,7 @@ FAILING_SEEN_MAX: Final = 1000
 Held = tuple[Session, Handle]
 
 
-def queue_uri(domain: Domain, name: str) -> str:
+def queue_uri(domain: DomainInUse, name: str) -> str:
     """Make the URI of a queue in a command. Raises `Failed` if the name is invalid."""
     text = f"bmq://{domain.config.name}/{name}"
     try:
@@ -74,7 +74,7 @@ def queue_uri(domain: Domain, name: str) -> str:
         raise Failed(f"Unable to build queue uri with error '{error.reason}'") from None
 
 
-def queue_internals(context: Context, queue: Queue) -> QueueInternalsResult:
+def queue_internals(context: CommandContext, queue: Queue) -> QueueInternalsResult:
     """Report everything that the node knows of a queue in use."""
     held = [
         (session, handle)
@@ -105,7 +105,7 @@ def _storage(queue: Queue) -> QueueStorage:
 # -- meters
 
 
-def domain_meter(domain: Domain) -> CapacityMeter:
+def domain_meter(domain: DomainInUse) -> CapacityMeter:
     """Return the usage of a domain."""
     config = domain.config
     name = f"domain [bmq://{config.name}]"

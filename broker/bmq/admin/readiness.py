@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from broker.bmq.core.cluster_view import ClusterView
 
-__all__ = ["ClusterHealth", "lacks_as_member", "lacks_as_proxy"]
+__all__ = ["ClusterReadiness", "lacks_as_member", "lacks_as_proxy"]
 
 
-class ClusterHealth(NamedTuple):
+class ClusterReadiness(NamedTuple):
     """A cluster, and its state as this node sees it; `upstream` names the node that a proxy uses, "" for none."""
 
     name: str

@@ -9,9 +9,9 @@ from broker.bmq.admin.answers.json_form import to_json
 from broker.bmq.admin.answers.results import Problem
 from broker.bmq.admin.answers.text import to_text
 from broker.bmq.admin.commands import Command, Encoding, QueueMessage
-from broker.bmq.admin.environment import Context
+from broker.bmq.admin.environment import CommandContext
 from broker.bmq.admin.execute import execute
-from broker.bmq.admin.parse import CommandError, parse
+from broker.bmq.admin.parse import AdminCommandError, parse
 
 __all__ = ["Admin"]
 
@@ -35,7 +35,7 @@ def _may_read_all(uri: str) -> bool:
 class Admin:
     """Administers one node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CommandContext) -> None:
         self._context = context
 
     def run(self, line: str, source: str, may_read: Callable[[str], bool] = _may_read_all) -> tuple[int, str]:
@@ -47,7 +47,7 @@ class Admin:
         log.info("Received command '%s' [source: %s]", shown, source)
         try:
             command, encoding = parse(line)
-        except CommandError as error:
+        except AdminCommandError as error:
             return NOT_A_COMMAND, f"Unable to decode command (rc: -1, error: '{error}')"
         result = _unreadable(command, may_read) or execute(self._context, command, encoding)
         status = FAILED if isinstance(result, Problem) else OK

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from broker.bmq.admin.answers.json_form import dumped
 from broker.bmq.admin.answers.results import Result, Stats, Tunables
 from broker.bmq.admin.commands import Encoding
-from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.environment import CommandContext, Failed
 from broker.bmq.admin.queue_metrics import shows_apps
 from broker.bmq.core.alarms import printable
 from broker.bmq.core.pretty import pretty_bytes, pretty_number
@@ -24,7 +24,7 @@ ROLE_PRIMARY = 1
 INTERVAL_SUFFIX = ".PUBLISHINTERVAL"
 
 
-def show(context: Context, encoding: Encoding) -> Result:
+def show(context: CommandContext, encoding: Encoding) -> Result:
     """Report all statistics: a table, or JSON within the result."""
     if encoding is Encoding.TEXT:
         return Stats("\n".join(_tables(context)) + "\n")
@@ -36,7 +36,7 @@ def show(context: Context, encoding: Encoding) -> Result:
 # -- JSON
 
 
-def _json(context: Context) -> dict[str, Any]:
+def _json(context: CommandContext) -> dict[str, Any]:
     domains: dict[str, dict[str, Any]] = {}
     for uri, queue in sorted(context.node.queues.items()):
         domains.setdefault(parse_uri(uri).qualified_domain, {})[uri] = _queue(context, queue)
@@ -50,7 +50,7 @@ def _json(context: Context) -> dict[str, Any]:
     return found | {"faults": faults} if any(faults.values()) else found
 
 
-def _queue(context: Context, queue: Queue) -> dict[str, Any]:
+def _queue(context: CommandContext, queue: Queue) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if shows_apps(queue.config):
         apps = sorted(queue.apps.values(), key=lambda app: app.app_id)
@@ -188,7 +188,7 @@ _CHANNEL_COLUMNS = (Column("Bytes", "in", "bytes_in", "size"), Column("Bytes", "
 _FAULT_COLUMNS = (Column("Faults", "sessions ended", "sessions"), Column("Faults", "others", "others"))
 
 
-def _tables(context: Context) -> Iterator[str]:
+def _tables(context: CommandContext) -> Iterator[str]:
     yield "\n:::::::::: :::::::::: DOMAINQUEUES >>"
     yield from _table(_queue_rows(context), _QUEUE_COLUMNS)
     yield "\n:::::::::: :::::::::: TCP CHANNELS >>"
@@ -204,12 +204,12 @@ def _tables(context: Context) -> Iterator[str]:
     yield from _table([("this process", faults)], _FAULT_COLUMNS)
 
 
-def _fault_values(context: Context) -> dict[str, int]:
+def _fault_values(context: CommandContext) -> dict[str, int]:
     faults = context.node.faults
     return {"sessions": faults.of_sessions, "others": faults.others}
 
 
-def _queue_rows(context: Context) -> Iterator[tuple[str, Mapping[str, int]]]:
+def _queue_rows(context: CommandContext) -> Iterator[tuple[str, Mapping[str, int]]]:
     by_domain: dict[str, list[Queue]] = {}
     for uri, queue in sorted(context.node.queues.items()):
         by_domain.setdefault(parse_uri(uri).qualified_domain, []).append(queue)

@@ -15,7 +15,7 @@ from broker.bmq.admin.answers.results import (
     StorageQueueInfo,
     Success,
 )
-from broker.bmq.admin.environment import Context, Failed
+from broker.bmq.admin.environment import CommandContext, Failed
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.queue import Full, Queue
 from formats.bmq.disk.data import data_record_size
@@ -38,7 +38,7 @@ ALL_PARTITIONS = -1
 NO_PARTITION = -1
 
 
-def find_partition(context: Context, partition_id: int) -> StoredPartition:
+def find_partition(context: CommandContext, partition_id: int) -> StoredPartition:
     """Return the partition with the number in a command."""
     count = len(context.node.partitions)
     if partition_id >= count:
@@ -48,7 +48,7 @@ def find_partition(context: Context, partition_id: int) -> StoredPartition:
     return context.node.partitions[partition_id]
 
 
-def storage_summary(context: Context, partition_id: int | None = None) -> ClusterStorageSummary:
+def storage_summary(context: CommandContext, partition_id: int | None = None) -> ClusterStorageSummary:
     """Summarise all partitions, or one."""
     partitions = context.node.partitions
     chosen = sorted(partitions) if partition_id is None else [find_partition(context, partition_id).partition_id]
@@ -56,7 +56,7 @@ def storage_summary(context: Context, partition_id: int | None = None) -> Cluste
     return ClusterStorageSummary(context.environment.storage_location, stores)
 
 
-def _file_store(context: Context, partition: StoredPartition) -> FileStoreSummary:
+def _file_store(context: CommandContext, partition: StoredPartition) -> FileStoreSummary:
     files = partition.files
     copied = context.node.role.copied(partition.partition_id)
     if copied is None:
@@ -93,7 +93,7 @@ def _file_store(context: Context, partition: StoredPartition) -> FileStoreSummar
     )
 
 
-def _primary(context: Context, partition_id: int) -> str:
+def _primary(context: CommandContext, partition_id: int) -> str:
     """Return the reference's description of a partition's primary."""
     if context.node.role.cluster_view() is None:
         return context.node_description
@@ -101,7 +101,7 @@ def _primary(context: Context, partition_id: int) -> str:
     return "[ ** NA **, -1]" if info is None else context.describe(info.primary_node_id)
 
 
-def primary_elsewhere(context: Context, partition_id: int) -> str | None:
+def primary_elsewhere(context: CommandContext, partition_id: int) -> str | None:
     """Name the primary of a partition that this node does not serve, as the reference does; None if it serves it."""
     if context.node.role.copied(partition_id) is None:
         return None
@@ -110,7 +110,9 @@ def primary_elsewhere(context: Context, partition_id: int) -> str | None:
     return f" with primary node: {_primary(context, partition_id)}[reason: queue is NOT local]"
 
 
-def _copied_content(context: Context, partition_id: int, copied: Mapping[bytes, tuple[int, int]]) -> StorageContent:
+def _copied_content(
+    context: CommandContext, partition_id: int, copied: Mapping[bytes, tuple[int, int]]
+) -> StorageContent:
     """Return the queues of a partition that this node replicates, the fullest first."""
     infos = []
     for info in context.node.ledger.state.queues.values():
@@ -129,24 +131,24 @@ def _copied_content(context: Context, partition_id: int, copied: Mapping[bytes, 
     return StorageContent(tuple(sorted(infos, key=lambda info: -info.num_bytes)))
 
 
-def _is_persistent(context: Context, uri: str) -> bool:
+def _is_persistent(context: CommandContext, uri: str) -> bool:
     domain = context.node.domain(parse_uri(uri).qualified_domain)
     return domain is None or domain.config.persistent
 
 
-def _content(context: Context, queues: Iterable[Queue]) -> StorageContent:
+def _content(context: CommandContext, queues: Iterable[Queue]) -> StorageContent:
     """Return the queues' contents, the fullest first."""
     infos = sorted((queue_storage(context, queue) for queue in queues), key=lambda info: -info.num_bytes)
     return StorageContent(tuple(infos))
 
 
-def partition_of(context: Context, queue: Queue) -> int:
+def partition_of(context: CommandContext, queue: Queue) -> int:
     """Return a queue's partition; -1 at a proxy."""
     info = context.node.ledger.state.queues.get(queue.uri)
     return NO_PARTITION if info is None else info.partition_id
 
 
-def queue_storage(context: Context, queue: Queue) -> StorageQueueInfo:
+def queue_storage(context: CommandContext, queue: Queue) -> StorageQueueInfo:
     """Return a queue's row in tables of storages."""
     return StorageQueueInfo(
         queue_uri=queue.uri,
@@ -158,7 +160,7 @@ def queue_storage(context: Context, queue: Queue) -> StorageQueueInfo:
     )
 
 
-def domain_storages(context: Context, name: str) -> StorageContent:
+def domain_storages(context: CommandContext, name: str) -> StorageContent:
     """List the queues of a domain that hold messages."""
     domain = context.node.domains.get(name)
     if domain is None:
@@ -167,13 +169,13 @@ def domain_storages(context: Context, name: str) -> StorageContent:
     return _content(context, (queue for queue in queues if queue.messages))
 
 
-def set_available(context: Context, partition_id: int, *, available: bool) -> Success:
+def set_available(context: CommandContext, partition_id: int, *, available: bool) -> Success:
     """Let a partition accept or refuse messages."""
     find_partition(context, partition_id).set_available(available)
     return Success()
 
 
-def roll_over(context: Context, partition_id: int) -> Success:
+def roll_over(context: CommandContext, partition_id: int) -> Success:
     """Move one partition, or all, to new files."""
     if partition_id == ALL_PARTITIONS:
         chosen = list(context.node.partitions.values())

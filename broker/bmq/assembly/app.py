@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from broker.bmq.admin.environment import Environment
-from broker.bmq.admin.readiness import ClusterHealth, lacks_as_member
+from broker.bmq.admin.readiness import ClusterReadiness, lacks_as_member
 from broker.bmq.assembly.domains import Domains
 from broker.bmq.assembly.nodes import make_node, open_store, store_settings
 from broker.bmq.assembly.opening import StoreDamaged
-from broker.bmq.assembly.pages import Watched, open_pages, serve_pages
+from broker.bmq.assembly.pages import WatchedBroker, open_pages, serve_pages
 from broker.bmq.assembly.partition_count import partitions_named, too_few_partitions
 from broker.bmq.assembly.process import (
-    Outgoing,
+    OutgoingSecurity,
     addresses,
     administration,
     announce_available,
@@ -66,7 +66,7 @@ from broker.shell.process.os_errors import os_error_line
 from broker.shell.process.process_end import Ends, run_to_end
 
 if TYPE_CHECKING:
-    from broker.bmq.assembly.membership import Membership
+    from broker.bmq.assembly.membership import ClusterMember
     from broker.bmq.config.cluster_schema import ClusterDefinition
 
 __all__ = [
@@ -146,7 +146,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
         switches = start_logging(config.broker.task_config.log_controller, folder)
         _warn_of_eventual(config)
         services = process_services(config)
-        outgoing = Outgoing(config)
+        outgoing = OutgoingSecurity(config)
         gc.disable()
         now = start_clock()
         timestamps = _Timestamps(directory)
@@ -178,13 +178,13 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
             queue_settings(cluster),
             administration(_environment(config, domains)),
         )
-        membership: Membership | None = None
+        membership: ClusterMember | None = None
         if not is_member:
             node = make_node(basis, store)
         else:
-            from broker.bmq.assembly.membership import Membership
+            from broker.bmq.assembly.membership import ClusterMember
 
-            membership = Membership(cluster, basis, store, folder, _available)
+            membership = ClusterMember(cluster, basis, store, folder, _available)
             node = membership.node
         # The queues have made their own of it.
         store.recovered.clear()
@@ -242,13 +242,13 @@ def _features(cluster: ClusterDefinition) -> str:
     return cluster_features(cluster)
 
 
-def _watched(node: Node) -> Watched:
+def _watched(node: Node) -> WatchedBroker:
     """The node's state for its pages."""
 
     def lacks() -> str | None:
         return lacks_as_member(node.role.cluster_view())
 
-    return Watched(lambda: (ClusterHealth(node.identity.cluster_name, lacks() is None),), lacks)
+    return WatchedBroker(lambda: (ClusterReadiness(node.identity.cluster_name, lacks() is None),), lacks)
 
 
 def _flush_regularly(node: Node, server: Server, durability: Durability, interval_ms: int) -> None:

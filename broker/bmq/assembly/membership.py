@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.bmq.assembly.nodes import Store, make_member
-from broker.bmq.assembly.process import Outgoing, monitor_limits
+from broker.bmq.assembly.nodes import NodeStore, make_member
+from broker.bmq.assembly.process import OutgoingSecurity, monitor_limits
 from broker.bmq.assembly.term_file import TermFile
 from broker.bmq.config import NodeConfig
 from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, MasterAssignmentAlgorithm
@@ -25,7 +25,7 @@ from broker.bmq.session.authentication import basic_principal
 from broker.shell.connections.dialing import addresses_of
 from broker.shell.loop.server import Server
 
-__all__ = ["Membership", "cluster_features", "member_config"]
+__all__ = ["ClusterMember", "cluster_features", "member_config"]
 
 
 def cluster_features(cluster: ClusterDefinition) -> str:
@@ -62,7 +62,7 @@ def member_config(cluster: ClusterDefinition) -> MemberConfig:
     )
 
 
-class Membership:
+class ClusterMember:
     """A node that is a member of a cluster of several: its peers, and its stored term.
 
     `on_available` is called when the node begins to take part.
@@ -72,7 +72,7 @@ class Membership:
         self,
         cluster: ClusterDefinition,
         basis: Basis,
-        store: Store,
+        store: NodeStore,
         folder: Path,
         on_available: Callable[[], None],
     ) -> None:
@@ -100,7 +100,7 @@ class Membership:
         """Close the file of the term, after the server has ended."""
         self._term_file.close()
 
-    def connect(self, config: NodeConfig, outgoing: Outgoing, server: Server) -> None:
+    def connect(self, config: NodeConfig, outgoing: OutgoingSecurity, server: Server) -> None:
         """Connect to the other nodes once the server runs."""
         places = outgoing.places(self._cluster)
 

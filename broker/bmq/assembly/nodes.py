@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from broker.bmq.proxy.node import ProxyNode
     from broker.bmq.proxy.proxy import Proxy, UpstreamCluster
 
-__all__ = ["Store", "StoreSettings", "make_member", "make_node", "make_proxy", "open_store", "store_settings"]
+__all__ = ["NodeStore", "StoreSettings", "make_member", "make_node", "make_proxy", "open_store", "store_settings"]
 
 
 class StoreSettings(NamedTuple):
@@ -62,7 +62,7 @@ def store_settings(partition: PartitionConfig) -> StoreSettings:
     )
 
 
-class Store(NamedTuple):
+class NodeStore(NamedTuple):
     """The partitions of a node and its ledger, open. `recovered` may be cleared once the node is made."""
 
     partitions: dict[int, StoredPartition]
@@ -81,7 +81,7 @@ def open_store(
     *,
     outlives_power: bool = False,
     heals: bool = False,
-) -> Store:
+) -> NodeStore:
     """Open a node's store; see `open_partitions` and `open_ledger`, also for what they raise."""
     opened = open_partitions(
         directory, num_partitions, node_id, limits, now, make_timestamp, outlives_power=outlives_power, heals=heals
@@ -90,10 +90,10 @@ def open_store(
         directory, ledger_size_max, now, make_timestamp, opened, outlives_power=outlives_power, heals=heals
     )
     partitions = {partition.partition_id: partition for partition, _ in opened}
-    return Store(partitions, ledger, {partition.partition_id: recovered for partition, recovered in opened})
+    return NodeStore(partitions, ledger, {partition.partition_id: recovered for partition, recovered in opened})
 
 
-def make_node(basis: Basis, store: Store, make_door: Callable[[Node], Door] | None = Guests) -> Node:
+def make_node(basis: Basis, store: NodeStore, make_door: Callable[[Node], Door] | None = Guests) -> Node:
     """Make a node that is a cluster of one, and have it serve all partitions; without `make_door` it has no proxies."""
 
     def make_role(node: Node) -> SingleNode:
@@ -106,7 +106,7 @@ def make_node(basis: Basis, store: Store, make_door: Callable[[Node], Door] | No
 
 def make_member(
     basis: Basis,
-    store: Store,
+    store: NodeStore,
     other_ids: Iterable[int],
     config: MemberConfig,
     random_below: Callable[[int], int],

@@ -9,18 +9,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable
 
-from broker.bmq.admin.readiness import ClusterHealth
+from broker.bmq.admin.readiness import ClusterReadiness
 from broker.bmq.config import NodeConfig
 from broker.bmq.node.node import Node
 from broker.shell.loop.server import Server, listen
 
-__all__ = ["Watched", "open_pages", "serve_pages"]
+__all__ = ["WatchedBroker", "open_pages", "serve_pages"]
 
 
-class Watched:
+class WatchedBroker:
     """The state of a broker for its pages: `clusters`, and what it `lacks` to serve clients, None for nothing."""
 
-    def __init__(self, clusters: Callable[[], Iterable[ClusterHealth]], lacks: Callable[[], str | None]) -> None:
+    def __init__(self, clusters: Callable[[], Iterable[ClusterReadiness]], lacks: Callable[[], str | None]) -> None:
         self.clusters = clusters
         self.lacks = lacks
 
@@ -31,7 +31,9 @@ def open_pages(config: NodeConfig) -> socket.socket | None:
     return None if address is None else listen(*address, "--metrics-port")
 
 
-def serve_pages(sock: socket.socket | None, config: NodeConfig, node: Node, server: Server, watched: Watched) -> None:
+def serve_pages(
+    sock: socket.socket | None, config: NodeConfig, node: Node, server: Server, watched: WatchedBroker
+) -> None:
     """Serve the pages beside the node, if they are wanted."""
     if sock is None:
         return

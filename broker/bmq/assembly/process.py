@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
-from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.environment import CommandContext, Environment
 from broker.bmq.admin.service import Admin
 from broker.bmq.assembly.authenticators import make_authentications
 from broker.bmq.assembly.authorizers import make_authorizations
@@ -43,7 +43,7 @@ from formats.bmq.guid import GuidGenerator
 
 __all__ = [
     "BROKER_FILE",
-    "Outgoing",
+    "OutgoingSecurity",
     "addresses",
     "administration",
     "announce_available",
@@ -134,7 +134,7 @@ def process_services(config: NodeConfig) -> ProcessServices:
 
 def administration(environment: Environment) -> Callable[[Node], RunCommand]:
     """Return the maker of a node's administration."""
-    return lambda node: Admin(Context(node, environment)).run
+    return lambda node: Admin(CommandContext(node, environment)).run
 
 
 def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Server:
@@ -150,7 +150,7 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
     return server
 
 
-class Outgoing:
+class OutgoingSecurity:
     """The credentials and the certificate for outgoing connections, as far as they are configured."""
 
     def __init__(self, config: NodeConfig) -> None:

@@ -11,12 +11,12 @@ import trio
 
 from broker.bmq.admin.answers.results import ClusterInfo
 from broker.bmq.admin.environment import Environment
-from broker.bmq.admin.readiness import ClusterHealth, lacks_as_proxy
+from broker.bmq.admin.readiness import ClusterReadiness, lacks_as_proxy
 from broker.bmq.assembly.domains import ProxyDomains
 from broker.bmq.assembly.nodes import make_proxy
-from broker.bmq.assembly.pages import Watched, open_pages, serve_pages
+from broker.bmq.assembly.pages import WatchedBroker, open_pages, serve_pages
 from broker.bmq.assembly.process import (
-    Outgoing,
+    OutgoingSecurity,
     addresses,
     administration,
     announce_available,
@@ -69,7 +69,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], No
     with run_files(config.run_directory) as pipe:
         switches = start_logging(config.broker.task_config.log_controller, config.run_directory)
         services = process_services(config)
-        outgoing = Outgoing(config)
+        outgoing = OutgoingSecurity(config)
         upstream = _Clusters(config, outgoing)
         domains = ProxyDomains(config, upstream.links.keys(), upstream.learn)
         basis = Basis(
@@ -91,16 +91,16 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], No
         trio.run(server.run, _ready(config, ready))
 
 
-def _watched(proxy: Proxy) -> Watched:
+def _watched(proxy: Proxy) -> WatchedBroker:
     """The proxy's state for its pages."""
 
-    def health(cluster: ProxyCluster) -> ClusterHealth:
+    def health(cluster: ProxyCluster) -> ClusterReadiness:
         active = cluster.active_id
         upstream = "" if active is None else cluster.active.nodes[active].name
-        return ClusterHealth(cluster.name, active is not None, upstream)
+        return ClusterReadiness(cluster.name, active is not None, upstream)
 
     clusters = proxy.clusters
-    return Watched(
+    return WatchedBroker(
         lambda: map(health, clusters.values()),
         lambda: lacks_as_proxy({name: each.active_id for name, each in clusters.items()}),
     )
@@ -117,7 +117,7 @@ class _Clusters:
     A cluster that the files did not have at the start is learned when a domain is wanted that is there.
     """
 
-    def __init__(self, config: NodeConfig, outgoing: Outgoing) -> None:
+    def __init__(self, config: NodeConfig, outgoing: OutgoingSecurity) -> None:
         self._config = config
         self._outgoing = outgoing
         self._is_running = False

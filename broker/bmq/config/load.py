@@ -59,7 +59,7 @@ def load_broker_config(directory: Path, **changes: Unpack[Changes]) -> NodeConfi
         directory=directory,
         broker=broker,
         clusters=clusters,
-        domains=_Files(directory / "domains"),
+        domains=_DomainFiles(directory / "domains"),
         run_directory=Path(os.environ.get(PREFIX_VARIABLE) or "."),
     )
     config = config.as_node(**changes)
@@ -98,7 +98,7 @@ def _read_clusters(directory: Path) -> tuple[ClustersDefinition, list[ClusterPla
     return clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more.values())}), places
 
 
-class _Files:
+class _DomainFiles:
     """The domains of a directory, read at each call, so that a changed file takes effect for the next queue."""
 
     def __init__(self, directory: Path) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.bmq.consensus.election_table import TRANSITIONS, Act, ElectionRole, Event, Transition
+from broker.bmq.consensus.election_table import TRANSITIONS, Act, ElectionRole, ElectionTransition, Event
 from broker.bmq.core.alarms import alarm
 from broker.bmq.links.links import Links
 from broker.common.clock import Now
@@ -319,7 +319,7 @@ class Election:
         self._entered += 1
         self._schedule(delay_ms, Event.WAITED)
 
-    def _keep_newer(self, transition: Transition, term: int) -> bool:
+    def _keep_newer(self, transition: ElectionTransition, term: int) -> bool:
         """Store the term of a transition; return True if it is stored, or not newer than the current one."""
         if Act.RAISE_TERM in transition.acts:
             return self._keep(self.term + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-__all__ = ["TRANSITIONS", "Act", "ElectionRole", "Event", "Transition"]
+__all__ = ["TRANSITIONS", "Act", "ElectionRole", "ElectionTransition", "Event"]
 
 
 class ElectionRole(Enum):
@@ -66,15 +66,15 @@ class Act(Enum):
     ASK = "ask the node, too, whether it would vote"
 
 
-class Transition(NamedTuple):
+class ElectionTransition(NamedTuple):
     role: ElectionRole
     acts: tuple[Act, ...] = ()
 
 
-_WAIT: Final = Transition(ElectionRole.WAITING)
-_FOLLOW: Final = Transition(ElectionRole.FOLLOWING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
-_VOTE: Final = Transition(ElectionRole.SUPPORTING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
-_CEDE: Final = Transition(ElectionRole.WAITING, (Act.CEDE,))
+_WAIT: Final = ElectionTransition(ElectionRole.WAITING)
+_FOLLOW: Final = ElectionTransition(ElectionRole.FOLLOWING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_VOTE: Final = ElectionTransition(ElectionRole.SUPPORTING, (Act.TAKE_TERM, Act.CHOOSE, Act.SUPPORT))
+_CEDE: Final = ElectionTransition(ElectionRole.WAITING, (Act.CEDE,))
 _LEAVERS: Final = (
     ElectionRole.WAITING,
     ElectionRole.SCOUTING,
@@ -85,11 +85,11 @@ _LEAVERS: Final = (
 )
 
 # A pair that is not in the table changes nothing.
-TRANSITIONS: dict[tuple[ElectionRole, Event], Transition] = {
+TRANSITIONS: dict[tuple[ElectionRole, Event], ElectionTransition] = {
     (ElectionRole.DORMANT, Event.STARTED): _WAIT,
-    **{(role, Event.STOPPED): Transition(ElectionRole.DORMANT, (Act.LEAVE,)) for role in _LEAVERS},
+    **{(role, Event.STOPPED): ElectionTransition(ElectionRole.DORMANT, (Act.LEAVE,)) for role in _LEAVERS},
     **{
-        (role, Event.OLD_HEARTBEAT): Transition(role, (Act.CONTRADICT,))
+        (role, Event.OLD_HEARTBEAT): ElectionTransition(role, (Act.CONTRADICT,))
         for role in (
             ElectionRole.WAITING,
             ElectionRole.SCOUTING,
@@ -98,21 +98,21 @@ TRANSITIONS: dict[tuple[ElectionRole, Event], Transition] = {
             ElectionRole.CANDIDATE,
         )
     },
-    (ElectionRole.WAITING, Event.WAITED): Transition(ElectionRole.SCOUTING, (Act.SCOUT,)),
-    (ElectionRole.WAITING, Event.ALL_THERE): Transition(ElectionRole.WAITING, (Act.TAKE_TURN,)),
+    (ElectionRole.WAITING, Event.WAITED): ElectionTransition(ElectionRole.SCOUTING, (Act.SCOUT,)),
+    (ElectionRole.WAITING, Event.ALL_THERE): ElectionTransition(ElectionRole.WAITING, (Act.TAKE_TURN,)),
     (ElectionRole.WAITING, Event.OTHER_HEARTBEAT): _FOLLOW,
     (ElectionRole.WAITING, Event.NEW_HEARTBEAT): _FOLLOW,
     (ElectionRole.WAITING, Event.NEW_PROPOSAL): _VOTE,
-    (ElectionRole.SCOUTING, Event.SUPPORTED): Transition(ElectionRole.CANDIDATE, (Act.RAISE_TERM, Act.PROPOSE)),
-    (ElectionRole.SCOUTING, Event.NODE_THERE): Transition(ElectionRole.SCOUTING, (Act.ASK,)),
+    (ElectionRole.SCOUTING, Event.SUPPORTED): ElectionTransition(ElectionRole.CANDIDATE, (Act.RAISE_TERM, Act.PROPOSE)),
+    (ElectionRole.SCOUTING, Event.NODE_THERE): ElectionTransition(ElectionRole.SCOUTING, (Act.ASK,)),
     (ElectionRole.SCOUTING, Event.OVERRULED): _WAIT,
-    (ElectionRole.SCOUTING, Event.REFUSED): Transition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.SCOUTING, Event.REFUSED): ElectionTransition(ElectionRole.WAITING, (Act.HURRY,)),
     (ElectionRole.SCOUTING, Event.UNSUPPORTED): _WAIT,
     (ElectionRole.SCOUTING, Event.TERM_UNKEPT): _WAIT,
     (ElectionRole.SCOUTING, Event.OTHER_HEARTBEAT): _FOLLOW,
     (ElectionRole.SCOUTING, Event.NEW_HEARTBEAT): _FOLLOW,
     (ElectionRole.SCOUTING, Event.NEW_PROPOSAL): _VOTE,
-    (ElectionRole.SUPPORTING, Event.OWN_HEARTBEAT): Transition(ElectionRole.FOLLOWING),
+    (ElectionRole.SUPPORTING, Event.OWN_HEARTBEAT): ElectionTransition(ElectionRole.FOLLOWING),
     (ElectionRole.SUPPORTING, Event.NEW_HEARTBEAT): _FOLLOW,
     (ElectionRole.SUPPORTING, Event.NEW_PROPOSAL): _VOTE,
     (ElectionRole.SUPPORTING, Event.SILENCE): _WAIT,
@@ -120,22 +120,22 @@ TRANSITIONS: dict[tuple[ElectionRole, Event], Transition] = {
     (ElectionRole.SUPPORTING, Event.LEADER_GONE): _WAIT,
     (ElectionRole.FOLLOWING, Event.NEW_HEARTBEAT): _FOLLOW,
     (ElectionRole.FOLLOWING, Event.SILENCE): _WAIT,
-    (ElectionRole.FOLLOWING, Event.CESSION): Transition(ElectionRole.WAITING, (Act.HURRY,)),
-    (ElectionRole.FOLLOWING, Event.LEADER_GONE): Transition(ElectionRole.WAITING, (Act.HURRY,)),
-    (ElectionRole.CANDIDATE, Event.ELECTED): Transition(ElectionRole.LEADER, (Act.SHOW_ALL,)),
+    (ElectionRole.FOLLOWING, Event.CESSION): ElectionTransition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.FOLLOWING, Event.LEADER_GONE): ElectionTransition(ElectionRole.WAITING, (Act.HURRY,)),
+    (ElectionRole.CANDIDATE, Event.ELECTED): ElectionTransition(ElectionRole.LEADER, (Act.SHOW_ALL,)),
     (ElectionRole.CANDIDATE, Event.UNELECTED): _WAIT,
     (ElectionRole.CANDIDATE, Event.OTHER_HEARTBEAT): _FOLLOW,
     (ElectionRole.CANDIDATE, Event.NEW_HEARTBEAT): _FOLLOW,
     (ElectionRole.CANDIDATE, Event.NEW_PROPOSAL): _VOTE,
-    (ElectionRole.LEADER, Event.OLD_HEARTBEAT): Transition(ElectionRole.LEADER, (Act.SHOW,)),
+    (ElectionRole.LEADER, Event.OLD_HEARTBEAT): ElectionTransition(ElectionRole.LEADER, (Act.SHOW,)),
     (ElectionRole.LEADER, Event.OTHER_HEARTBEAT): _CEDE,
-    (ElectionRole.LEADER, Event.NEW_HEARTBEAT): Transition(
+    (ElectionRole.LEADER, Event.NEW_HEARTBEAT): ElectionTransition(
         ElectionRole.FOLLOWING, (Act.TAKE_TERM, Act.CEDE, Act.CHOOSE, Act.SUPPORT)
     ),
-    (ElectionRole.LEADER, Event.NEWER_TERM): Transition(ElectionRole.WAITING, (Act.TAKE_TERM, Act.CEDE)),
-    (ElectionRole.LEADER, Event.OTHER_CESSION): Transition(ElectionRole.LEADER, (Act.SHOW,)),
+    (ElectionRole.LEADER, Event.NEWER_TERM): ElectionTransition(ElectionRole.WAITING, (Act.TAKE_TERM, Act.CEDE)),
+    (ElectionRole.LEADER, Event.OTHER_CESSION): ElectionTransition(ElectionRole.LEADER, (Act.SHOW,)),
     (ElectionRole.LEADER, Event.QUORUM_GONE): _CEDE,
     (ElectionRole.LEADER, Event.TERM_UNKEPT): _CEDE,
     (ElectionRole.LEADER, Event.RETIRING): _CEDE,
-    (ElectionRole.LEADER, Event.NODE_THERE): Transition(ElectionRole.LEADER, (Act.SHOW,)),
+    (ElectionRole.LEADER, Event.NODE_THERE): ElectionTransition(ElectionRole.LEADER, (Act.SHOW,)),
 }

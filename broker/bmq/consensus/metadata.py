@@ -20,7 +20,7 @@ from broker.bmq.consensus.metadata_ports import MetadataListener
 from broker.bmq.consensus.primaries import Primaries
 from broker.bmq.consensus.queue_changes import Assigned, Changed, QueueChanges
 from broker.bmq.consensus.replicated import ReplicatedLedger
-from broker.bmq.consensus.state_exchange import NOBODY, Cause, StateExchange
+from broker.bmq.consensus.state_exchange import NOBODY, ExchangeCause, StateExchange
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.ledger import Advisory, ClusterState, Ledger
@@ -92,7 +92,7 @@ class Metadata(StateExchange):
         self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
         self._numbers: dict[int, LedgerNumber] = {}
         self._damaged: set[int] = set()
-        self._events: deque[tuple[Event, Cause]] = deque()
+        self._events: deque[tuple[Event, ExchangeCause]] = deque()
         self._pulled: ClusterState | None = None
         self._is_state_due = False  # as the leader, to a follower for which it could not be recorded
         # The term in which this node assigned primaries.
@@ -103,7 +103,7 @@ class Metadata(StateExchange):
         self._queues = QueueChanges(
             requests, self.replicated, now, timers, partition_count, resolve_domain, lambda: self._primaries.served
         )
-        self._actions: dict[Action, Callable[[Event, Cause], None]] = {
+        self._actions: dict[Action, Callable[[Event, ExchangeCause], None]] = {
             Action.START_WATCHDOG: self._start_watchdog,
             Action.STOP_WATCHDOG: self._stop_watchdog,
             Action.TRIGGER_WATCHDOG: self._trigger_watchdog,
@@ -128,8 +128,12 @@ class Metadata(StateExchange):
             Action.STOP_PARTITIONS: self._stop_partitions,
             Action.CANCEL_REQUESTS: lambda event, cause: self._exchange.cancel(),
             Action.REAPPLY: self._apply_again,
-            Action.REAPPLY_SELECT_LEADER: lambda event, cause: self._apply(Event.REAPPLY_LDR, Cause(self._own_id)),
-            Action.REAPPLY_SELECT_FOLLOWER: lambda event, cause: self._apply(Event.REAPPLY_FOL, Cause(self.leader_id)),
+            Action.REAPPLY_SELECT_LEADER: lambda event, cause: self._apply(
+                Event.REAPPLY_LDR, ExchangeCause(self._own_id)
+            ),
+            Action.REAPPLY_SELECT_FOLLOWER: lambda event, cause: self._apply(
+                Event.REAPPLY_FOL, ExchangeCause(self.leader_id)
+            ),
             Action.ABORT: self._abort,
         }
 
@@ -195,7 +199,7 @@ class Metadata(StateExchange):
             return
         if self.leader_id != self._own_id:
             self.replicated.follow(self.leader_id, self.term)
-            self._apply(Event.SLCT_FOL, Cause(self.leader_id))
+            self._apply(Event.SLCT_FOL, ExchangeCause(self.leader_id))
         elif self.term < self.ledger.number.term:
             alarm(
                 log, "CLUSTER_STATE", f"elected for term {self.term}, the ledger is at term {self.ledger.number.term}"
@@ -204,7 +208,7 @@ class Metadata(StateExchange):
             self.replicated.lead(self.term)
             self._is_state_due = False
             self._primaries.lead()
-            self._apply(Event.SLCT_LDR, Cause(self._own_id))
+            self._apply(Event.SLCT_LDR, ExchangeCause(self._own_id))
 
     def _lose_leader(self) -> None:
         self.replicated.rest()
@@ -219,7 +223,7 @@ class Metadata(StateExchange):
         self._primaries.back(node_id, self.state)
         if node_id == self.leader_id:
             if self.fsm_state in FOLLOWING:
-                self._apply(Event.REAPPLY_FOL, Cause(node_id))
+                self._apply(Event.REAPPLY_FOL, ExchangeCause(node_id))
             else:
                 self._select()
 
@@ -232,7 +236,7 @@ class Metadata(StateExchange):
         if node_id == self.leader_id:
             self._lose_leader()
         elif node_id in self._numbers:
-            self._apply(Event.DISCONNECT_FOL_LSN, Cause(node_id))
+            self._apply(Event.DISCONNECT_FOL_LSN, ExchangeCause(node_id))
         self._reassign_lost()
 
     def _lose_primaries(self, node_id: int) -> None:
@@ -240,7 +244,7 @@ class Metadata(StateExchange):
             self._primaries.spend(node_id, self.ledger.recorded)
         lost = self._primaries.of(node_id)
         if lost:
-            self._apply(Event.RST_PRIMARY, Cause(node_id, partition_ids=lost))
+            self._apply(Event.RST_PRIMARY, ExchangeCause(node_id, partition_ids=lost))
 
     def node_status(self, node_id: int, status: NodeStatus) -> None:
         """Handle the status of a node, which may be this one."""
@@ -254,10 +258,7 @@ class Metadata(StateExchange):
             self._reassign_lost()
 
     def node_silent(self, node_id: int) -> None:
-        """Handle a silent leader whose link is up: its partitions must not wait for the loss of the link.
-
-        If it was merely slow, it can acknowledge nothing any longer: its records have an older lease.
-        """
+        """Reassign a silent leader's partitions before its link is lost. A slow leader can acknowledge nothing more."""
         self._primaries.silent.add(node_id)
 
     def node_heard(self, node_id: int) -> None:
@@ -293,18 +294,18 @@ class Metadata(StateExchange):
             return True
         match choice.choice:
             case FollowerLSNRequest():
-                self._apply(Event.FOL_LSN_RQST, Cause(node_id, message))
+                self._apply(Event.FOL_LSN_RQST, ExchangeCause(node_id, message))
             case RegistrationRequest(sequence_number=number):
-                self._apply(Event.REGISTRATION_RQST, Cause(node_id, message, self._reported(number)))
+                self._apply(Event.REGISTRATION_RQST, ExchangeCause(node_id, message, self._reported(number)))
             case FollowerClusterStateRequest():
-                self._apply(Event.FOL_CSL_RQST, Cause(node_id, message))
+                self._apply(Event.FOL_CSL_RQST, ExchangeCause(node_id, message))
             case _:
                 log.info("node %d: unexpected response ignored: %s", node_id, type(choice.choice).__name__)
         return True
 
     # -- the machine
 
-    def _apply(self, event: Event, cause: Cause = NOBODY) -> None:
+    def _apply(self, event: Event, cause: ExchangeCause = NOBODY) -> None:
         """Apply an event to the state; events raised meanwhile follow in order."""
         self._events.append((event, cause))
         if len(self._events) > 1:
@@ -317,7 +318,7 @@ class Metadata(StateExchange):
             # Events are left only after a fault.
             self._events.clear()
 
-    def _step(self, event: Event, cause: Cause) -> None:
+    def _step(self, event: Event, cause: ExchangeCause) -> None:
         transition = TRANSITIONS.get((self.fsm_state, event))
         if transition is None:
             return
@@ -340,22 +341,22 @@ class Metadata(StateExchange):
         self._queues.resume(self.leader_id, leads=leads)
         self._listener.on_healed(leads)
 
-    def _apply_again(self, event: Event, cause: Cause) -> None:
+    def _apply_again(self, event: Event, cause: ExchangeCause) -> None:
         self._apply(event, cause)
 
-    def _abort(self, event: Event, cause: Cause) -> None:
+    def _abort(self, event: Event, cause: ExchangeCause) -> None:
         raise AssertionError(f"{event.name} in {self.fsm_state.name}")
 
     # -- the watchdog
 
-    def _start_watchdog(self, event: Event, cause: Cause) -> None:
+    def _start_watchdog(self, event: Event, cause: ExchangeCause) -> None:
         if self._watchdog is None:
             self._arm_watchdog(self._watchdog_ms)
 
-    def _stop_watchdog(self, event: Event, cause: Cause) -> None:
+    def _stop_watchdog(self, event: Event, cause: ExchangeCause) -> None:
         self._watchdog = None
 
-    def _trigger_watchdog(self, event: Event, cause: Cause) -> None:
+    def _trigger_watchdog(self, event: Event, cause: ExchangeCause) -> None:
         # Not at once: the obstacle to healing, a full disk for instance, may last.
         self._arm_watchdog(self._watchdog_ms // 10)
 
@@ -385,7 +386,7 @@ class Metadata(StateExchange):
 
     # -- the state, as the leader advises it
 
-    def _advise_state(self, event: Event, cause: Cause) -> None:
+    def _advise_state(self, event: Event, cause: ExchangeCause) -> None:
         """Advise the state of the most advanced ledger, with primaries for all partitions."""
         if cause.snapshot is not None:
             self._pulled = ClusterState()
@@ -415,8 +416,7 @@ class Metadata(StateExchange):
     def lease_outdated(self, partition_id: int, lease_id: int) -> None:
         """Request a lease above this one, of which a partition has records although its primary, this node, has none.
 
-        A majority that has lost its disks knows no leases; a replica that has kept its disk has records of them. The
-        leader assigns a new lease; another node asks the leader for one, and retries until it has it.
+        A majority that has lost its disks knows no leases. The leader assigns one; other nodes ask it for one.
         """
         if self.leader_id == self._own_id:
             self._outdate(partition_id, lease_id)
@@ -459,7 +459,7 @@ class Metadata(StateExchange):
 
         def again() -> None:
             if self.fsm_state in FOLLOWING:
-                self._apply(Event.REAPPLY_FOL, Cause(self.leader_id))
+                self._apply(Event.REAPPLY_FOL, ExchangeCause(self.leader_id))
 
         self._timers.at(self._now.ms + self._watchdog_ms // 10, again)
 
@@ -469,10 +469,10 @@ class Metadata(StateExchange):
         change = self._known_queues.change(advisory, self.state)
         if change != QueueChange():
             self._listener.on_queues(change)
-        self._apply(Event.CSL_CMT_SUCCESS, Cause(partition_ids=changed))
+        self._apply(Event.CSL_CMT_SUCCESS, ExchangeCause(partition_ids=changed))
         self._queues.committed(number, advisory)
 
-    def _update_primaries(self, event: Event, cause: Cause) -> None:
+    def _update_primaries(self, event: Event, cause: ExchangeCause) -> None:
         for partition_id in cause.partition_ids:
             if event is Event.RST_PRIMARY:
                 self._primaries.lose(partition_id)
@@ -480,7 +480,7 @@ class Metadata(StateExchange):
                 info = self.state.primaries[partition_id]
                 self._primaries.tell(partition_id, info.primary_node_id, info.primary_lease_id)
 
-    def _stop_partitions(self, event: Event, cause: Cause) -> None:
+    def _stop_partitions(self, event: Event, cause: ExchangeCause) -> None:
         for partition_id in self._primaries.all:
             self._primaries.lose(partition_id)
 

@@ -19,7 +19,7 @@ from broker.bmq.core.ledger import Advisory, ClusterState, Make
 from broker.bmq.core.messages import Full
 from broker.bmq.links.requests import Requests
 from broker.bmq.node.changes import room_for_queue
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -178,7 +178,7 @@ class QueueChanges:
         if config.queues_max and uri not in self._ledger.state.queues:
             names = [*self._ledger.state.queues, *pending]
             count = sum(parse_uri(each).qualified_domain == config.name for each in names)
-            if not room_for_queue(Domain(config), count):
+            if not room_for_queue(DomainInUse(config), count):
                 return Refusal(StatusCategory.REFUSED, "maximum number of queues reached", ClusterError.LIMIT)
         self._take_census(pending)
         info = place(uri, config, self._salt(), self._queue_keys, self._counts, self._has_primary())

@@ -33,12 +33,12 @@ from formats.bmq.control.messages import (
 from formats.bmq.disk.numbers import LedgerNumber
 from formats.errors import FormatError
 
-__all__ = ["NOBODY", "Cause", "StateExchange", "number_of", "sequence_of"]
+__all__ = ["NOBODY", "ExchangeCause", "StateExchange", "number_of", "sequence_of"]
 
 log: Final = logging.getLogger("broker.cluster")
 
 
-class Cause(NamedTuple):
+class ExchangeCause(NamedTuple):
     """The cause of an event: its sender, the request to answer, and the data received."""
 
     node_id: int | None = None
@@ -48,7 +48,7 @@ class Cause(NamedTuple):
     partition_ids: tuple[int, ...] = ()
 
 
-NOBODY: Final = Cause()
+NOBODY: Final = ExchangeCause()
 
 
 class StateExchange:
@@ -75,67 +75,69 @@ class StateExchange:
 
     # -- how far the ledgers go
 
-    def _store_own_number(self, event: Event, cause: Cause) -> None:
+    def _store_own_number(self, event: Event, cause: ExchangeCause) -> None:
         if self.ledger.damage.is_there:
             self._damaged.add(self._own_id)
         else:
             self._numbers[self._own_id] = self.ledger.number
 
-    def _note_damaged(self, event: Event, cause: Cause) -> None:
+    def _note_damaged(self, event: Event, cause: ExchangeCause) -> None:
         assert cause.node_id is not None
         self._damaged.add(cause.node_id)
 
-    def _store_number(self, event: Event, cause: Cause) -> None:
+    def _store_number(self, event: Event, cause: ExchangeCause) -> None:
         assert cause.node_id is not None
         assert cause.number is not None
         self._numbers[cause.node_id] = cause.number
         self._damaged.discard(cause.node_id)
 
-    def _remove_number(self, event: Event, cause: Cause) -> None:
+    def _remove_number(self, event: Event, cause: ExchangeCause) -> None:
         assert cause.node_id is not None
         self._numbers.pop(cause.node_id, None)
 
-    def _cleanup_numbers(self, event: Event, cause: Cause) -> None:
+    def _cleanup_numbers(self, event: Event, cause: ExchangeCause) -> None:
         self._numbers.clear()
         self._damaged.clear()
         self._pulled = None
 
-    def _check_quorum(self, event: Event, cause: Cause) -> None:
+    def _check_quorum(self, event: Event, cause: ExchangeCause) -> None:
         nodes, quorum = 1 + len(self._links.other_ids), self.replicated.quorum
         if len(self._numbers) >= quorum or covers(len(self._numbers), len(self._damaged), nodes, quorum):
             self._apply(Event.QUORUM_LSN)
         elif self.fsm_state is State.LDR_HEALING_STG2:
             self._apply(Event.LOST_QUORUM_LSN)
 
-    def _find_highest(self, event: Event, cause: Cause) -> None:
+    def _find_highest(self, event: Event, cause: ExchangeCause) -> None:
         # Among equals prefer this node, then the first.
         highest = max(self._numbers, key=lambda each: (self._numbers[each], each == self._own_id, -each))
-        self._apply(Event.SELF_HIGHEST_LSN if highest == self._own_id else Event.FOL_HIGHEST_LSN, Cause(highest))
+        self._apply(
+            Event.SELF_HIGHEST_LSN if highest == self._own_id else Event.FOL_HIGHEST_LSN, ExchangeCause(highest)
+        )
 
     # -- requests among the nodes
 
-    def _respond(self, cause: Cause, response: Response) -> None:
+    def _respond(self, cause: ExchangeCause, response: Response) -> None:
         assert cause.node_id is not None
         assert cause.request is not None
         self._exchange.respond(cause.node_id, cause.request, response)
 
-    def _refuse(self, cause: Cause, code: int, text: str) -> None:
+    def _refuse(self, cause: ExchangeCause, code: int, text: str) -> None:
         assert cause.node_id is not None
         assert cause.request is not None
         self._exchange.refuse(cause.node_id, cause.request, code, text)
 
-    def _ask_numbers(self, event: Event, cause: Cause) -> None:
+    def _ask_numbers(self, event: Event, cause: ExchangeCause) -> None:
         for node_id in self._links.other_ids:
             if self._links.is_up(node_id):
                 self._exchange.ask(node_id, FollowerLSNRequest(), partial(self._numbered, node_id))
 
     def _numbered(self, node_id: int, choice: object) -> None:
         if isinstance(choice, FollowerLSNResponse):
-            self._apply(Event.FOL_LSN_RSPN, Cause(node_id, number=self._reported(choice.sequence_number)))
+            self._apply(Event.FOL_LSN_RSPN, ExchangeCause(node_id, number=self._reported(choice.sequence_number)))
         elif isinstance(choice, Status) and choice.code == ClusterError.CSL_FAILURE:
-            self._apply(Event.FOL_DAMAGED, Cause(node_id))
+            self._apply(Event.FOL_DAMAGED, ExchangeCause(node_id))
         else:
-            self._apply(Event.FAIL_FOL_LSN_RSPN, Cause(node_id))
+            self._apply(Event.FAIL_FOL_LSN_RSPN, ExchangeCause(node_id))
 
     def _reported(self, sequence: LeaderMessageSequence) -> LedgerNumber:
         """Return the number that a follower reports of its ledger. Raises FormatError for one that cannot be.
@@ -148,29 +150,29 @@ class StateExchange:
             raise FormatError("LeaderMessageSequence", 0, f"{number} is beyond what this leader recorded, {most}")
         return number
 
-    def _tell_number(self, event: Event, cause: Cause) -> None:
+    def _tell_number(self, event: Event, cause: ExchangeCause) -> None:
         if self._is_leaders(cause) and self._is_sound(cause):
             self._respond(cause, FollowerLSNResponse(sequence_number=sequence_of(self.ledger.number)))
 
-    def _is_sound(self, cause: Cause) -> bool:
+    def _is_sound(self, cause: ExchangeCause) -> bool:
         """Return True if this node's ledger is reliable; otherwise tell the leader that it is not."""
         if self.ledger.damage.is_there:
             self._refuse(cause, ClusterError.CSL_FAILURE, "Ledger is damaged")
         return not self.ledger.damage.is_there
 
-    def _refuse_number(self, event: Event, cause: Cause) -> None:
+    def _refuse_number(self, event: Event, cause: ExchangeCause) -> None:
         if self.fsm_state is State.FOL_WAITING:
             self._refuse(cause, ClusterError.FOLLOWER_WAITING, "Self follower waiting for RegistrationResponse")
         else:
             self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
 
-    def _is_leaders(self, cause: Cause) -> bool:
+    def _is_leaders(self, cause: ExchangeCause) -> bool:
         """Return True if the request is the leader's; refuse any other."""
         if cause.node_id != self.leader_id:
             self._refuse(cause, ClusterError.SOURCE_NOT_LEADER, "Source node is not recognized as the leader")
         return cause.node_id == self.leader_id
 
-    def _ask_state(self, event: Event, cause: Cause) -> None:
+    def _ask_state(self, event: Event, cause: ExchangeCause) -> None:
         assert cause.node_id is not None
         self._exchange.ask(cause.node_id, FollowerClusterStateRequest(), partial(self._told_state, cause.node_id))
 
@@ -179,13 +181,13 @@ class StateExchange:
             excess = self._primaries.excess(choice.cluster_state_snapshot.partitions)
             if excess is not None:
                 log.error("the state reported by node %d is ignored: %s", node_id, excess)
-                self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
+                self._apply(Event.FAIL_FOL_CSL_RSPN, ExchangeCause(node_id))
                 return
-            self._apply(Event.FOL_CSL_RSPN, Cause(node_id, snapshot=choice.cluster_state_snapshot))
+            self._apply(Event.FOL_CSL_RSPN, ExchangeCause(node_id, snapshot=choice.cluster_state_snapshot))
         else:
-            self._apply(Event.FAIL_FOL_CSL_RSPN, Cause(node_id))
+            self._apply(Event.FAIL_FOL_CSL_RSPN, ExchangeCause(node_id))
 
-    def _tell_state(self, event: Event, cause: Cause) -> None:
+    def _tell_state(self, event: Event, cause: ExchangeCause) -> None:
         if self._is_leaders(cause) and self._is_sound(cause):
             recorded = self.ledger.recorded
             snapshot = LeaderAdvisory(
@@ -195,10 +197,10 @@ class StateExchange:
             )
             self._respond(cause, FollowerClusterStateResponse(cluster_state_snapshot=snapshot))
 
-    def _refuse_state(self, event: Event, cause: Cause) -> None:
+    def _refuse_state(self, event: Event, cause: ExchangeCause) -> None:
         self._refuse(cause, ClusterError.NOT_FOLLOWER, "Not a follower")
 
-    def _register(self, event: Event, cause: Cause) -> None:
+    def _register(self, event: Event, cause: ExchangeCause) -> None:
         assert self.leader_id is not None
         if self.ledger.damage.is_there:
             # A registration would count among the ledgers that the leader compares. The leader advises its state to all
@@ -210,12 +212,14 @@ class StateExchange:
 
     def _registered(self, choice: object) -> None:
         registered = isinstance(choice, RegistrationResponse)
-        self._apply(Event.REGISTRATION_RSPN if registered else Event.FAIL_REGISTRATION_RSPN, Cause(self.leader_id))
+        self._apply(
+            Event.REGISTRATION_RSPN if registered else Event.FAIL_REGISTRATION_RSPN, ExchangeCause(self.leader_id)
+        )
 
-    def _confirm_registration(self, event: Event, cause: Cause) -> None:
+    def _confirm_registration(self, event: Event, cause: ExchangeCause) -> None:
         self._respond(cause, RegistrationResponse())
 
-    def _refuse_registration(self, event: Event, cause: Cause) -> None:
+    def _refuse_registration(self, event: Event, cause: ExchangeCause) -> None:
         self._refuse(cause, ClusterError.NOT_LEADER, "Not a leader")
 
 

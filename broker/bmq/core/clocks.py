@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from broker.bmq.core.alarms import alarm
 from broker.common.clock import Now
 
-__all__ = ["ALARM", "TOLERANCE_S", "Clocks", "Heard", "span"]
+__all__ = ["ALARM", "TOLERANCE_S", "Clocks", "HeardRecord", "span"]
 
 log: Final = logging.getLogger("broker.node")
 
@@ -23,7 +23,7 @@ ALARM: Final = "CLOCK"
 TOLERANCE_S: Final = 60
 
 
-class Heard(NamedTuple):
+class HeardRecord(NamedTuple):
     """A primary's record that arrived when it was written: its time, and the monotonic time of its arrival."""
 
     timestamp: int

@@ -21,8 +21,8 @@ __all__ = [
     "Held",
     "Log",
     "Message",
+    "MessagePoster",
     "Posted",
-    "Poster",
     "Sink",
     "message_of",
 ]
@@ -132,7 +132,7 @@ class Posted(Enum):
 KEPT, DUPLICATE, PENDING = Posted.KEPT, Posted.DUPLICATE, Posted.PENDING
 
 
-class Poster(Protocol):
+class MessagePoster(Protocol):
     """The poster of a message, who is told the result later."""
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:

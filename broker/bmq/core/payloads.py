@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.messages import Message
 
-__all__ = ["Payloads", "Unsound"]
+__all__ = ["Payloads", "UnsoundPayload"]
 
 log: Final = logging.getLogger("broker.partition")
 
 
-class Unsound(NamedTuple):
+class UnsoundPayload(NamedTuple):
     """A message with a corrupted payload; `tried` are the nodes that were asked for it."""
 
     queue_key: bytes
@@ -38,8 +38,8 @@ class Payloads:
     def __init__(self, partition_id: int, stores: Mapping[bytes, Mapping[bytes, Message]]) -> None:
         self._partition_id = partition_id
         self._stores = stores
-        self.wanted: dict[tuple[bytes, bytes], Unsound] = {}
-        self.withheld: dict[tuple[bytes, bytes], Unsound] = {}
+        self.wanted: dict[tuple[bytes, bytes], UnsoundPayload] = {}
+        self.withheld: dict[tuple[bytes, bytes], UnsoundPayload] = {}
         self.settled: dict[bytes, list[Message]] = {}
 
     def found(self, queue_key: bytes, message: Message, *, has_copies: bool) -> None:
@@ -54,13 +54,13 @@ class Payloads:
             f"{message.offset} of DATA does not match its checksum; the disk may be failing. It is not delivered"
             + (" until another node has supplied it." if has_copies else ", and no other node has it."),
         )
-        (self.wanted if has_copies else self.withheld)[key] = Unsound(queue_key, message, set())
+        (self.wanted if has_copies else self.withheld)[key] = UnsoundPayload(queue_key, message, set())
 
     def is_wanted(self, queue_key: bytes, guid: bytes) -> bool:
         """Return True if a payload is being requested from other nodes: later messages should wait."""
         return (queue_key, guid) in self.wanted
 
-    def alive(self) -> Iterator[Unsound]:
+    def alive(self) -> Iterator[UnsoundPayload]:
         """Yield wanted payloads of messages that still exist, and drop the others."""
         for key, unsound in list(self.wanted.items()):
             if self._stores.get(unsound.queue_key, {}).get(unsound.message.guid) is unsound.message:
@@ -76,7 +76,7 @@ class Payloads:
             log.info("Partition [%d]: message %s is intact again", self._partition_id, guid.hex().upper())
             self.settled.setdefault(queue_key, []).append(unsound.message)
 
-    def give_up(self, unsound: Unsound) -> None:
+    def give_up(self, unsound: UnsoundPayload) -> None:
         """Note that no node could give a payload: later messages do not wait any longer."""
         key = unsound.queue_key, unsound.message.guid
         del self.wanted[key]

@@ -63,7 +63,7 @@ Choice = object
 Answered = Callable[[Choice], None]
 
 
-class Pending(NamedTuple):
+class PendingRequest(NamedTuple):
     node_id: int
     answered: Answered
 
@@ -75,7 +75,7 @@ class Requests:
         self._links = links
         self._now = now
         self._timers = timers
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingRequest] = {}
         self._last = 0
 
     def send(
@@ -88,7 +88,7 @@ class Requests:
         number = self._next_number()
         event = _event(number, choice)
         self._last = number
-        self._pending[number] = Pending(node_id, answered)
+        self._pending[number] = PendingRequest(node_id, answered)
         if not self._links.is_up(node_id):
             self._timers.at(self._now.ms, lambda: self._fail(number, StatusCategory.NOT_CONNECTED, "no link"))
             return number

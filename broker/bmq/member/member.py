@@ -27,7 +27,7 @@ from broker.bmq.relay.guests import Guests
 from broker.bmq.relay.last_confirms import LastConfirms
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.partition import ReplicatedPartition, named
-from broker.bmq.replication.take_over import Restoring
+from broker.bmq.replication.take_over import PartitionRestoring
 from broker.bmq.store.recovery import Recovered
 from broker.common.faults import Change
 from formats.bmq.codes import EncodingType, EventType
@@ -400,7 +400,7 @@ class Member:
 
     # -- what is told
 
-    def on_restore(self, partition_id: int) -> Restoring:
+    def on_restore(self, partition_id: int) -> PartitionRestoring:
         """See `PartitionListener`."""
         return self.queues.restoring(partition_id)
 

@@ -20,7 +20,7 @@ from broker.bmq.core.messages import Full
 from broker.bmq.member.queues import NO_ROOM_MS, ClusterQueues
 from broker.bmq.node.changes import APPS_DIFFER, REMEDY, apps_to_change, change_apps, erase_queue, names_of
 from broker.bmq.node.node import Node
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
@@ -67,7 +67,7 @@ class QueueUpkeep:
         for opening in self._openings.pop(uri, []):
             opening()
 
-    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Open a queue, as soon as it is known to stay if it is about to be removed."""
         if name not in self._queues.leaving:
             self._queues.place(name, domain, parameters, opened)

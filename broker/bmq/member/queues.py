@@ -20,7 +20,7 @@ from broker.bmq.member.queues_ports import Copies, QueuePlaces
 from broker.bmq.node.node import Node
 from broker.bmq.node.restoring import Restoration
 from broker.bmq.partition.unkept_confirms import unkept_confirms
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Handle, Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
@@ -172,7 +172,7 @@ class ClusterQueues:
     def _relays_of(self, partition_id: int) -> list[RelayQueue]:
         return list(self._of_partition.get(partition_id, {}).values())
 
-    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Open a queue for a client."""
         queue = self.node.queues.get(name)
         if queue is None and name not in self._places.state.queues:
@@ -188,7 +188,12 @@ class ClusterQueues:
             opened(queue)
 
     def _assigned(
-        self, outcome: QueueInfo | Refusal, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened
+        self,
+        outcome: QueueInfo | Refusal,
+        name: str,
+        domain: DomainInUse,
+        parameters: QueueHandleParameters,
+        opened: Opened,
     ) -> None:
         if isinstance(outcome, Refusal):
             opened(outcome)
@@ -198,7 +203,7 @@ class ClusterQueues:
         except Refusal as refusal:
             opened(refusal)
 
-    def _open(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def _open(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         queue = self.node.queues.get(name)
         if isinstance(queue, RelayQueue):
             self._open_relay(queue, domain, parameters, opened)
@@ -208,7 +213,9 @@ class ClusterQueues:
             relay = self._make_relay(self._places.state.queues[name], domain)
             self._open_relay(relay, domain, parameters, opened)
 
-    def _open_relay(self, relay: RelayQueue, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def _open_relay(
+        self, relay: RelayQueue, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened
+    ) -> None:
         def answered(outcome: Queue | Refusal) -> None:
             if isinstance(outcome, Refusal) or not outcome.is_root:
                 opened(outcome)
@@ -221,14 +228,14 @@ class ClusterQueues:
 
         relay.open(parameters, answered)
 
-    def _make_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
+    def _make_relay(self, info: QueueInfo, domain: DomainInUse) -> RelayQueue:
         relay = self._new_relay(info, domain)
         primary = self._primary_of(info.partition_id)
         if primary is not None and self._takes_pushes(info.partition_id):
             self._relay_links.found(relay, primary)
         return relay
 
-    def _new_relay(self, info: QueueInfo, domain: Domain) -> RelayQueue:
+    def _new_relay(self, info: QueueInfo, domain: DomainInUse) -> RelayQueue:
         relay = RelayQueue(
             info.uri,
             info.key,
@@ -261,11 +268,7 @@ class ClusterQueues:
                 queue.delivery.go_on(settled[queue.key])
 
     def _on_out_of_step(self, relay: RelayQueue) -> None:
-        """Return all messages of a queue, and reopen it once this node's replica, which lacks one of them, is healed.
-
-        The replica may look healed: the message may have been removed since, or the primary may have yet to report
-        missing records.
-        """
+        """Return all messages of a queue; reopen it once this node's replica, which lacks one of them, is healed."""
         if relay.uri in self._places.state.queues:
             self._relay_links.lost(relay)
             self._connect_later(relay)

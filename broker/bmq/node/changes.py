@@ -16,7 +16,7 @@ from broker.bmq.core.ledger import Ledger, app_infos
 from broker.bmq.core.messages import Full
 from broker.bmq.node.role import Role
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.purges import first_of
 from broker.bmq.queue.queue import App, Queue
 from broker.bmq.queue.upkeep import add_app, remove_app
@@ -70,7 +70,7 @@ class QueueHolder(Protocol):
     def role(self) -> Role: ...
 
 
-def reconfigure(holder: QueueHolder, domain: Domain, config: DomainConfig) -> None:
+def reconfigure(holder: QueueHolder, domain: DomainInUse, config: DomainConfig) -> None:
     """Apply a domain's new parameters to all of its queues.
 
     Raises ValueError, without effect, for a parameter that cannot change; `Full` if new apps cannot be recorded.
@@ -197,7 +197,7 @@ def key_salt(holder: QueueHolder) -> int:
     return holder.now.wall_s << 32 | number
 
 
-def room_for_queue(domain: Domain, count: int) -> bool:
+def room_for_queue(domain: DomainInUse, count: int) -> bool:
     """Return True if a domain with `count` queues may have one more; log alarms in time."""
     limit = domain.config.queues_max
     name = f"domain 'bmq://{domain.config.name}'"

@@ -17,11 +17,11 @@ from broker.bmq.node.changes import key_salt, room_for_queue, sync_apps_at_start
 from broker.bmq.node.restoring import Restoration
 from broker.bmq.node.retention import Retention
 from broker.bmq.node.role import Role
-from broker.bmq.node.rounds import Rounds
+from broker.bmq.node.rounds import NodeRounds
 from broker.bmq.node.services import ProcessServices, QueueSettings, RunCommand
 from broker.bmq.partition.message_logs import FileLog, MemoryLog
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal, check_open
 from broker.bmq.queue.queue import Full, Queue
 from broker.bmq.queue.queue_requests import Opened
@@ -47,7 +47,7 @@ from formats.bmq.disk.qlist import build_queue_record
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
-__all__ = ["Basis", "Domain", "DomainResolver", "Node", "unadministered"]
+__all__ = ["Basis", "DomainInUse", "DomainResolver", "Node", "unadministered"]
 
 log: Final = logging.getLogger("broker.node")
 
@@ -106,7 +106,7 @@ class Node:
         self.next_guid = basis.next_guid
         self.sessions: dict[int, Session] = {}
         self.queues: dict[str, Queue] = {}
-        self.domains: dict[str, Domain] = {}
+        self.domains: dict[str, DomainInUse] = {}
         self.dirty: set[Session] = set()
         self.authentications = services.authentications
         self.authorizations = services.authorizations
@@ -126,7 +126,7 @@ class Node:
         self._queue_counts = dict.fromkeys(partitions, 0)
         self._session_ids = 0
         self._ticked_ms = self._read_ms = now.ms
-        self._rounds = Rounds(self)
+        self._rounds = NodeRounds(self)
         self._logged: set[int] = set()
         self.role = make_role(self)
         self.bulk = self.role.bulk
@@ -305,7 +305,7 @@ class Node:
         name, domain = self.named(parameters)
         self.role.place(name, domain, parameters, opened)
 
-    def named(self, parameters: QueueHandleParameters) -> tuple[str, Domain]:
+    def named(self, parameters: QueueHandleParameters) -> tuple[str, DomainInUse]:
         """Return the URI and domain of the queue that an open request names. Raises `Refusal` like `open_queue`."""
         try:
             uri = parse_uri(parameters.uri)
@@ -327,7 +327,7 @@ class Node:
         # A redirected domain's queues live under the name of its definition.
         return uri._replace(domain=domain.config.name, tier="").canonical, domain
 
-    def serve_queue(self, name: str, domain: Domain) -> Queue:
+    def serve_queue(self, name: str, domain: DomainInUse) -> Queue:
         """Return the queue of that URI, served here, creating it if needed. Raises `Refusal` if it cannot be."""
         queue = self.queues.get(name)
         if queue is None:
@@ -339,18 +339,18 @@ class Node:
         """Return the flags of the queue's routing in an open response."""
         return sum(1 << flag for flag in _MODE_FLAGS[queue.config.mode])
 
-    def domain(self, name: str) -> Domain | None:
+    def domain(self, name: str) -> DomainInUse | None:
         """Return the domain of `name`, read if needed; None if there is none. Raises ValueError if it is faulty."""
         domain = self.domains.get(name)
         if domain is None:
             config = self.resolve_domain(name)
             if config is None:
                 return None
-            domain = self.domains.setdefault(config.name, Domain(config))
+            domain = self.domains.setdefault(config.name, DomainInUse(config))
             self.domains[name] = domain
         return domain
 
-    def _create_queue(self, uri: str, domain: Domain) -> Queue:
+    def _create_queue(self, uri: str, domain: DomainInUse) -> Queue:
         """Assign a queue to a partition, first in the ledger, then in the journal."""
         info = self.ledger.state.queues.get(uri)
         try:
@@ -375,7 +375,7 @@ class Node:
         log.info("queue '%s' created [key: %s, partition: %d]", uri, info.key.hex().upper(), info.partition_id)
         return queue
 
-    def _count_queues(self, domain: Domain) -> int:
+    def _count_queues(self, domain: DomainInUse) -> int:
         name = domain.config.name
         return sum(parse_uri(uri).qualified_domain == name for uri in self.ledger.state.queues)
 
@@ -417,7 +417,7 @@ class Node:
         self,
         uri: str,
         key: bytes,
-        domain: Domain,
+        domain: DomainInUse,
         apps: list[tuple[str, bytes]],
         partition: StoredPartition,
         *,

@@ -11,8 +11,8 @@ from broker.bmq.core.clocks import Clocks
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Content, message_of
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.queue.domains import Domain
-from broker.bmq.queue.expiry_hold import Restored, Restoring, hold_expiry
+from broker.bmq.queue.domains import DomainInUse
+from broker.bmq.queue.expiry_hold import RestoredQueue, Restoring, hold_expiry
 from broker.bmq.queue.queue import Queue
 from broker.bmq.store.peaks import Peak
 from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
@@ -30,7 +30,7 @@ class RestoringNode(Protocol):
     """The services that restoring needs of the node."""
 
     queues: dict[str, Queue]
-    domains: dict[str, Domain]
+    domains: dict[str, DomainInUse]
 
     @property
     def now(self) -> Now: ...
@@ -38,7 +38,7 @@ class RestoringNode(Protocol):
     @property
     def clocks(self) -> Clocks: ...
 
-    def domain(self, name: str) -> Domain | None:
+    def domain(self, name: str) -> DomainInUse | None:
         """Return the domain of that name; None if there is none."""
         ...
 
@@ -46,7 +46,7 @@ class RestoringNode(Protocol):
         self,
         uri: str,
         key: bytes,
-        domain: Domain,
+        domain: DomainInUse,
         apps: list[tuple[str, bytes]],
         partition: StoredPartition,
         *,
@@ -64,7 +64,7 @@ class Restoration:
         self._partition = partition
         self._since_ms = node.now.ms
         self._recovered: Mapping[bytes, RecoveredQueue] = {}
-        self._domains: dict[bytes, Domain] = {}
+        self._domains: dict[bytes, DomainInUse] = {}
         self._arrivals: dict[int, int] = {}
         self.queues: dict[bytes, Queue] = {}  # by key
         self._arrived: defaultdict[bytes, Counter[int]] = defaultdict(Counter)  # by key
@@ -95,7 +95,7 @@ class Restoration:
         recovered = self._recovered[key]
         name = parse_uri(recovered.uri).qualified_domain
         # One that is no longer configured may be again some day.
-        domain = self._node.domain(name) or Domain(DomainConfig(name, Mode.FANOUT))
+        domain = self._node.domain(name) or DomainInUse(DomainConfig(name, Mode.FANOUT))
         apps = [(app.app_id, app.app_key) for app in recovered.apps]
         queue = self._node.make_queue(recovered.uri, key, domain, apps, self._partition, in_files=in_files)
         self.queues[key] = queue
@@ -171,5 +171,5 @@ class Restoration:
             else:
                 text = "queue '%s' belongs to no configured domain; its %d messages are kept"
                 log.warning(text, queue.uri, len(queue.messages))
-        restored = [Restored(queue, self._arrived[key]) for key, queue in self.queues.items()]
+        restored = [RestoredQueue(queue, self._arrived[key]) for key, queue in self.queues.items()]
         hold_expiry(restored, self._about, node.now, node.clocks)

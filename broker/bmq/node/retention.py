@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.common.clock import Now
 from formats.bmq.uri import parse_uri
 
@@ -30,7 +30,7 @@ class DomainHolder(Protocol):
 
     now: Now
     ledger: Ledger
-    domains: dict[str, Domain]
+    domains: dict[str, DomainInUse]
     resolve_domain: Callable[[str], DomainConfig | None]
 
     @property

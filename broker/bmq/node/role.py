@@ -12,7 +12,7 @@ from typing import Protocol
 
 from broker.bmq.core.cluster_view import ClusterView, CopiedMessage, ProxyView
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.session.session import Session
@@ -57,7 +57,7 @@ class Role(Door, Protocol):
 
     # -- queues
 
-    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Find the place of a queue to be opened, by its URI, its domain and the request, and open it there.
 
         `opened` is called once, at once or later. Raises `Refusal` instead if the queue cannot be opened.

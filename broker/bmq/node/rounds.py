@@ -19,7 +19,7 @@ from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.upkeep import expire
 from broker.common.clock import Now
 
-__all__ = ["Rounds"]
+__all__ = ["NodeRounds"]
 
 log: Final = logging.getLogger("broker.node")
 
@@ -45,7 +45,7 @@ class RoundsNode(Protocol):
     def role(self) -> Role: ...
 
 
-class Rounds:
+class NodeRounds:
     """The rounds of one node."""
 
     def __init__(self, holder: RoundsNode) -> None:

@@ -9,7 +9,7 @@ from broker.bmq.core.config import DomainConfig
 from broker.bmq.node.changes import delete_queue, sync_apps
 from broker.bmq.node.node import Node
 from broker.bmq.node.role import Door
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.session.session_ports import Bulk
@@ -30,7 +30,7 @@ class SingleNode:
         self.admit = door.admit
         self.retire = door.retire
 
-    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         opened(self._node.serve_queue(name, domain))
 
     def take_away(self, queue: Queue) -> None:

@@ -22,7 +22,7 @@ from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.keys import KEY_SIZE
 
-__all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "Wanted"]
+__all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "WantedRoom"]
 
 log: Final = logging.getLogger("broker.partition")
 
@@ -41,7 +41,7 @@ SYNC_POINTS: Final = 2
 SYNC_POINTS_KEPT: Final = 2
 
 
-class Wanted(NamedTuple):
+class WantedRoom(NamedTuple):
     """Room that the new files must have beyond what is carried over and due: bytes, and journal records."""
 
     data: int = 0
@@ -58,7 +58,7 @@ class SlicedRollover:
         work: Work,
         fresh: PartitionFiles,
         part_max: float,
-        wanted: Wanted,
+        wanted: WantedRoom,
         *,
         holds: bool,
     ) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from broker.bmq.core.clocks import Heard
+from broker.bmq.core.clocks import HeardRecord
 from broker.bmq.core.messages import Content, Full, Held, Message
 from broker.bmq.core.payloads import Payloads
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.held_records import HeldRecords
 from broker.bmq.partition.kept_records import KeptRecords
-from broker.bmq.partition.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT, SlicedRollover, Wanted
+from broker.bmq.partition.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT, SlicedRollover, WantedRoom
 from broker.bmq.partition.tight import Tight
 from broker.bmq.partition.tight_rollover import TightRollover
 from broker.bmq.partition.unkept_confirms import UnkeptPurge, unkept_records
@@ -86,7 +86,7 @@ HELD_OPERATIONS_MAX: Final = 1 << 16
 # Maximum size of the headers at the start of a file.
 FILE_HEADERS_SIZE_MAX: Final = 64
 
-_NOTHING_WANTED: Final = Wanted()
+_NOTHING_WANTED: Final = WantedRoom()
 
 
 class PartitionState(NamedTuple):
@@ -202,7 +202,7 @@ class StoredPartition:
         self.kept = KeptRecords(partition_id, now)
         self.active = False  # True if this node is its primary, and may write
         self.hears = False  # True if a live record of the primary came since the last tick
-        self.heard: Heard | None = None  # the last such record
+        self.heard: HeardRecord | None = None  # the last such record
         # Called when the old files have all records; when the new ones are complete, with their offset for replicas.
         self.before_rollover: Callable[[], None] = lambda: None
         self.after_rollover: Callable[[int], None] = lambda start: None
@@ -357,7 +357,7 @@ class StoredPartition:
         self.offsets_from = 0
         self._waiting.clear()
         self.active = False
-        self.heard = Heard(self.now.wall_s, self.now.ms)
+        self.heard = HeardRecord(self.now.wall_s, self.now.ms)
         self.kept.forget_awaiting()
         self.stores.clear()
         self._purges.clear()
@@ -392,7 +392,7 @@ class StoredPartition:
         at = self.files.journal_end - JOURNAL_RECORD_SIZE
         # There is no record if the replica has begun anew since.
         if at >= 0:
-            self.heard = Heard(ANY_RECORD.unpack(self.files.journal.buffer, at).timestamp, self.now.ms)
+            self.heard = HeardRecord(ANY_RECORD.unpack(self.files.journal.buffer, at).timestamp, self.now.ms)
 
     def _sync_point(self, kind: SyncPointType) -> None:
         files = self.files
@@ -624,7 +624,7 @@ class StoredPartition:
     def make_room(self, records: int, qlist: int = 0) -> None:
         """Make room for records that belong together, and bytes of QLIST, so that none is refused, or raise `Full`."""
         if self._alarmed or not (self._has_room(records) and self._has_qlist_room(qlist)):
-            self._roll_over(Wanted(records=records, qlist=qlist))
+            self._roll_over(WantedRoom(records=records, qlist=qlist))
         if not (self._reserve_journal(records) and self._reserve_qlist(qlist)):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
 
@@ -637,7 +637,7 @@ class StoredPartition:
         """
         record = build_queue_record(uri, queue_key, list(apps))
         if not (self._has_room(1) and self._has_qlist_room(len(record))):
-            self._roll_over(Wanted(records=self._spare_records, qlist=len(record)))
+            self._roll_over(WantedRoom(records=self._spare_records, qlist=len(record)))
         files = self._out
         end = files.qlist_end + len(record)
         if not (self._reserve_journal(1) and self._reserve_qlist(len(record))):
@@ -810,7 +810,7 @@ class StoredPartition:
             self._closed = True
             # So that the next message asks for room, too.
             self._journal_granted = self._data_granted = 0
-            wanted = Wanted(data=size, records=records - self.due)
+            wanted = WantedRoom(data=size, records=records - self.due)
             if self.kept.is_copied and not self._full and self._may_slice():
                 self._begin_slices(1 - FREED_PART_MIN, wanted)
                 raise Held
@@ -856,7 +856,7 @@ class StoredPartition:
             return
         try:
             with self.rollover_change():
-                self._move(Wanted(records=max(records, RECORDS_LEFT_MIN - self.due)))
+                self._move(WantedRoom(records=max(records, RECORDS_LEFT_MIN - self.due)))
         except Full:
             self._not_before_ms = self.now.ms + RETRY_MS
 
@@ -881,7 +881,7 @@ class StoredPartition:
             self._begin_slices(1.0)
             return
         with self.rollover_change():
-            self._move(Wanted(), part_max=1.0)
+            self._move(WantedRoom(), part_max=1.0)
 
     def rollover_change(self) -> Change:
         """Return the change of a rollover, which must not be continued after a partial failure."""
@@ -926,7 +926,7 @@ class StoredPartition:
         """Return True if a rollover was not worthwhile, and few messages have been removed since."""
         return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
 
-    def _begin_slices(self, part_max: float, wanted: Wanted = _NOTHING_WANTED) -> None:
+    def _begin_slices(self, part_max: float, wanted: WantedRoom = _NOTHING_WANTED) -> None:
         """Begin a rollover in slices. Raises `Full` if there is no disk for its files."""
         assert self._work is not None
         with self.rollover_change():
@@ -1048,7 +1048,7 @@ class StoredPartition:
 
     # -- rolling over at once
 
-    def _roll_over(self, wanted: Wanted | None = None) -> None:
+    def _roll_over(self, wanted: WantedRoom | None = None) -> None:
         """Roll over at once, with room for `wanted` beyond what is due.
 
         Raises `Full`, the old files still in use, if that would not help or there is no disk. It takes a walk over the
@@ -1056,7 +1056,7 @@ class StoredPartition:
         """
         if self._full or self.tight is not None:
             raise Full("STORAGE_FAILURE", self._full or f"partition {self.partition_id} is full")
-        wanted = wanted or Wanted(records=self._spare_records)
+        wanted = wanted or WantedRoom(records=self._spare_records)
         try:
             with self.rollover_change():
                 if isinstance(self._rolling, SlicedRollover) and not self._rolling.is_changed:
@@ -1078,7 +1078,7 @@ class StoredPartition:
             log.error("PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self.partition_id, reason)
             self._alarmed = True
 
-    def _move(self, wanted: Wanted, part_max: float = 1 - FREED_PART_MIN) -> None:
+    def _move(self, wanted: WantedRoom, part_max: float = 1 - FREED_PART_MIN) -> None:
         """Copy to new files, of which at most `part_max` of the limits may be in use."""
         if self._rolling is not None:
             self._rolling.complete()
@@ -1159,7 +1159,7 @@ class StoredPartition:
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", self.partition_id, fresh.journal.name)
         self._let_posts_in()
 
-    def _check_room(self, wanted: Wanted) -> None:
+    def _check_room(self, wanted: WantedRoom) -> None:
         """Raise `Full` if `wanted` does not fit the files in use."""
         files, limits = self.files, self.limits
         if (

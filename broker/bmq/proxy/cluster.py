@@ -18,7 +18,7 @@ from broker.bmq.links.requests import Requests
 from broker.bmq.node.node import Node
 from broker.bmq.proxy.active_node import ActiveNode, UpstreamNode
 from broker.bmq.proxy.queue import ProxyQueue
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay import RelayQueue
@@ -278,7 +278,7 @@ class ProxyCluster:
 
     # -- queues
 
-    def open_queue(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def open_queue(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Open a queue for a client, once it is open upstream."""
         queue = self._node.queues.get(name)
         if queue is None:
@@ -286,7 +286,7 @@ class ProxyCluster:
         assert isinstance(queue, ProxyQueue)
         queue.open(parameters, opened)
 
-    def _make_queue(self, name: str, domain: Domain) -> ProxyQueue:
+    def _make_queue(self, name: str, domain: DomainInUse) -> ProxyQueue:
         queue_id = self._relay_links.next_queue_id()
         queue = ProxyQueue(name, domain.config, self._node, queue_id, self._forget, self._room)
         self._node.queues[name] = queue

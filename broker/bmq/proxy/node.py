@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from broker.bmq.core.ledger import Ledger
 from broker.bmq.node.node import Basis, Node
 from broker.bmq.node.role import Role
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.common.files import StoreFile
 
 __all__ = ["ProxyNode"]
@@ -24,12 +24,12 @@ class ProxyNode(Node):
         ledger = Ledger(_NoDirectory(), 0, basis.now, lambda prefix: prefix)
         super().__init__(basis, ledger, {}, make_role)
 
-    def domain(self, name: str) -> Domain | None:
+    def domain(self, name: str) -> DomainInUse | None:
         known = self.domains.get(name)
         if known is not None:
             return known
         config = self.resolve_domain(name)
-        return None if config is None else Domain(config)
+        return None if config is None else DomainInUse(config)
 
 
 class _NoDirectory:

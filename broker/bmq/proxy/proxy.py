@@ -12,7 +12,7 @@ from broker.bmq.node.node import Node
 from broker.bmq.proxy.active_node import UpstreamNode
 from broker.bmq.proxy.cluster import ProxyCluster, UpstreamCluster
 from broker.bmq.proxy.limits import BridgeLimits
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
@@ -89,7 +89,7 @@ class Proxy:
         for links in self._links:
             links.stop()
 
-    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         wanted = domain.config.cluster or next(iter(self.clusters), "")
         cluster = self.clusters.get(wanted)
         if cluster is None:

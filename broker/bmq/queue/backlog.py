@@ -175,11 +175,11 @@ class Backlog(Mapping[bytes, Message]):
 
     def values(self) -> ValuesView[Message]:
         """The messages, oldest first, each part unpacked as its turn comes."""
-        return _Values(self)
+        return _BacklogValues(self)
 
     def items(self) -> ItemsView[bytes, Message]:
         """Likewise, with the keys."""
-        return _Items(self)
+        return _BacklogItems(self)
 
     def none_of(self, keys: Sequence[bytes]) -> bool:
         """Return True if none of these is in it."""
@@ -379,7 +379,7 @@ class Backlog(Mapping[bytes, Message]):
             self.loose.remove(part)
 
 
-class _Values(ValuesView[Message]):
+class _BacklogValues(ValuesView[Message]):
     """Oldest first, without a search for each."""
 
     _mapping: Backlog
@@ -391,7 +391,7 @@ class _Values(ValuesView[Message]):
         yield from newest.values()
 
 
-class _Items(ItemsView[bytes, Message]):
+class _BacklogItems(ItemsView[bytes, Message]):
     """Likewise, with the keys."""
 
     _mapping: Backlog

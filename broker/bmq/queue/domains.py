@@ -6,10 +6,10 @@ from __future__ import annotations
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.queue.capacity import Usage
 
-__all__ = ["Domain"]
+__all__ = ["DomainInUse"]
 
 
-class Domain:
+class DomainInUse:
     """A domain in use: its configuration and what its queues hold together.
 
     None of its queues can be opened while it is `removing`; once it is `removed`, none is left.

@@ -32,11 +32,11 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from broker.bmq.core.alarms import alarm
-from broker.bmq.core.clocks import ALARM, TOLERANCE_S, Clocks, Heard, span
+from broker.bmq.core.clocks import ALARM, TOLERANCE_S, Clocks, HeardRecord, span
 from broker.bmq.queue.queue import Queue
 from broker.common.clock import Now
 
-__all__ = ["ExpiryHold", "Restored", "Restoring", "hold_expiry"]
+__all__ = ["ExpiryHold", "RestoredQueue", "Restoring", "hold_expiry"]
 
 log: Final = logging.getLogger("broker.queue")
 
@@ -60,7 +60,7 @@ class Restoring(NamedTuple):
     is_measured: bool
 
     @classmethod
-    def of(cls, partition_id: int, newest_s: int, heard: Heard | None, now: Now) -> Restoring:
+    def of(cls, partition_id: int, newest_s: int, heard: HeardRecord | None, now: Now) -> Restoring:
         if heard is not None:
             wall_s = heard.timestamp + (now.ms - heard.ms) // 1000
             # Otherwise a primary with another clock has written since, and was not heard when it did.
@@ -69,7 +69,7 @@ class Restoring(NamedTuple):
         return cls(partition_id, newest_s, now.wall_s, False)
 
 
-class Restored(NamedTuple):
+class RestoredQueue(NamedTuple):
     """A restored queue, and the numbers of its messages by time of arrival in milliseconds of the monotonic clock."""
 
     queue: Queue
@@ -110,7 +110,7 @@ class Due(NamedTuple):
     number: int
 
 
-def hold_expiry(restored: Iterable[Restored], about: Restoring, now: Now, clocks: Clocks) -> None:
+def hold_expiry(restored: Iterable[RestoredQueue], about: Restoring, now: Now, clocks: Clocks) -> None:
     """Hold the expiry of those restored queues of a partition whose ages are in doubt, and raise an alarm for them."""
     ahead_s = now.wall_s - about.wall_s
     if abs(ahead_s) > TOLERANCE_S:

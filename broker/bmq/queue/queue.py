@@ -34,8 +34,8 @@ from broker.bmq.core.messages import (
     Held,
     Log,
     Message,
+    MessagePoster,
     Posted,
-    Poster,
     Sink,
     message_of,
 )
@@ -65,8 +65,8 @@ __all__ = [
     "Full",
     "Log",
     "Message",
+    "MessagePoster",
     "Posted",
-    "Poster",
     "Queue",
     "Sink",
     "Stream",
@@ -80,7 +80,7 @@ log: Final = logging.getLogger("broker.queue")
 
 Guid = bytes
 # The posters to be told the result of a post, each with its queue id and correlation id.
-Waiting = list[tuple[Poster, int, int]]
+Waiting = list[tuple[MessagePoster, int, int]]
 
 # A payload that has waited for replicas for longer is compared with its checksum before delivery.
 COMPARED_AFTER_MS: Final = 100
@@ -377,7 +377,7 @@ class Queue:
         return self._awaits_copies or bool(awaiting.newest or awaiting.older)
 
     def await_all(
-        self, messages: Sequence[Message], posters: tuple[Poster, int, int]
+        self, messages: Sequence[Message], posters: tuple[MessagePoster, int, int]
     ) -> Callable[[Sequence[Message]], None]:
         """Let messages wait for copies; return what is to be called with those that have them."""
         for message in messages:
@@ -413,7 +413,7 @@ class Queue:
             self.delivery.log_exit(app, message)
             app.pending.append(message)
 
-    def acknowledge_later(self, guid: Guid, poster: Poster, queue_id: int, correlation_id: int) -> None:
+    def acknowledge_later(self, guid: Guid, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
         """Tell the poster of a PENDING message later that it is kept, or that it will not be (UNKNOWN)."""
         posters = self.awaiting.get(guid)
         if posters is None:
@@ -466,7 +466,7 @@ class Queue:
         if self.ghosts or not self.delivery.send_run(messages, [self.log.read(each) for each in messages], size):
             return False
         run: list[Guid] = []
-        shared: tuple[Poster, int, int] | None = None
+        shared: tuple[MessagePoster, int, int] | None = None
         for message in messages:
             posters = self.awaiting.take(message.guid)
             assert posters is not None, "it waits"
@@ -480,7 +480,7 @@ class Queue:
         self._answer_run(shared, run)
         return True
 
-    def _answer_run(self, waiting: tuple[Poster, int, int] | None, guids: Sequence[Guid]) -> None:
+    def _answer_run(self, waiting: tuple[MessagePoster, int, int] | None, guids: Sequence[Guid]) -> None:
         """Tell a poster that messages are kept."""
         if waiting is None:
             return

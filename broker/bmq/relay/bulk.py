@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from broker.bmq.core.messages import Poster
+from broker.bmq.core.messages import MessagePoster
 from broker.bmq.queue.delivery import release
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.routing import NEVER_MS, Stream
@@ -51,7 +51,12 @@ class WholeEvents:
         self._stored = StoredEvents()
 
     def puts(
-        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
+        self,
+        poster: MessagePoster,
+        number: int,
+        handles: Mapping[int, Handle],
+        data: memoryview,
+        frames: Sequence[Frame],
     ) -> bool:
         """Forward posts to the upstream, unchanged except for the queue id.
 

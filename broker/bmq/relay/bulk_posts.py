@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import Poster
+from broker.bmq.core.messages import MessagePoster
 from broker.bmq.relay.posts import Unacknowledged
 from broker.bmq.relay.relay import RelayQueue
 from broker.common.faults import Inconsistent
@@ -71,7 +71,7 @@ class Run(NamedTuple):
 
 
 def read_posts(
-    relay: RelayQueue, poster: Poster, queue_id: int, data: memoryview, frames: Sequence[Frame]
+    relay: RelayQueue, poster: MessagePoster, queue_id: int, data: memoryview, frames: Sequence[Frame]
 ) -> Run | None:
     """Read posts to the poster's queue `queue_id`, with the queue id that they have upstream.
 
@@ -199,7 +199,7 @@ class AckRun:
 
     def __init__(self) -> None:
         self.relay: RelayQueue | None = None
-        self.posters: tuple[tuple[Poster, int, int], ...] = ()
+        self.posters: tuple[tuple[MessagePoster, int, int], ...] = ()
         self.guids: list[bytes] = []
         self.size = 0
 

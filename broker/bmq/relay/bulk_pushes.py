@@ -41,7 +41,7 @@ _schema_id: Final = PUSH_HEADER.word("schema_id").unpack_from
 _pack_to_one: Final = PUSH_TO_ONE.words.pack
 
 
-class Form:
+class PushForm:
     """The common parts of messages in a row: `before` and `after` the GUID, as in the event, and what they say.
 
     `size` is that of the whole message, in bytes.
@@ -121,7 +121,7 @@ def hand_out(
     newest, older = messages.newest, messages.older
     number = first = relay.pushed
     size = 0
-    form = Form(options)
+    form = PushForm(options)
     pieces = Pieces(relay, group)
     try:
         while end - at > payload_at:
@@ -180,7 +180,7 @@ class Pieces:
         self._count = self._size = 0
         self._before = self._after = b""
 
-    def begin(self, form: Form, padded_size: int) -> None:
+    def begin(self, form: PushForm, padded_size: int) -> None:
         """Begin with messages of another form, whose data are of `padded_size` bytes."""
         sink, subscription = self.sink, self._subscription
         if sink is None or subscription is None:

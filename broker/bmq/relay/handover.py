@@ -13,7 +13,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import PENDING, Buffer, Content, Full, Message, Poster
+from broker.bmq.core.messages import PENDING, Buffer, Content, Full, Message, MessagePoster
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.purges import abandon
 from broker.bmq.queue.queue import Queue, Stream
@@ -70,14 +70,14 @@ def to_relay(old: Queue, new: RelayQueue, handles: Sequence[Handle]) -> None:
 
 def _posts(
     old: Queue, new: RelayQueue, handles: Sequence[Handle]
-) -> Iterator[tuple[bytes, Content, list[tuple[Poster, int, int]]]]:
+) -> Iterator[tuple[bytes, Content, list[tuple[MessagePoster, int, int]]]]:
     """Yield accepted messages that are not known to be stored, to be posted again for local posters.
 
     Other members post theirs themselves, and disconnected posters retry: another primary may have them already.
     """
     writers = {id(handle.sink) for handle in handles if handle.writes}
 
-    def here(posters: list[tuple[Poster, int, int]]) -> list[tuple[Poster, int, int]]:
+    def here(posters: list[tuple[MessagePoster, int, int]]) -> list[tuple[MessagePoster, int, int]]:
         return [each for each in posters if id(each[0]) in writers]
 
     for guid, posters in old.awaiting.items():

@@ -11,7 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from broker.bmq.core.messages import KEPT, PENDING, Content, Posted, Poster
+from broker.bmq.core.messages import KEPT, PENDING, Content, MessagePoster, Posted
 from broker.bmq.core.thrown import THROWN_PER_UNIT
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.queue import Queue
@@ -49,7 +49,9 @@ class Unacknowledged:
 
     __slots__ = ("message", "posted_ms", "posters", "size")
 
-    def __init__(self, message: bytes, size: int, posted_ms: int, posters: tuple[tuple[Poster, int, int], ...]) -> None:
+    def __init__(
+        self, message: bytes, size: int, posted_ms: int, posters: tuple[tuple[MessagePoster, int, int], ...]
+    ) -> None:
         self.message = message
         self.size = size
         self.posted_ms = posted_ms
@@ -107,12 +109,12 @@ class Posts:
             self._send(message)
         return PENDING
 
-    def adopt(self, guid: bytes, content: Content, posters: list[tuple[Poster, int, int]]) -> None:
+    def adopt(self, guid: bytes, content: Content, posters: list[tuple[MessagePoster, int, int]]) -> None:
         """Adopt a post that was begun at a root, to be sent up; while there is no upstream."""
         self._keep(guid, content, self._packed(guid, content), tuple(posters))
 
     def _keep(
-        self, guid: bytes, content: Content, message: bytes, posters: tuple[tuple[Poster, int, int], ...]
+        self, guid: bytes, content: Content, message: bytes, posters: tuple[tuple[MessagePoster, int, int], ...]
     ) -> None:
         size = len(content.data)
         self.unacknowledged[guid] = Unacknowledged(message, size, self._queue.now.ms, posters)
@@ -121,7 +123,7 @@ class Posts:
         self.room.take(size)
         self.expire_later()
 
-    def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
+    def acknowledge_later(self, guid: bytes, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
         """See `broker.bmq.queue.queue.Queue`."""
         put = self.unacknowledged[guid]
         put.posters = (*put.posters, (poster, queue_id, correlation_id))

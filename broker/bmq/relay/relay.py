@@ -20,7 +20,7 @@ from itertools import chain, islice
 from typing import Final
 
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, Posted, Poster, message_of
+from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, MessagePoster, Posted, message_of
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.capacity import Usage
@@ -473,7 +473,7 @@ class RelayQueue(Queue):
         """Send a message up. Raises `Full` if too many are in flight already."""
         return self.posts.post(guid, content)
 
-    def acknowledge_later(self, guid: bytes, poster: Poster, queue_id: int, correlation_id: int) -> None:
+    def acknowledge_later(self, guid: bytes, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
         self.posts.acknowledge_later(guid, poster, queue_id, correlation_id)
 
     # -- messages down

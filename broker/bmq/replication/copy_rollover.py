@@ -16,7 +16,7 @@ from typing import Final
 
 from broker.bmq.store.chunked import Chunked
 from broker.bmq.store.moving import Moving, confirms_ahead
-from broker.bmq.store.partition_files import Ends, PartitionFiles
+from broker.bmq.store.partition_files import FileEnds, PartitionFiles
 from broker.bmq.store.rollover import clear_header, copy_sync_point, write_header
 from broker.bmq.store.sieve import JournalSieve
 from broker.bmq.store.sliced_recovery import SlicedRecovery
@@ -60,7 +60,7 @@ class CopyRollover:
         # The tail may be written before the part in front of it is complete.
         clear_header(fresh)
         self.tail = PartitionFiles(fresh.directory, fresh.timestamp, fresh.journal, fresh.data, fresh.qlist)
-        self.begins: Ends | None = None
+        self.begins: FileEnds | None = None
         self.is_copied = False
         self.is_over = False
         self.fault = ""
@@ -91,11 +91,11 @@ class CopyRollover:
             self.is_copied = True
         return max(1, units)
 
-    def tail_before(self, record: Buffer, at: int) -> Ends | None:
+    def tail_before(self, record: Buffer, at: int) -> FileEnds | None:
         """Return the start of the tail if the first record after the rollover is for `at`; None if it cannot be."""
         sync_point = JOURNAL_OP_RECORD.unpack(record)
         data, qlist = sync_point.data_file_offset_dwords * DWORD, sync_point.qlist_file_offset_words * WORD
-        begins = Ends(at - JOURNAL_RECORD_SIZE, data, qlist)
+        begins = FileEnds(at - JOURNAL_RECORD_SIZE, data, qlist)
         old, least = self.old, self.fresh.ends
         if sync_point.sync_point_type != SyncPointType.REGULAR or not all(
             low <= each <= max(low, high) for low, each, high in zip(least, begins, old.ends, strict=True)
@@ -103,7 +103,7 @@ class CopyRollover:
             return None
         return None if self.is_copied and begins != least else begins
 
-    def begin_tail(self, begins: Ends) -> bool:
+    def begin_tail(self, begins: FileEnds) -> bool:
         """Write the tail's first record at `begins`; return False if there is too little disk space."""
         tail = self.tail
         if not tail.journal.reserve(begins.journal + JOURNAL_RECORD_SIZE):

@@ -18,7 +18,7 @@ from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.purges import throw_away
 from broker.bmq.replication.copy_rollover import PLACED_PER_UNIT, CopyRollover
-from broker.bmq.replication.places import Places
+from broker.bmq.replication.places import MessagePlaces
 from broker.bmq.replication.positions import (
     JOURNAL_START,
     NOWHERE,
@@ -61,7 +61,7 @@ from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.wire.storage import StorageMessage, append_storage, iter_storage, storage_size
 from formats.errors import FormatError
 
-__all__ = ["Copy", "OutOfStep", "TooSmall", "Written"]
+__all__ = ["OutOfStep", "ReplicaFiles", "TooSmall", "WrittenRecords"]
 
 log: Final = logging.getLogger("broker.partition")
 
@@ -108,7 +108,7 @@ class TooSmall(OutOfStep):
     """The files here are smaller than the primary's: larger ones will do."""
 
 
-class Written(NamedTuple):
+class WrittenRecords(NamedTuple):
     """The end of the written records of an event, and the last one that requests a receipt."""
 
     end: int
@@ -122,7 +122,7 @@ Removed = Callable[[bytes, bytes], None]
 Purged = Callable[[bytes, Sequence[Container[bytes]], bool], None]
 
 
-class Copy:
+class ReplicaFiles:
     """The files that a replica writes: those of its partition, or a second set while it receives that from scratch.
 
     The journal of the second set gets its header last, so that a node that dies before continues with the first set.
@@ -143,8 +143,8 @@ class Copy:
         self._is_anew = False
         self._attach(stored.files)
         self.position = last_position(stored.files)
-        self._places = Places(stored.files)
-        self._places_before: Places | None = None  # of the partition's files, while it is fetched again
+        self._places = MessagePlaces(stored.files)
+        self._places_before: MessagePlaces | None = None  # of the partition's files, while it is fetched again
         self._rolling: CopyRollover | None = None  # until its new files are whole
         self._kept = NOWHERE  # the last record before them
         self._rolls_again = False  # the files end with a record that begins another
@@ -159,7 +159,7 @@ class Copy:
     def _find_places(self) -> None:
         """Rebuild the index of messages from the files."""
         self._throw_away(self._places.give_up())
-        self._places = Places(self.files)
+        self._places = MessagePlaces(self.files)
         work = self.stored.work
         if work is not None:
             work.start(self._places.find_all(work, self.note_rot))
@@ -209,7 +209,7 @@ class Copy:
 
     def write_all(
         self, data: memoryview, start: int, end: int, *, heals: bool = False, bytes_max: int = NO_BOUND
-    ) -> Written:
+    ) -> WrittenRecords:
         """Write the records of an event's body, `data[start:end]`.
 
         Returns the end of the written records, and the last one that requests a receipt. Stops after about `bytes_max`,
@@ -222,7 +222,7 @@ class Copy:
         asking = None
         if self._rolls_again:
             if self._rolling is not None:
-                return Written(start, None)
+                return WrittenRecords(start, None)
             self._rolls_again = False
             self._roll_over()
         room_end = start + bytes_max
@@ -237,7 +237,7 @@ class Copy:
             start += storage_size(data, start)
             if message.flags & _RECEIPT_REQUESTED:
                 asking = self.position
-        return Written(start, asking)
+        return WrittenRecords(start, asking)
 
     def _append_point(self) -> AppendPoint:
         files = self.files
@@ -498,7 +498,7 @@ class Copy:
             for _ in task:
                 """At once."""
 
-    def _place_all(self, rolling: CopyRollover, places: Places, now_in: int) -> Task:
+    def _place_all(self, rolling: CopyRollover, places: MessagePlaces, now_in: int) -> Task:
         """Update the index to the new files, then close the old ones.
 
         If the places are no longer needed, the messages are still gone through, to free their memory.
@@ -590,7 +590,7 @@ class Copy:
         self._is_anew = True
         self._attach(fresh)
         self.position = NOWHERE
-        self._places, self._places_before = Places(fresh), self._places
+        self._places, self._places_before = MessagePlaces(fresh), self._places
 
     def complete(self, sync_point: RecordNumber) -> None:
         """Complete the partition; `sync_point` is the first one after the primary's last rollover."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from broker.bmq.core.messages import Message
-from broker.bmq.core.payloads import Unsound
+from broker.bmq.core.payloads import UnsoundPayload
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.replication.positions import JOURNAL_START, offset_of, position_at
 from broker.bmq.replication.record_runs import payload_size
@@ -68,7 +68,7 @@ class Mending:
             if (unsound.queue_key, unsound.message.guid) not in self._asked:
                 self._fetch(unsound)
 
-    def _fetch(self, unsound: Unsound) -> None:
+    def _fetch(self, unsound: UnsoundPayload) -> None:
         stored = self._partition
         files, offset = stored.place_of(unsound.message)
         row = find_row(files, offset)

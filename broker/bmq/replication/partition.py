@@ -20,7 +20,7 @@ from broker.bmq.core.messages import Content
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.replication.copying import Copy
+from broker.bmq.replication.copying import ReplicaFiles
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_base import PartitionListener
@@ -117,7 +117,7 @@ class ReplicatedPartition(PrimaryActions):
         watchdog_ms: int = 30_000,
     ) -> None:
         partition_id = stored.partition_id
-        copy = Copy(
+        copy = ReplicaFiles(
             stored, recovered, partial(listener.on_removed, partition_id), partial(listener.on_purged, partition_id)
         )
         super().__init__(stored, copy, links, requests, now, timers, quorum, pace, watchdog_ms, listener)

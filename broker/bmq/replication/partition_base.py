@@ -14,14 +14,14 @@ from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.links.requests import Choice, Requests
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.replication.copying import Copy, OutOfStep
+from broker.bmq.replication.copying import OutOfStep, ReplicaFiles
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_facts import NO_FACT, Asked, Fact, Receiving, ReplicaProgress
 from broker.bmq.replication.partition_states import Event, State
 from broker.bmq.replication.positions import NOWHERE, first_sync_point, last_position, on_wire
-from broker.bmq.replication.replication import ReplicationStream, Transfer
-from broker.bmq.replication.take_over import Restoring, TakeOver
+from broker.bmq.replication.replication import RecordTransfer, ReplicationStream
+from broker.bmq.replication.take_over import PartitionRestoring, TakeOver
 from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.control.messages import (
@@ -62,7 +62,7 @@ StateMessage = TypeVar(
 class PartitionListener(Protocol):
     """The node that a partition reports to, within a step."""
 
-    def on_restore(self, partition_id: int) -> Restoring:
+    def on_restore(self, partition_id: int) -> PartitionRestoring:
         """Begin to restore the queues and messages: this node is the primary."""
         ...
 
@@ -110,7 +110,7 @@ class PartitionBase(ABC):
     def __init__(
         self,
         stored: StoredPartition,
-        copy: Copy,
+        copy: ReplicaFiles,
         links: HealingLinks,
         requests: Requests,
         now: Now,
@@ -143,7 +143,7 @@ class PartitionBase(ABC):
         self.damaged: set[int] = set()
         self.healed: set[int] = set()
         self.stream: ReplicationStream | None = None
-        self.transfer: Transfer | None = None  # records for a primary that heals itself from this node
+        self.transfer: RecordTransfer | None = None  # records for a primary that heals itself from this node
         self.receipt_due: RecordNumber | None = None
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
@@ -243,7 +243,7 @@ class PartitionBase(ABC):
         if stored.active:
             self.listener.on_passive(stored.partition_id)
             stored.deactivate()
-            self.copy = Copy(stored, removed=self.copy.removed, purged=self.copy.purged)
+            self.copy = ReplicaFiles(stored, removed=self.copy.removed, purged=self.copy.purged)
             self.copy.end_event()
         else:
             self.copy.settle()

@@ -26,7 +26,7 @@ from formats.bmq.disk.padding import WORD
 from formats.errors import FormatError
 from formats.schema import Buffer
 
-__all__ = ["Place", "Places"]
+__all__ = ["MessagePlaces", "Place"]
 
 # Number of records examined in a unit of work.
 ROWS_PER_UNIT: Final = 3
@@ -63,7 +63,7 @@ class _StoredQueue:
         self.bytes = 0
 
 
-class Places:
+class MessagePlaces:
     """The messages of one partition, which are in `files` and, during a rollover, also in others.
 
     `current` is the number of the files written to. `is_finding` is True while the index is being built.

@@ -27,7 +27,7 @@ from broker.bmq.replication.positions import (
 )
 from broker.bmq.replication.replica_actions import ReplicaActions
 from broker.bmq.replication.replication import ReplicationStream
-from broker.bmq.replication.take_over import Restoring, TakeOver
+from broker.bmq.replication.take_over import PartitionRestoring, TakeOver
 from broker.bmq.store.removals import Unreadable
 from formats.bmq.control.messages import (
     PartitionSequenceNumber,
@@ -392,7 +392,7 @@ class PrimaryActions(ReplicaActions):
         self.listener.on_outdated(self.stored.partition_id, self.primary_lease_id)
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
-    def _serve(self, restoration: Restoring) -> None:
+    def _serve(self, restoration: PartitionRestoring) -> None:
         """Accept posts after everything is restored. The replicas are told first."""
         self.taking_over = None
         stored = self.stored

@@ -14,7 +14,7 @@ from broker.bmq.replication.partition_base import RETRY_MS, STATE_TIMEOUT_MS, Pa
 from broker.bmq.replication.partition_facts import Asked, Fact, Receiving
 from broker.bmq.replication.partition_states import Event, State
 from broker.bmq.replication.positions import NOWHERE, offset_behind, offset_of, on_wire
-from broker.bmq.replication.replication import Transfer, pack_records
+from broker.bmq.replication.replication import RecordTransfer, pack_records
 from formats.bmq.control.messages import (
     PrimaryStateRequest,
     PrimaryStateResponse,
@@ -96,7 +96,7 @@ class ReplicaActions(PartitionBase):
             return
         done = lambda: self.fire(Event.DONE_SENDING_DATA_CHUNKS, fact)  # noqa: E731
         begins = fact.begin == NOWHERE
-        self.transfer = Transfer(self.stored, self.links, fact.node_id, start, done, begins=begins)
+        self.transfer = RecordTransfer(self.stored, self.links, fact.node_id, start, done, begins=begins)
 
     def send_record(self, event: Event, fact: Fact) -> None:
         """Send one record to the primary, whose payload is corrupted there."""

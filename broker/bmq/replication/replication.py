@@ -41,7 +41,7 @@ from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.wire.event import EventType, build_event
 from formats.bmq.wire.storage import append_storage
 
-__all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "ReplicationStream", "Transfer", "pack_records"]
+__all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "RecordTransfer", "ReplicationStream", "pack_records"]
 
 # Approximate maximum size of an event (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
 EVENT_BYTES_MAX: Final = 4 << 20
@@ -131,7 +131,7 @@ class Follower:
         self.removals: Iterator[bytes] = iter(())
 
 
-class Transfer:
+class RecordTransfer:
     """The records that this replica sends to a primary behind it: from `at` to its journal's end.
 
     A primary without records, if it `begins`, also gets earlier removals.

@@ -18,14 +18,14 @@ from broker.bmq.store.removals import Removed, Unreadable
 from broker.bmq.store.sliced_recovery import SlicedRecovery
 from formats.errors import FormatError
 
-__all__ = ["Restoring", "TakeOver"]
+__all__ = ["PartitionRestoring", "TakeOver"]
 
 # Number of records examined, and of messages restored, for a unit of work.
 ROWS_PER_UNIT: Final = 2
 MESSAGES_PER_UNIT: Final = 1
 
 
-class Restoring(Protocol):
+class PartitionRestoring(Protocol):
     """The restoring of queues and messages; see `broker.bmq.node.restoring`."""
 
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
@@ -54,9 +54,9 @@ class TakeOver:
     def __init__(
         self,
         stored: StoredPartition,
-        restoration: Restoring,
+        restoration: PartitionRestoring,
         newest_s: int,
-        done: Callable[[Restoring], None],
+        done: Callable[[PartitionRestoring], None],
         failed: Callable[[FormatError | Unreadable], None],
     ) -> None:
         self._partition = stored

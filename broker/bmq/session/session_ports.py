@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from broker.bmq.core.messages import Poster
+from broker.bmq.core.messages import MessagePoster
 from broker.bmq.queue.handles import Handle
 from broker.common.standing import Standing
 from formats.bmq.wire.event import Frame
@@ -64,6 +64,11 @@ class Bulk(Protocol):
     """
 
     def puts(
-        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
+        self,
+        poster: MessagePoster,
+        number: int,
+        handles: Mapping[int, Handle],
+        data: memoryview,
+        frames: Sequence[Frame],
     ) -> bool: ...
     def confirms(self, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]) -> bool: ...

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import Message, Poster
+from broker.bmq.core.messages import Message, MessagePoster
 from broker.bmq.partition.message_logs import FileLog
 from broker.bmq.queue.handles import Handle
 from broker.bmq.session.session import RUN_BYTES_MAX
@@ -43,7 +43,7 @@ _UNSET_GUID: Final = bytes(16)
 _put: Final = PUT_HEADER.words.unpack_from
 
 
-class Posts(NamedTuple):
+class EventPosts(NamedTuple):
     """The posts of events, all of one queue: `size` is that of their data together, `stored_size` of their records."""
 
     messages: list[Message]
@@ -56,7 +56,12 @@ class StoredEvents:
     """Events of posts or confirms for one queue whose root is here; see `broker.bmq.node.role.Role.bulk`."""
 
     def puts(
-        self, poster: Poster, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
+        self,
+        poster: MessagePoster,
+        number: int,
+        handles: Mapping[int, Handle],
+        data: memoryview,
+        frames: Sequence[Frame],
     ) -> bool:
         """Store posts, then deliver and acknowledge them. Returns False, without effect, if they need more than that.
 
@@ -137,7 +142,9 @@ class StoredEvents:
         return True
 
 
-def _posts(data: memoryview, frames: Sequence[Frame], queue_id: int, outstanding: int, now_ms: int) -> Posts | None:
+def _posts(
+    data: memoryview, frames: Sequence[Frame], queue_id: int, outstanding: int, now_ms: int
+) -> EventPosts | None:
     """Return the posts in `frames`; None if one of them is malformed, more than plain, or of another queue."""
     messages: list[Message] = []
     payloads: list[memoryview] = []
@@ -180,4 +187,4 @@ def _posts(data: memoryview, frames: Sequence[Frame], queue_id: int, outstanding
             total += size
             stored_size += data_record_size(0, size)
             at = message_end
-    return Posts(messages, payloads, total, stored_size)
+    return EventPosts(messages, payloads, total, stored_size)

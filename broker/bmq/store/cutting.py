@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from broker.bmq.store.partition_files import Ends, PartitionFiles, zero_from
+from broker.bmq.store.partition_files import FileEnds, PartitionFiles, zero_from
 from formats.bmq.disk.data import parse_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import MESSAGE_RECORD, QUEUE_OP_RECORD, QueueOpType, RecordType, scan, select
@@ -27,16 +27,16 @@ PART_RECORDS: Final = 1 << 16
 _MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
-def ends_at(files: PartitionFiles, journal_end: int) -> Ends:
+def ends_at(files: PartitionFiles, journal_end: int) -> FileEnds:
     """Return the ends of all files if the journal ended there, as `broker.bmq.store.recovery.recover` would find them.
 
     Most of the time few records have to be read. Raises FormatError if the files cannot be read.
     """
     first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
-    return Ends(journal_end, _data_end(files, first, journal_end), _qlist_end(files, first, journal_end))
+    return FileEnds(journal_end, _data_end(files, first, journal_end), _qlist_end(files, first, journal_end))
 
 
-def set_ends(files: PartitionFiles, ends: Ends) -> None:
+def set_ends(files: PartitionFiles, ends: FileEnds) -> None:
     """End the files at `ends`, after the journal has been cleared from there, and clear what DATA and QLIST have behind
     that.
     """

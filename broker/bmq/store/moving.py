@@ -42,20 +42,20 @@ from formats.bmq.disk.journal import (
 )
 from formats.bmq.disk.padding import DWORD, WORD
 
-__all__ = ["Located", "Moving", "confirms_ahead"]
+__all__ = ["LocatedMessage", "Moving", "confirms_ahead"]
 
 
-class Located(Protocol):
+class LocatedMessage(Protocol):
     """A message as far as its place goes."""
 
     offset: int
 
 
-class _Found(NamedTuple):
+class _FoundMessages(NamedTuple):
     """Messages alive among some records: their rows, themselves, where they lie in DATA, and their sizes there."""
 
     rows: NDArray[np.int64]
-    messages: list[Located]
+    messages: list[LocatedMessage]
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class Moving:
         self,
         files: PartitionFiles,
         fresh: PartitionFiles,
-        find: Callable[[bytes], Located | None],
+        find: Callable[[bytes], LocatedMessage | None],
         queue_keys: Container[bytes],
         base: int,
         ahead: int = 0,
@@ -87,10 +87,10 @@ class Moving:
         self._rows_before = self._rows  # those that were there when it began
         self._ahead_from = self._rows - 1 - ahead if ahead else sys.maxsize
         self._looked_to = -1  # the messages up to this place in DATA were looked at
-        self._outliving: dict[bytes, Located] = {}  # removed since it began, and alive as far as it is concerned
+        self._outliving: dict[bytes, LocatedMessage] = {}  # removed since it began, and alive as far as it is concerned
         self._removed: set[bytes] = set()  # messages that were carried over and removed since, by queue key and GUID
         self._made: set[bytes] = set()  # the queues that were carried over
-        self._moved: list[tuple[list[Located], NDArray[np.int64]]] = []  # and where they are now
+        self._moved: list[tuple[list[LocatedMessage], NDArray[np.int64]]] = []  # and where they are now
 
     @property
     def _rows(self) -> int:
@@ -106,11 +106,11 @@ class Moving:
         if offset - self._base <= self._looked_to:
             self._removed.add(queue_key + guid)
 
-    def outlives(self, queue_key: bytes, guid: bytes, message: Located) -> None:
+    def outlives(self, queue_key: bytes, guid: bytes, message: LocatedMessage) -> None:
         """A message is removed, and its record will be behind the rollover: it is carried over all the same."""
         self._outliving[queue_key + guid] = message
 
-    def _find(self, key: bytes) -> Located | None:
+    def _find(self, key: bytes) -> LocatedMessage | None:
         """The message alive with a queue key and GUID."""
         return self._alive(key) or self._outliving.get(key)
 
@@ -129,7 +129,9 @@ class Moving:
         count = max(1, int(np.searchsorted(sums, bytes_max, side="right")))
         if count < len(found.messages):
             part = part[: found.rows[count - 1] + 1]
-            found = _Found(found.rows[:count], found.messages[:count], found.offsets[:count], found.sizes[:count])
+            found = _FoundMessages(
+                found.rows[:count], found.messages[:count], found.offsets[:count], found.sizes[:count]
+            )
         kept = np.concatenate([found.rows, self._confirms(part), self._removals(part), self._queue_ops(part)])
         kept.sort()
         if not self._has_room(len(kept), int(found.sizes.sum())):
@@ -144,11 +146,11 @@ class Moving:
             self._looked_to = int(offsets[-1])
         return True
 
-    def _messages(self, part: NDArray[np.void]) -> _Found:
+    def _messages(self, part: NDArray[np.void]) -> _FoundMessages:
         found, at = select(part, RecordType.MESSAGE)
         offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
         rows: list[int] = []
-        messages: list[Located] = []
+        messages: list[LocatedMessage] = []
         base = self._base
         find = self._find
         for row, key, offset in zip(at.tolist(), record_keys(found), offsets.tolist(), strict=True):
@@ -161,7 +163,7 @@ class Moving:
         places = np.array([message.offset - base for message in messages], np.int64)
         words = np.frombuffer(self.files.data.buffer, ">u4", self.files.data_end // WORD)
         sizes = (words[places // WORD].astype(np.int64) & MESSAGE_WORDS_MASK) * WORD
-        return _Found(kept, messages, places, sizes)
+        return _FoundMessages(kept, messages, places, sizes)
 
     def _confirms(self, part: NDArray[np.void]) -> NDArray[np.int64]:
         """The confirms of messages alive: behind the message, or, of apps that never wanted it, right before it."""
@@ -224,7 +226,7 @@ class Moving:
             and fresh.qlist.reserve(self.files.qlist_end)
         )
 
-    def _copy_data(self, found: _Found) -> NDArray[np.int64]:
+    def _copy_data(self, found: _FoundMessages) -> NDArray[np.int64]:
         """Copy DATA records, those that lie together in one piece; where each is now."""
         fresh = self.fresh
         ends = fresh.data_end + np.cumsum(found.sizes)
@@ -267,7 +269,7 @@ class Moving:
             told += 1
         return told
 
-    def take(self, count: int) -> Iterator[tuple[Located, int]]:
+    def take(self, count: int) -> Iterator[tuple[LocatedMessage, int]]:
         """Yield up to `count` messages, newest first, each with its new place in DATA."""
         while self._moved and count:
             messages, starts = self._moved.pop()

@@ -22,7 +22,7 @@ import numpy as np
 from broker.common.files import Directory, StoreFile
 from formats.bmq.disk.files import FileSet, FileType, StoreFileName, initial_bytes
 
-__all__ = ["Ends", "PartitionFiles", "PartitionLimits", "readable", "written_end", "zero_from"]
+__all__ = ["FileEnds", "PartitionFiles", "PartitionLimits", "readable", "written_end", "zero_from"]
 
 log: Final = logging.getLogger("broker.store")
 
@@ -40,7 +40,7 @@ class PartitionLimits:
         self.qlist = qlist
 
 
-class Ends(NamedTuple):
+class FileEnds(NamedTuple):
     """The ends of the written parts of the files; zeros follow them."""
 
     journal: int
@@ -114,8 +114,8 @@ class PartitionFiles:
         return files
 
     @property
-    def ends(self) -> Ends:
-        return Ends(self.journal_end, self.data_end, self.qlist_end)
+    def ends(self) -> FileEnds:
+        return FileEnds(self.journal_end, self.data_end, self.qlist_end)
 
     def flush(self) -> None:
         """Wait until all three are on the disk."""

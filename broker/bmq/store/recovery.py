@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.bmq.store.partition_files import Ends, PartitionFiles, readable, zero_from
+from broker.bmq.store.partition_files import FileEnds, PartitionFiles, readable, zero_from
 from formats.bmq.disk.data import DATA_HEADER, DataHeaderFlags, parse_data_record
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import (
@@ -120,7 +120,7 @@ class Recovered:
     timestamp: int = 0
 
 
-def recover(files: PartitionFiles, written: Ends | None = None) -> Recovered:
+def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered:
     """Read the files, set their ends, and clear everything after them. Raises FormatError if they cannot be read.
 
     With the ends of the parts `written`, known to a process that wrote them, the rest is not read, which would take

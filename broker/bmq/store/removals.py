@@ -101,7 +101,7 @@ class Told(NamedTuple):
     body: bytes
 
 
-class Block(NamedTuple):
+class RemovalBlock(NamedTuple):
     """Part of a file: a journal's removals; `last_s` and `ms` are the times in its header."""
 
     last_s: int
@@ -400,17 +400,17 @@ def _records(files: PartitionFiles) -> NDArray[np.void]:
     return scan(files.journal.buffer, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)
 
 
-def _age_ms(block: Block, newest_s: int, now_ms: int) -> int:
+def _age_ms(block: RemovalBlock, newest_s: int, now_ms: int) -> int:
     """Return the age of a block, the lesser of those by the two clocks."""
     return min(_passed_ms(block, now_ms), max(0, newest_s - block.last_s) * 1000)
 
 
-def _passed_ms(block: Block, now_ms: int) -> int:
+def _passed_ms(block: RemovalBlock, now_ms: int) -> int:
     # A machine restarted after the block was made has been running for `now_ms`.
     return now_ms - block.ms if block.ms <= now_ms else now_ms
 
 
-def _blocks(name: str, content: bytes) -> Iterator[Block]:
+def _blocks(name: str, content: bytes) -> Iterator[RemovalBlock]:
     """Yield the complete blocks at the front of a file."""
     data = memoryview(content)
     at = len(FILE_MAGIC)
@@ -427,7 +427,7 @@ def _blocks(name: str, content: bytes) -> Iterator[Block]:
             log.warning("%s: damaged from offset %d on; messages removed since may be delivered twice", name, at)
             return
         at += _HEAD.size + length
-        yield Block(last_s, ms, journal, body)
+        yield RemovalBlock(last_s, ms, journal, body)
 
 
 def _rolled_over_s(files: PartitionFiles) -> int | None:

@@ -19,7 +19,7 @@ from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import ACCESS_KEY, is_signed_with
 
-__all__ = ["AccessOptions", "Denied", "Guard"]
+__all__ = ["AccessDenied", "AccessOptions", "Guard"]
 
 # Maximum number of cached decisions.
 DECISIONS_MAX = 10_000
@@ -27,7 +27,7 @@ DECISIONS_MAX = 10_000
 _SWITCHES: Final = {"authenticationEnabled": "authentication", "authorizationEnabled": "authorization"}
 
 
-class Denied(Exception):
+class AccessDenied(Exception):
     """A request that its sender has no right to; the text says why."""
 
 
@@ -98,7 +98,7 @@ class Guard:
         return None if fault is None else f"This would lock everybody out: {fault}."
 
     def check(self, frame: Frame, address: str) -> None:
-        """Check a request that comes from an address. Raises `Denied`, and `FormatError` if it cannot be read."""
+        """Check a request that comes from an address. Raises `AccessDenied`, and `FormatError` if it cannot be read."""
         options = self._options
         name = (frame.ext_fields or {}).get(ACCESS_KEY)
         if options.authentication and frame.code not in options.authentication_white_list:
@@ -109,7 +109,7 @@ class Guard:
     def check_record(self, frame: Frame, address: str, record: Record) -> None:
         """Check that the sender of a request may access the record whose offset in the log the request names.
 
-        Offsets can be guessed. The original does not check this. Raises `Denied`.
+        Offsets can be guessed. The original does not check this. Raises `AccessDenied`.
         """
         options = self._options
         if options.authorization and frame.code not in options.authorization_white_list:
@@ -122,26 +122,26 @@ class Guard:
             return True
         try:
             self._authorize(name, address, lambda: [on_topic(topic, frozenset(("Pub",)))])
-        except Denied:
+        except AccessDenied:
             return False
         return True
 
     def _authenticate(self, frame: Frame, name: str | None) -> None:
         if not name:
-            raise Denied("username cannot be null.")
+            raise AccessDenied("username cannot be null.")
         user = self._tables.users.get(name)
         if user is None:
-            raise Denied(f"User:{name[:80]} is not found.")
+            raise AccessDenied(f"User:{name[:80]} is not found.")
         _check_enabled(user)
         if not is_signed_with(frame, user.password):
-            raise Denied("check signature failed.")
+            raise AccessDenied("check signature failed.")
 
     def _authorize(self, name: str | None, address: str, needed: Callable[[], Sequence[Need]]) -> None:
         if not name:
-            raise Denied("username cannot be null.")
+            raise AccessDenied("username cannot be null.")
         user = self._tables.users.get(name)
         if user is None:
-            raise Denied(f"User:{name[:80]} not found.")
+            raise AccessDenied(f"User:{name[:80]} not found.")
         _check_enabled(user)
         if user.kind == SUPER:
             return
@@ -151,12 +151,12 @@ class Guard:
         try:
             wanted = needed()
         except FormatError:
-            raise Denied("parse authorization context error.") from None
+            raise AccessDenied("parse authorization context error.") from None
         for need in wanted:
             reason = self._decide(name, need, address)
             if reason is not None:
                 subject = subject_of(name)
-                raise Denied(f"{subject} has no permission to access {need.resource} from {address}, {reason}")
+                raise AccessDenied(f"{subject} has no permission to access {need.resource} from {address}, {reason}")
 
     def _decide(self, name: str, need: Need, address: str) -> str | None:
         key = (name, need, address)
@@ -167,4 +167,4 @@ class Guard:
 
 def _check_enabled(user: User) -> None:
     if user.status == DISABLED:
-        raise Denied(f"User:{user.name} is disabled.")
+        raise AccessDenied(f"User:{user.name} is disabled.")

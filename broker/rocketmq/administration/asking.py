@@ -19,7 +19,7 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import administration as headers
 from formats.rocketmq.remoting.headers.codec import read_header, write_header
 
-__all__ = ["Asking"]
+__all__ = ["ConsumerQuestions"]
 
 log = logging.getLogger("broker.rocketmq.clients")
 
@@ -34,7 +34,7 @@ class _Gathering:
     found: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
 
 
-class Asking:
+class ConsumerQuestions:
     """Asks consumers, and passes on their answers."""
 
     def __init__(self, services: Services, calls: Calls, check_record: CheckRecord) -> None:

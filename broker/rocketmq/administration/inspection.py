@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, cast
 
-from broker.rocketmq.administration.retention import Retention
+from broker.rocketmq.administration.retention import FileRetention
 from broker.rocketmq.consuming.commits import check_commit
 from broker.rocketmq.delays.levels import Delays
 from broker.rocketmq.remoting.long_answers import ITEM_UNITS, Answering, LongAnswers
@@ -69,7 +69,7 @@ class Inspection:
         delays: Delays,
         booted_ms: int,
         forget: Callable[[tuple[str, str, int]], None],
-        retention: Retention,
+        retention: FileRetention,
         waiting_timers: Callable[[], int],
         answers: LongAnswers,
     ) -> None:

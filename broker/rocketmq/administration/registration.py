@@ -24,7 +24,7 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import routing
 from formats.rocketmq.remoting.headers.codec import write_header
 
-__all__ = ["PERIOD_MS", "Dial", "NameserverLink", "Nameservers", "Registry", "register_frame"]
+__all__ = ["PERIOD_MS", "Dial", "NameserverLink", "NameserverRegistry", "Nameservers", "register_frame"]
 
 log = logging.getLogger("broker.rocketmq.registration")
 
@@ -37,7 +37,7 @@ PIECE_TOPICS: Final = 800
 _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 
 
-class Registry(Protocol):
+class NameserverRegistry(Protocol):
     """A nameserver, as its broker sees it."""
 
     is_here: bool
@@ -93,7 +93,7 @@ class Nameservers:
     with a version that they already have. The last piece has the version of the table.
     """
 
-    def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[Registry]) -> None:
+    def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[NameserverRegistry]) -> None:
         self._options = options
         self._topics = topics
         self._registries = tuple(registries)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 
-__all__ = ["Retention", "RetentionLimits"]
+__all__ = ["FileRetention", "RetentionLimits"]
 
 log = logging.getLogger("broker.rocketmq.retention")
 
@@ -48,7 +48,7 @@ def _nothing(end: int) -> Iterator[str]:
     return iter(())
 
 
-class Retention:
+class FileRetention:
     """Removes old files. `disk_used` returns the used part of the disk, from 0 to 1.
 
     `unconsumed` searches for unconsumed messages before an offset of the log: it yields "" after each piece of work,

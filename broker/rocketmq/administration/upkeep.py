@@ -9,7 +9,7 @@ import logging
 from itertools import islice
 from typing import Final
 
-from broker.rocketmq.administration.retention import Retention
+from broker.rocketmq.administration.retention import FileRetention
 from broker.rocketmq.consuming.filters import Filter
 from broker.rocketmq.consuming.sql import SqlError
 from broker.rocketmq.remoting.requests import Handlers, Request, failure, success
@@ -34,7 +34,7 @@ ENTRIES_MAX: Final = 10_000
 class Upkeep:
     """Removes at once what would expire later, and shows the store's content."""
 
-    def __init__(self, services: Services, retention: Retention) -> None:
+    def __init__(self, services: Services, retention: FileRetention) -> None:
         self._services = services
         self._retention = retention
         self.handlers: Handlers = {

@@ -65,7 +65,7 @@ from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
-from broker.rocketmq.replication.metadata import Kept
+from broker.rocketmq.replication.metadata import FollowedTables
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.message_store import Flush, MessageStore
@@ -362,7 +362,7 @@ def _make_broker(
     node.add(nameserver)
     tables = (kept.state.store, topics, kept.state.groups, kept.state.offsets)
     files = (world.keep_delay_offsets, world.keep_timer_checkpoint, world.keep_request_modes)
-    group.join(broker, nameservers, Kept(*tables, *files), options, kept.given)
+    group.join(broker, nameservers, FollowedTables(*tables, *files), options, kept.given)
     if group.gate is not None:
         node.add(group.gate)
     return broker

@@ -11,7 +11,7 @@ from broker.rocketmq.assembly.files import check_access
 from broker.rocketmq.assembly.group import check_group, place_of
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.store_check import check_store
-from broker.rocketmq.store.errors import StoreDamaged
+from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.shell.process.os_errors import os_error_line
 
 __all__ = ["faults_at_start", "notes_at_start"]
@@ -33,7 +33,7 @@ def faults_at_start(config: RocketConfig) -> Iterator[PropertyError]:
             need()
         except PropertyError as fault:
             yield from (fault, *fault.others)
-        except StoreDamaged as damage:
+        except StoreFileDamaged as damage:
             yield PropertyError(damage.problem, damage.remedy)
         except OSError as error:
             yield PropertyError(os_error_line(error))
@@ -44,7 +44,7 @@ def notes_at_start(config: RocketConfig) -> list[str]:
     """Return how a node of this configuration would differ from it, because of its store."""
     try:
         return check_store(config)[1]
-    except (PropertyError, StoreDamaged, OSError):
+    except (PropertyError, StoreFileDamaged, OSError):
         return []
 
 

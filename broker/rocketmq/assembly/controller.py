@@ -17,8 +17,8 @@ from broker.rocketmq.assembly.config import (
 from broker.rocketmq.assembly.files import read_file
 from broker.rocketmq.assembly.group import Connect, Dial, place_of
 from broker.rocketmq.assembly.peers import controller_peers, controller_secret
-from broker.rocketmq.controller.links import PeerLink
-from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.controller.links import ControllerLink
+from broker.rocketmq.controller.service import ControllerService, ControllerWorld
 from broker.rocketmq.node import Node
 from broker.rocketmq.raft.raft import Times
 from broker.rocketmq.remoting.administrators import Administrators
@@ -72,9 +72,12 @@ def make_controller(
         AppendedFile(folder / "raft.log"),
         _settings(config, ConfigFile(folder / "controller.properties")),
         guard,
-        {name: PeerLink(address, dial_address, node.open, options.self_id, secret) for name, address in others.items()},
+        {
+            name: ControllerLink(address, dial_address, node.open, options.self_id, secret)
+            for name, address in others.items()
+        },
         BrokerCalls(dial_address, node.open),
-        World(
+        ControllerWorld(
             seal,
             random.randrange,
             lambda: node.now.ms,

@@ -14,24 +14,29 @@ from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identi
 from broker.rocketmq.broker.broker import Broker, Given
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.replication.control.controlled import Controlled, RoleChange
 from broker.rocketmq.replication.control.controllers import Controllers
-from broker.rocketmq.replication.control.membership import Membership
-from broker.rocketmq.replication.control.terms import Log, World
+from broker.rocketmq.replication.control.membership import ControlledMembership
+from broker.rocketmq.replication.control.terms import Log, TermWorld
 from broker.rocketmq.replication.following import Following
-from broker.rocketmq.replication.master import Master
+from broker.rocketmq.replication.master import ReplicationMaster
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
-from broker.rocketmq.replication.metadata import Kept, Metadata, stored_topics
+from broker.rocketmq.replication.metadata import FollowedTables, MasterMetadata, stored_topics
 from broker.rocketmq.replication.options import Role
-from broker.rocketmq.replication.returning import Returning
+from broker.rocketmq.replication.returning import OffsetsReturning
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.replication.streams.connection import ReplicationEnd, ReplicationSession
-from broker.rocketmq.replication.streams.entrance import AnsweredEntrance, Entrance, EntranceOfMembers, ProvenEntrance
+from broker.rocketmq.replication.streams.entrance import (
+    AnsweredEntrance,
+    EntranceOfMembers,
+    ProvenEntrance,
+    StreamEntrance,
+)
 from broker.rocketmq.replication.streams.roster import Found, Roster, told_members, told_replicas
 from broker.rocketmq.replication.streams.slave import Slave, SlaveStream
-from broker.rocketmq.replication.waiting import Waiting
+from broker.rocketmq.replication.waiting import WaitingSenders
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import Topics
@@ -109,7 +114,7 @@ class Group:
     gate: FlushGate | None
     open_file: OpenFile
     addresses: Addresses
-    master: Master | None = None
+    master: ReplicationMaster | None = None
     following: Following | None = None
     controlled: Controlled | None = None
     members: Members | None = None
@@ -120,7 +125,7 @@ class Group:
 
     def __post_init__(self) -> None:
         config = self.config
-        self._peers = Peers(
+        self._peers = KnownPeers(
             self.addresses, config.peer_secret, config.ha_listen_port or 0, checks_address=config.checks_peer_address
         )
         self.roster = Roster(self._peers, lambda found: self.ask_members(found), self._own_id, self._now_ms)
@@ -149,7 +154,7 @@ class Group:
 
     def _make_master(self, options: BrokerOptions, members: Members | None) -> BrokerRole:
         replication = self.config.replication
-        self.master = master = Master(
+        self.master = master = ReplicationMaster(
             self.store,
             replication,
             self.node.open_other,
@@ -169,7 +174,7 @@ class Group:
         replication = self.config.replication
         shared = Log(self.store, open_epochs(self.open_file), self._reach)
         self.controlled = controlled = Controlled(shared, replication, options)
-        controlled.waiting = waiting = Waiting(replication, controlled, self._now_ms)
+        controlled.waiting = waiting = WaitingSenders(replication, controlled, self._now_ms)
         return BrokerRole(
             replication,
             options,
@@ -188,7 +193,7 @@ class Group:
         assert self.controlled is not None
         return self._session(peer, self.controlled.make_end, self._let_in)
 
-    def _let_in(self, session: ReplicationSession) -> Entrance | None:
+    def _let_in(self, session: ReplicationSession) -> StreamEntrance | None:
         """Make the entrance for a slave that has connected; None if every slave is admitted."""
         config = self.config
         if config.peer_secret is not None:
@@ -197,7 +202,7 @@ class Group:
             return None
         return EntranceOfMembers(self.roster, session.host.address, session.go_on)
 
-    def _enter(self, session: ReplicationSession) -> Entrance | None:
+    def _enter(self, session: ReplicationSession) -> StreamEntrance | None:
         """Make the entrance to the master that was dialed."""
         secret = self.config.peer_secret
         return None if secret is None else AnsweredEntrance(secret, session.host.port)
@@ -218,7 +223,12 @@ class Group:
         return self.following.status()
 
     def join(
-        self, broker: Broker, nameservers: Nameservers, kept: Kept, options: BrokerOptions, read: Callable[[], Given]
+        self,
+        broker: Broker,
+        nameservers: Nameservers,
+        kept: FollowedTables,
+        options: BrokerOptions,
+        read: Callable[[], Given],
     ) -> None:
         """Begin to work with the broker. `read` reads what a master goes on by from its files."""
         if self.controlled is not None:
@@ -245,7 +255,7 @@ class Group:
             self.config.replication,
             slave,
             link,
-            Metadata(kept, link, self._acts),
+            MasterMetadata(kept, link, self._acts),
             lambda: nameservers.register(self.wall_ms()),
             self._now_ms,
             self.wall_ms,
@@ -270,7 +280,7 @@ class Group:
         request = Frame(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, 0, body=fastjson.dumps([name]).encode())
         controllers.ask(request, self._now_ms(), lambda answer: found(told_replicas(answer, name)))
 
-    def _join_members(self, members: Members, nameservers: Nameservers, kept: Kept) -> None:
+    def _join_members(self, members: Members, nameservers: Nameservers, kept: FollowedTables) -> None:
         """Have a master count the others, and take first what a slave has done that acted as master."""
 
         role = self.role
@@ -286,7 +296,7 @@ class Group:
             nameservers.is_silent = role.is_returning = True
             options = self.config.replication
             self.node.add(
-                Returning(options, members, kept.offsets, lambda: self._make_link("slave"), self._now_ms, back)
+                OffsetsReturning(options, members, kept.offsets, lambda: self._make_link("slave"), self._now_ms, back)
             )
 
     def dial_address(self, address: str, connected: Connected, failed: Callable[[str], None]) -> None:
@@ -301,7 +311,7 @@ class Group:
         controlled: Controlled,
         broker: Broker,
         nameservers: Nameservers,
-        kept: Kept,
+        kept: FollowedTables,
         options: BrokerOptions,
         read: Callable[[], Given],
     ) -> None:
@@ -318,7 +328,7 @@ class Group:
         secret = self.config.peer_secret
         controllers = Controllers(self.config.replication, lambda: self._make_link("controller", secret))
         self.ask_members = lambda found: self._ask_controllers(controllers, found)
-        membership = Membership(
+        membership = ControlledMembership(
             options,
             self.config.replication,
             controllers,
@@ -332,11 +342,11 @@ class Group:
             lambda epoch: self._begin_epoch(epoch, kept.topics),
             changed,
         )
-        world = World(
+        world = TermWorld(
             self.dial_address,
             self._session,
             self._make_link,
-            lambda link: Metadata(kept, link),
+            lambda link: MasterMetadata(kept, link),
             broker.copied,
             self._now_ms,
             self.wall_ms,
@@ -357,7 +367,7 @@ class Group:
         self,
         address: str,
         make: Callable[[ReplicationSession], ReplicationEnd],
-        make_entrance: Callable[[ReplicationSession], Entrance | None] | None = None,
+        make_entrance: Callable[[ReplicationSession], StreamEntrance | None] | None = None,
     ) -> ReplicationSession:
         """Return a function that makes the session of a connection to a slave or master; `make` makes its end here."""
         entrance = make_entrance or self._enter

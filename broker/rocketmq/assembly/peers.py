@@ -9,14 +9,14 @@ from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.nameserver.admission import NameserverAdmission
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.remoting.administrators import Administrators
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 
 __all__ = ["controller_peers", "controller_secret", "make_admission", "peers_at"]
 
 
-def peers_at(config: RocketConfig, addresses: Addresses, port: int) -> Peers:
+def peers_at(config: RocketConfig, addresses: Addresses, port: int) -> KnownPeers:
     """Make the recognition of the nodes that connect to a port."""
-    return Peers(addresses, config.peer_secret, port, checks_address=config.checks_peer_address)
+    return KnownPeers(addresses, config.peer_secret, port, checks_address=config.checks_peer_address)
 
 
 def controller_secret(config: RocketConfig) -> bytes | None:
@@ -26,9 +26,9 @@ def controller_secret(config: RocketConfig) -> bytes | None:
     return (config.inner_credentials.password or "").encode()
 
 
-def controller_peers(config: RocketConfig, addresses: Addresses) -> Peers:
+def controller_peers(config: RocketConfig, addresses: Addresses) -> KnownPeers:
     """Make the recognition of the controllers and brokers that connect to the port of a controller."""
-    return Peers(
+    return KnownPeers(
         addresses,
         controller_secret(config),
         config.controller_port or 0,
@@ -38,7 +38,7 @@ def controller_peers(config: RocketConfig, addresses: Addresses) -> Peers:
 
 
 def make_admission(
-    config: RocketConfig, routes: Routes, peers: Peers, guard: Guard, tables: AccessTables
+    config: RocketConfig, routes: Routes, peers: KnownPeers, guard: Guard, tables: AccessTables
 ) -> NameserverAdmission:
     """Make the admission of a nameserver."""
     administrators = Administrators(config.administrators, lambda: guard.authenticates)

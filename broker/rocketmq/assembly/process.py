@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from broker.common.faults import Inconsistent
 from broker.rocketmq.assembly.config import PropertyError
 from broker.rocketmq.raft.journal import JournalDamaged
-from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged
 from broker.shell.connections.dialing import Connected, Endpoint, addresses_of
 from broker.shell.files.store_lock import StoreInUse
 from broker.shell.loop.server import ListenError, Server
@@ -34,7 +34,7 @@ def _terminates(failure: Inconsistent) -> None:
 
 _ENDS = Ends(
     (PropertyError, ListenError, StoreInUse),
-    (StoreDamaged, DiskFull, JournalDamaged),
+    (StoreFileDamaged, DiskFull, JournalDamaged),
     log,
     "node",
     _terminates,

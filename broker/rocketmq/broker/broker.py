@@ -9,17 +9,17 @@ from typing import Final, NamedTuple
 
 from broker.common.faults import Faults
 from broker.common.kept import Keeper
-from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.access.guard import AccessDenied, Guard
 from broker.rocketmq.access.requests import AccessRequests
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.administration.administration import Administration
-from broker.rocketmq.administration.asking import Asking
+from broker.rocketmq.administration.asking import ConsumerQuestions
 from broker.rocketmq.administration.inspection import Inspection
 from broker.rocketmq.administration.queries import Queries
 from broker.rocketmq.administration.registration import Nameservers
-from broker.rocketmq.administration.retention import Retention, RetentionLimits
+from broker.rocketmq.administration.retention import FileRetention, RetentionLimits
 from broker.rocketmq.administration.upkeep import Upkeep
-from broker.rocketmq.broker.configuration import Configuration, Configured
+from broker.rocketmq.broker.configuration import BrokerConfiguration, ConfiguredParts
 from broker.rocketmq.consuming.consumers import ConsumerRequests
 from broker.rocketmq.consuming.lite.placing import LitePlaces
 from broker.rocketmq.consuming.lite.service import LiteService
@@ -156,7 +156,7 @@ class Broker:
         self._consumers = ConsumerRequests(services, locks)
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
-        self.retention = Retention(store, state.limits, world.disk_used, self._unconsumed)
+        self.retention = FileRetention(store, state.limits, world.disk_used, self._unconsumed)
         self.copied = self._arrivals.copied
         parts = (
             role,
@@ -168,7 +168,7 @@ class Broker:
             statistics,
             AccessRequests(state.access),
             Progress(services, self._answers),
-            Asking(services, self._calls, state.guard.check_record),
+            ConsumerQuestions(services, self._calls, state.guard.check_record),
             Upkeep(services, self.retention),
         )
         self._handlers: dict[int, Handler] = {
@@ -213,7 +213,7 @@ class Broker:
         self._pop = PopService(services, state.orders, self._arrivals, world.choose, self._failed)
         acks, now_ms = self._pop.handlers, world.wall_ms()
         self._lite = LiteService(services, world.choose, self._failed, acks, world.find_queues, now_ms)
-        configured = Configured(
+        configured = ConfiguredParts(
             state.topics, state.groups, self._transactions, self.retention, self._plain, state.guard, self._role
         )
         assignments = AssignmentRequests(services, world.find_queues, given.request_modes, world.keep_request_modes)
@@ -224,7 +224,7 @@ class Broker:
             self._pop,
             self._lite,
             assignments,
-            Configuration(options, state.settings, configured, self._booted_ms),
+            BrokerConfiguration(options, state.settings, configured, self._booted_ms),
             Inspection(
                 services,
                 self._delays,
@@ -285,7 +285,7 @@ class Broker:
                 if self._guard.is_on:
                     self._guard.check(frame, session.host.address)
                 answer = self._role.refuse(frame) or handler(Request(frame, session, self._world.wall_ms()))
-            except Denied as denied:
+            except AccessDenied as denied:
                 session.doubt()
                 log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
                 answer = failure(ResponseCode.NO_PERMISSION, str(denied))
@@ -346,7 +346,7 @@ class Broker:
 
     @property
     def lacks(self) -> str | None:
-        """What keeps this broker from serving clients, in one line for people; None if nothing does."""
+        """The reason why this broker does not serve clients, in one line for people; None if it does."""
         if self._nameservers.is_silent:
             return "this broker waits for its role, and no nameserver is told of it yet"
         return self._role.lacks

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from broker.rocketmq.access.guard import Guard
-from broker.rocketmq.administration.retention import Retention
+from broker.rocketmq.administration.retention import FileRetention
 from broker.rocketmq.remoting.requests import Handlers, Refused, Request, success
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.sending.plain_sending import PlainSender
@@ -20,7 +20,7 @@ from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.administration import GetBrokerConfigResponse
 
-__all__ = ["Configuration", "Configured"]
+__all__ = ["BrokerConfiguration", "ConfiguredParts"]
 
 
 _HOUR_MS = 3_600_000
@@ -55,22 +55,22 @@ _TIMES = {
 }
 
 
-class Configured(NamedTuple):
+class ConfiguredParts(NamedTuple):
     """The parts of a broker that changes go to."""
 
     topics: Topics
     groups: Groups
     transactions: Transactions
-    retention: Retention
+    retention: FileRetention
     plain: PlainSender
     guard: Guard
     role: BrokerRole
 
 
-class Configuration:
+class BrokerConfiguration:
     """Shows the properties in force, and passes changes to the parts concerned."""
 
-    def __init__(self, options: BrokerOptions, settings: Settings, parts: Configured, booted_ms: int) -> None:
+    def __init__(self, options: BrokerOptions, settings: Settings, parts: ConfiguredParts, booted_ms: int) -> None:
         self._options = options
         self._settings = settings
         self._parts = parts

@@ -14,7 +14,7 @@ from broker.rocketmq.controller.groups import Groups
 from broker.rocketmq.controller.liveness import Live
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.remoting.administrators import Administrators
-from broker.rocketmq.remoting.peers import Peers, escaped
+from broker.rocketmq.remoting.peers import KnownPeers, escaped
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.codes import RequestCode
@@ -38,14 +38,14 @@ class ControllerAdmission:
         groups: Groups,
         find_live: FindLive,
         guard: Guard,
-        peers: Peers | None = None,
+        peers: KnownPeers | None = None,
         administrators: Administrators | None = None,
     ) -> None:
         self._options = options
         self._groups = groups
         self._find_live = find_live
         self._guard = guard
-        self._peers = peers or Peers()
+        self._peers = peers or KnownPeers()
         self._administrators = administrators or Administrators(are_checked=lambda: guard.authenticates)
         # The admitted controllers, by connection.
         self._controllers: dict[Session, str] = {}

@@ -23,7 +23,7 @@ from formats.rocketmq.remoting.raft import TEXT_CHARS_MAX
 __all__ = ["GroupMachine", "decode_command", "encode_command"]
 
 
-class _Text(NamedTuple):
+class _CommandText(NamedTuple):
     """A command as JSON. `what` is its kind; the others are the fields that the kind has."""
 
     what: str
@@ -47,28 +47,28 @@ class _Group(NamedTuple):
     check_codes: dict[int, str] = {}
 
 
-class _State(NamedTuple):
+class _GroupState(NamedTuple):
     groups: list[_Group] = []
 
 
-_TEXT: Final = BodyCodec(_Text)
-_STATE: Final = BodyCodec(_State)
+_TEXT: Final = BodyCodec(_CommandText)
+_STATE: Final = BodyCodec(_GroupState)
 
 
 def encode_command(command: Command) -> str:
     """Encode a command as text."""
     if isinstance(command, ApplyId):
         address, code = command.replica
-        text = _Text("applyId", command.name, command.cluster, command.broker_id, address, code)
+        text = _CommandText("applyId", command.name, command.cluster, command.broker_id, address, code)
     elif isinstance(command, SetAddress):
-        text = _Text("setAddress", command.name, broker_id=command.broker_id, address=command.address)
+        text = _CommandText("setAddress", command.name, broker_id=command.broker_id, address=command.address)
     elif isinstance(command, SetMembers):
-        text = _Text("setMembers", command.name, broker_ids=sorted(command.members))
+        text = _CommandText("setMembers", command.name, broker_ids=sorted(command.members))
     elif isinstance(command, Elect):
-        text = _Text("elect", command.name, broker_id=command.master)
+        text = _CommandText("elect", command.name, broker_id=command.master)
     else:
         ids = None if command.broker_ids is None else sorted(command.broker_ids)
-        text = _Text("clean", command.name, broker_ids=ids)
+        text = _CommandText("clean", command.name, broker_ids=ids)
     return _TEXT.write(text).decode()
 
 
@@ -151,7 +151,7 @@ class GroupMachine:
     def state(self) -> str:
         """Return the state. The bounds on brokers keep it short enough to be sent."""
         text = fastjson.dumps(
-            _STATE.write_value(_State([_group_value(each) for each in self._groups.by_name.values()]))
+            _STATE.write_value(_GroupState([_group_value(each) for each in self._groups.by_name.values()]))
         )
         assert len(text) <= TEXT_CHARS_MAX
         return text

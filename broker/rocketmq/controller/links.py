@@ -11,14 +11,14 @@ from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["PeerLink"]
+__all__ = ["ControllerLink"]
 
 log = logging.getLogger("broker.rocketmq.controller")
 
 RETRY_MS: Final = 500
 
 
-class PeerLink:
+class ControllerLink:
     """The connection to another controller, reopened when it is lost; see `remoting.session.Service`.
 
     With a `secret`, nothing is sent until both controllers have proved that they know it. `own_id` is this one's id.

@@ -10,20 +10,20 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.access.guard import AccessDenied, Guard
 from broker.rocketmq.controller.admission import ControllerAdmission
 from broker.rocketmq.controller.commands import GroupMachine
 from broker.rocketmq.controller.decisions import ANYBODY, Decision, Decisions
 from broker.rocketmq.controller.groups import Groups
-from broker.rocketmq.controller.links import PeerLink
+from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.liveness import LAST_PRIORITY, TIMEOUT_MS, BrokerKey, Live, Liveness
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.turns import Turns
-from broker.rocketmq.raft.journal import AppendedFile, Journal
+from broker.rocketmq.raft.journal import GrowingFile, Journal
 from broker.rocketmq.raft.raft import Raft, Times
 from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
@@ -37,7 +37,7 @@ from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
 from formats.rocketmq.remoting.headers.table import HEADERS
 from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, Message, RaftHeader, encode_message, read_message
 
-__all__ = ["ControllerService", "World"]
+__all__ = ["ControllerService", "ControllerWorld"]
 
 log = logging.getLogger("broker.rocketmq.controller")
 
@@ -45,7 +45,7 @@ log = logging.getLogger("broker.rocketmq.controller")
 TIMEOUT_MS_MAX: Final = 600_000
 
 
-class World(NamedTuple):
+class ControllerWorld(NamedTuple):
     """The environment: the signer of frames to others, random numbers below one, and a clock.
 
     `peers` recognizes the nodes that connect, and `administrators` the hosts of administrators.
@@ -55,7 +55,7 @@ class World(NamedTuple):
     random_below: Callable[[int], int]
     now_ms: Callable[[], int]
     times: Times | None = None
-    peers: Peers | None = None
+    peers: KnownPeers | None = None
     administrators: Administrators | None = None
 
 
@@ -69,12 +69,12 @@ class ControllerService:
     def __init__(
         self,
         options: ControllerOptions,
-        file: AppendedFile,
+        file: GrowingFile,
         settings: Settings,
         guard: Guard,
-        links: dict[str, PeerLink],
+        links: dict[str, ControllerLink],
         calls: BrokerCalls,
-        world: World,
+        world: ControllerWorld,
     ) -> None:
         self._options = options
         self._settings = settings
@@ -147,7 +147,7 @@ class ControllerService:
         try:
             self._admission.check(frame, session)
             self._take(frame, session)
-        except Denied as denied:
+        except AccessDenied as denied:
             session.doubt()
             self._note_refusal(frame, session, str(denied))
             session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TypeVar
 
 from broker.rocketmq.grpc.brokers.backend import Backend, Done, Link, Topic
-from broker.rocketmq.grpc.clients import Client
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.clients import GrpcClient
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import ms_of
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
@@ -29,7 +29,7 @@ class ClientAsker:
 
     def __init__(
         self,
-        client: Client,
+        client: GrpcClient,
         version: str,
         backend: Backend,
         seal: Callable[[Frame], Frame],
@@ -82,10 +82,10 @@ class ClientAsker:
         """Go on with a group that consumes a topic."""
         self._backend.find_group(name, topic, partial(self._go_on_with, then))
 
-    def _go_on_with(self, then: Callable[[F], None], found: F | Rejected) -> None:
+    def _go_on_with(self, then: Callable[[F], None], found: F | CallRejected) -> None:
         """Call `then` with a lookup's result; a fault ends the call."""
         try:
-            if isinstance(found, Rejected):
+            if isinstance(found, CallRejected):
                 raise found
             then(found)
         except Exception as error:
@@ -102,14 +102,14 @@ class ClientAsker:
     def _link(self) -> Link:
         link = self.client.link
         if link is None or link.is_over:
-            raise Rejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
+            raise CallRejected(Code.INTERNAL_SERVER_ERROR, "the client is gone")
         return link
 
     def _take(self, done: Done, answer: Frame) -> None:
         """Handle an answer; a fault ends the call."""
         try:
             if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
-                raise Rejected(Code.UNAUTHORIZED, answer.remark or "")
+                raise CallRejected(Code.UNAUTHORIZED, answer.remark or "")
             done(answer)
         except Exception as error:
             self._failed(error)

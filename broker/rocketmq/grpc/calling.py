@@ -11,10 +11,10 @@ from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["Answer", "Asked", "Asker", "Handler", "Handlers"]
+__all__ = ["Answer", "Asked", "CallingClient", "Handler", "Handlers"]
 
 
-class Asker(Protocol):
+class CallingClient(Protocol):
     """The client that calls, for which brokers are asked."""
 
     @property
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
     """A call: its request, its client, its time, and the time that is left (None: any)."""
 
     request: Message
-    client: Asker
+    client: CallingClient
     now_ms: int
     left_ms: int | None
     is_over: Callable[[], bool]

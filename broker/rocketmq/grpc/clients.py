@@ -16,7 +16,7 @@ from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.consuming.lite import LITE_TYPES, check_kind
 from broker.rocketmq.grpc.conversion import BODY_BYTES_MAX
 from broker.rocketmq.grpc.http2.call import Call
-from broker.rocketmq.grpc.statuses import OK, Rejected, rejection, status
+from broker.rocketmq.grpc.statuses import OK, CallRejected, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_size, check_topic
 from formats.rocketmq.grpc.codes import ClientType, Code, FilterType
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
@@ -35,7 +35,7 @@ from formats.rocketmq.remoting.bodies.clients import (
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, LanguageCode
 
-__all__ = ["Client", "ClientCalls"]
+__all__ = ["ClientCalls", "GrpcClient"]
 
 # Maximum size of a client's settings, which are kept while it is connected.
 _SETTINGS_BYTES_MAX: Final = 64 << 10
@@ -55,7 +55,7 @@ _CONSUME_TYPES: Final = {
 }
 
 
-class Client:
+class GrpcClient:
     """A client: its identity, its settings if it has sent them, and its open stream of Telemetry if it has one.
 
     `user` is the user of its calls, where access is checked.
@@ -75,7 +75,7 @@ class Client:
 class ClientCalls:
     """Handles settings and heartbeats of clients. `find` returns the client of a call, `leave` forgets it."""
 
-    def __init__(self, find: Callable[[Asked], Client], leave: Callable[[Client], None]) -> None:
+    def __init__(self, find: Callable[[Asked], GrpcClient], leave: Callable[[GrpcClient], None]) -> None:
         self._find = find
         self._leave = leave
         self.handlers: Handlers = {
@@ -91,7 +91,7 @@ class ClientCalls:
         told = asked.request.settings
         kind = told.WhichOneof("pub_sub")
         if kind is None:
-            raise Rejected(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+            raise CallRejected(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
         check_size(told, "settings", _SETTINGS_BYTES_MAX)
         check_count(len(told.publishing.topics), "topics")
         check_count(len(told.subscription.subscriptions), "subscriptions")
@@ -114,7 +114,7 @@ class ClientCalls:
         topic = check_topic(subscription.subscriptions[0].topic) if subscription.subscriptions else None
         asked.client.find_group(check_group(subscription.group), topic, found)
 
-    def _register(self, asked: Asked, client: Client, settings: Message, answer: Answer) -> None:
+    def _register(self, asked: Asked, client: GrpcClient, settings: Message, answer: Answer) -> None:
         """Register a client by its complete settings, and answer with the effective ones."""
         settings.metric.CopyFrom(make("Metric"))
 
@@ -130,11 +130,11 @@ class ClientCalls:
         client = self._find(asked)
         settings = client.settings
         if settings is None:
-            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+            raise CallRejected(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
         if settings.client_type in _CONSUME_TYPES:
             check_group(asked.request.group)
         elif settings.client_type != ClientType.PRODUCER:
-            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, _name_of(settings.client_type))
+            raise CallRejected(Code.UNRECOGNIZED_CLIENT_TYPE, _name_of(settings.client_type))
 
         def done(frame: Frame) -> None:
             if frame.code != ResponseCode.SUCCESS:
@@ -158,14 +158,14 @@ def _name_of(client_type: int) -> str:
     return ClientType(client_type).name if client_type in _CLIENT_TYPES else "UNRECOGNIZED"
 
 
-def _join(asked: Asked, client: Client, settings: Message, done: Callable[[Frame], None]) -> None:
+def _join(asked: Asked, client: GrpcClient, settings: Message, done: Callable[[Frame], None]) -> None:
     """Register a client. Producers have no groups any more: the name of a topic is that of the group."""
     groups = [topic.name for topic in settings.publishing.topics]
     asked.client.join(_heartbeat(client, settings), groups, done)
 
 
-def _heartbeat(client: Client, settings: Message) -> Frame:
-    """Make the remoting heartbeat of a client. Raises `Rejected`."""
+def _heartbeat(client: GrpcClient, settings: Message) -> Frame:
+    """Make the remoting heartbeat of a client. Raises `CallRejected`."""
     consumers, producers = [], []
     if settings.WhichOneof("pub_sub") == "publishing":
         producers = [ProducerData(topic.name) for topic in settings.publishing.topics]
@@ -173,7 +173,9 @@ def _heartbeat(client: Client, settings: Message) -> Frame:
         subscription = settings.subscription
         kind = _CONSUME_TYPES.get(settings.client_type)
         if kind is None:
-            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {settings.client_type} does not consume here")
+            raise CallRejected(
+                Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {settings.client_type} does not consume here"
+            )
         entries = [_subscription(entry) for entry in subscription.subscriptions]
         model = "LITE_SELECTIVE" if settings.client_type in LITE_TYPES else "CLUSTERING"
         consumers = [ConsumerData(subscription.group.name, kind, model, subscription_data_set=entries)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from broker.rocketmq.grpc.validation import check_lite_topic, check_word, has_control_character
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag, Transaction
@@ -50,18 +50,18 @@ def born_ms_of(message: Message, now_ms: int) -> int:
 
 
 def properties_of(message: Message, producer_group: str, host: Host, now_ms: int) -> dict[str, str]:
-    """Return the properties of a message to be stored. Raises `Rejected` for an invalid one."""
+    """Return the properties of a message to be stored. Raises `CallRejected` for an invalid one."""
     size = len(message.body)
     if not size:
-        raise Rejected(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        raise CallRejected(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if size > BODY_BYTES_MAX:
-        raise Rejected(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {BODY_BYTES_MAX}")
+        raise CallRejected(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {BODY_BYTES_MAX}")
     system = message.system_properties
     properties = _user_properties(message)
     if not system.message_id.strip():
-        raise Rejected(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+        raise CallRejected(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
     if has_control_character(system.message_id):
-        raise Rejected(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character")
+        raise CallRejected(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character")
     properties["UNIQ_KEY"] = system.message_id
     if system.message_type == MessageType.TRANSACTION:
         properties["TRAN_MSG"] = "true"
@@ -69,7 +69,7 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
             seconds: int = system.orphaned_transaction_recovery_duration.seconds
             if seconds > _RECOVERY_S_MAX:
                 text = f"the max transaction recovery time of message is too large, max is {_RECOVERY_S_MAX}"
-                raise Rejected(Code.BAD_REQUEST, text)
+                raise CallRejected(Code.BAD_REQUEST, text)
             properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(seconds)
     _add_times(properties, system, now_ms)
     properties["RECONSUME_TIME"] = str(system.delivery_attempt)
@@ -88,14 +88,14 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
 
 
 def _add_times(properties: dict[str, str], system: Message, now_ms: int) -> None:
-    """Add the times at which a message was made, and is to be delivered. Raises `Rejected`."""
+    """Add the times at which a message was made, and is to be delivered. Raises `CallRejected`."""
     if system.HasField("delivery_timestamp"):
         if not is_time(system.delivery_timestamp):
-            raise Rejected(Code.ILLEGAL_DELIVERY_TIME, "the delivery timestamp is none that can be")
+            raise CallRejected(Code.ILLEGAL_DELIVERY_TIME, "the delivery timestamp is none that can be")
         deliver_ms = ms_of(system.delivery_timestamp)
         if deliver_ms - now_ms > _DELAY_MS_MAX:
             text = f"the max delay time of message is too large, max is {_DELAY_MS_MAX}"
-            raise Rejected(Code.ILLEGAL_DELIVERY_TIME, text)
+            raise CallRejected(Code.ILLEGAL_DELIVERY_TIME, text)
         properties["TIMER_DELIVER_MS"] = str(deliver_ms)
     if is_time(system.born_timestamp):
         properties["BORN_TIMESTAMP"] = str(ms_of(system.born_timestamp))
@@ -103,39 +103,39 @@ def _add_times(properties: dict[str, str], system: Message, now_ms: int) -> None
 
 def _check_message_group(group: str) -> None:
     if len(group.encode()) >= _GROUP_BYTES_MAX:
-        raise Rejected(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_GROUP_BYTES_MAX}")
+        raise CallRejected(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_GROUP_BYTES_MAX}")
     check_word(group, "message group", Code.ILLEGAL_MESSAGE_GROUP)
 
 
 def _user_properties(message: Message) -> dict[str, str]:
-    """Return the user's properties, with the tag and the keys. Raises `Rejected`."""
+    """Return the user's properties, with the tag and the keys. Raises `CallRejected`."""
     if len(message.user_properties) > _PROPERTIES_MAX:
         text = f"too many user properties, max is {_PROPERTIES_MAX}"
-        raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
+        raise CallRejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
     properties = dict(message.user_properties)
     size = 0
     for name, value in properties.items():
         size += len(name.encode()) + len(value.encode())
         if name in RESERVED_NAMES:
-            raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
+            raise CallRejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
         for text, what in ((name, "key"), (value, "value")):
             if has_control_character(text):
                 reason = f"the {what} of property cannot contain control character"
-                raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, reason)
+                raise CallRejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, reason)
     system = message.system_properties
     if len(system.keys) > _PROPERTIES_BYTES_MAX:
-        raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many keys, max is {_PROPERTIES_BYTES_MAX}")
+        raise CallRejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many keys, max is {_PROPERTIES_BYTES_MAX}")
     tag, keys = system.tag, list(system.keys)
     check_word(tag, "tag", Code.ILLEGAL_MESSAGE_TAG)
     if "|" in tag:
-        raise Rejected(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+        raise CallRejected(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
     size += len(tag.encode())
     for key in keys:
         check_word(key, "key", Code.ILLEGAL_MESSAGE_KEY)
         size += len(key.encode())
     if size > _PROPERTIES_BYTES_MAX:
         text = f"the total size of user property is too large, max is {_PROPERTIES_BYTES_MAX}"
-        raise Rejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
+        raise CallRejected(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
     if tag:
         properties["TAGS"] = tag
     if keys:

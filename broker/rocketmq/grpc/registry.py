@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from broker.rocketmq.grpc.clients import Client
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.clients import GrpcClient
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import Code
 
-__all__ = ["Clients"]
+__all__ = ["GrpcClients"]
 
 _ALL_MAX: Final = 50_000
 # There may be many clients behind one address, but they must leave room for others.
 _ADDRESS_MAX: Final = 5_000
 
 
-class Clients:
+class GrpcClients:
     """The clients by address, user and id.
 
     Ids are not secret: the id alone gives no access to a client of another host or user.
@@ -26,34 +26,34 @@ class Clients:
     def __init__(self, all_max: int = _ALL_MAX, address_max: int = _ADDRESS_MAX) -> None:
         self._all_max = all_max
         self._address_max = address_max
-        self._clients: dict[tuple[str, str, str], Client] = {}
+        self._clients: dict[tuple[str, str, str], GrpcClient] = {}
         self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._clients)
 
-    def __iter__(self) -> Iterator[Client]:
+    def __iter__(self) -> Iterator[GrpcClient]:
         """Yield a snapshot of all clients; clients may be forgotten meanwhile."""
         return iter(list(self._clients.values()))
 
-    def get(self, address: str, client_id: str, user: str = "") -> Client | None:
+    def get(self, address: str, client_id: str, user: str = "") -> GrpcClient | None:
         """Return the client of that id and user at that address."""
         return self._clients.get((address, user, client_id))
 
     def check_room(self, address: str) -> None:
-        """Raise `Rejected` if there may be no more clients."""
+        """Raise `CallRejected` if there may be no more clients."""
         if len(self._clients) >= self._all_max:
-            raise Rejected(Code.TOO_MANY_REQUESTS, "there are too many clients")
+            raise CallRejected(Code.TOO_MANY_REQUESTS, "there are too many clients")
         if self._counts[address] >= self._address_max:
-            raise Rejected(Code.TOO_MANY_REQUESTS, f"there are too many clients of {address}")
+            raise CallRejected(Code.TOO_MANY_REQUESTS, f"there are too many clients of {address}")
 
-    def add(self, client: Client) -> None:
+    def add(self, client: GrpcClient) -> None:
         """Add a client, of an address and id that has none."""
         address = client.host.address
         self._clients[address, client.user, client.client_id] = client
         self._counts[address] += 1
 
-    def discard(self, client: Client) -> None:
+    def discard(self, client: GrpcClient) -> None:
         """Forget a client, if it is known."""
         address = client.host.address
         if self.get(address, client.client_id, client.user) is not client:

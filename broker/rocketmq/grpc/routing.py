@@ -11,7 +11,7 @@ from typing import Final
 from broker.rocketmq.consuming.lite.attributes import lite_group
 from broker.rocketmq.grpc.brokers.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
-from broker.rocketmq.grpc.statuses import OK, Rejected
+from broker.rocketmq.grpc.statuses import OK, CallRejected
 from broker.rocketmq.grpc.validation import check_group, check_size, check_topic
 from formats.rocketmq.grpc.codes import Code, Permission
 from formats.rocketmq.grpc.messages import Message, make
@@ -19,14 +19,14 @@ from formats.rocketmq.remoting.bodies import routes as route_bodies
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.routes import QueueData
 
-__all__ = ["Routing"]
+__all__ = ["RouteCalls"]
 
 # For each queue, the answer repeats the call's topic and endpoints, which are bounded therefore.
 _REPEATED_BYTES_MAX: Final = 4 << 10
 _READ, _WRITE = int(route_bodies.Permission.READ), int(route_bodies.Permission.WRITE)
 
 
-class Routing:
+class RouteCalls:
     """Answers from the known topics."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Routing:
 
         def found(topic: Topic) -> None:
             if not topic.readers():
-                raise Rejected(Code.FORBIDDEN, "no readable queue")
+                raise CallRejected(Code.FORBIDDEN, "no readable queue")
             asked.client.find_group(group, name, partial(assign, topic))
 
         def assign(topic: Topic, config: GroupConfig) -> None:

@@ -10,8 +10,8 @@ from broker.rocketmq.delays.timers import broker_of_handle
 from broker.rocketmq.grpc.brokers.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import born_ms_of, message_type, properties_of, system_flags_of
-from broker.rocketmq.grpc.statuses import NO_BROKER, OK, Rejected, joint, rejection, status
-from broker.rocketmq.grpc.transactions import Transactions
+from broker.rocketmq.grpc.statuses import NO_BROKER, OK, CallRejected, joint, rejection, status
+from broker.rocketmq.grpc.transactions import GrpcTransactions
 from broker.rocketmq.grpc.validation import check_count, check_topic
 from broker.rocketmq.tables import names
 from formats.rocketmq.grpc.codes import Code, MessageType
@@ -49,7 +49,7 @@ _DOUBTFUL: Final[dict[int, Code]] = {
 class Sending:
     """Has messages stored, in queues of its choice."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: GrpcTransactions) -> None:
         self._transactions = transactions
         self._turn = 0
         self.handlers: Handlers = {"SendMessage": self._send, "RecallMessage": self._recall}
@@ -58,10 +58,10 @@ class Sending:
         check_count(len(asked.request.messages), "messages")
         messages = list(asked.request.messages)
         if not messages:
-            raise Rejected(Code.MESSAGE_CORRUPTED, "no message to send")
+            raise CallRejected(Code.MESSAGE_CORRUPTED, "no message to send")
         topic = check_topic(messages[0].topic)
         if any(message.topic != messages[0].topic for message in messages[1:]):
-            raise Rejected(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+            raise CallRejected(Code.MESSAGE_CORRUPTED, "topic in message is not same")
         # Producers have no groups any more; the topic's name is that of the group, for checks of transactions.
         host, now_ms = asked.client.host, asked.now_ms
         properties = [properties_of(message, topic, host, now_ms) for message in messages]
@@ -82,7 +82,7 @@ class Sending:
             asked.client.ask(broker, frame, done)
 
     def _frame(self, topic: Topic, message: Message, properties: dict[str, str], asked: Asked) -> tuple[str, Frame]:
-        """Make the request by which a message is stored, and choose the broker for it. Raises `Rejected`."""
+        """Make the request by which a message is stored, and choose the broker for it. Raises `CallRejected`."""
         _check_type(topic, message_type(properties))
         broker, queue_id = self._place(topic, message)
         header = SendMessageRequestV2(
@@ -101,10 +101,10 @@ class Sending:
         return broker, frame
 
     def _place(self, topic: Topic, message: Message) -> tuple[str, int]:
-        """Return the broker and the queue for a message. Raises `Rejected`."""
+        """Return the broker and the queue for a message. Raises `CallRejected`."""
         count = sum(each for _, each in topic.writes)
         if count < 1:
-            raise Rejected(Code.FORBIDDEN, "no writable queue")
+            raise CallRejected(Code.FORBIDDEN, "no writable queue")
         group = message.system_properties.message_group or message.system_properties.lite_topic
         if group:
             number = consistent_hash(string_hash(group), count)
@@ -162,7 +162,7 @@ class Sending:
 
         def done(frame: Frame) -> None:
             if frame.code == NO_BROKER:
-                raise Rejected(Code.BAD_REQUEST, frame.remark or "")
+                raise CallRejected(Code.BAD_REQUEST, frame.remark or "")
             if frame.code != ResponseCode.SUCCESS:
                 raise rejection(frame)
             message_id = _RECALLED.read(frame.ext_fields or {}).message_id
@@ -172,11 +172,11 @@ class Sending:
 
 
 def _check_type(topic: Topic, kind: MessageType) -> None:
-    """Check that a topic accepts a type of messages. Raises `Rejected`."""
+    """Check that a topic accepts a type of messages. Raises `CallRejected`."""
     if topic.name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
         return
     expected = topic.types
     if kind not in expected:
         name = expected[0].name if expected[0] else "UNSPECIFIED"
         text = f"TopicMessageType validate failed, the expected type is {name}, but actual type is {kind.name}"
-        raise Rejected(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
+        raise CallRejected(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)

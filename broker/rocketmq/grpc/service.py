@@ -17,18 +17,18 @@ from broker.rocketmq.grpc.access.credentials import read_credential
 from broker.rocketmq.grpc.asker import ClientAsker
 from broker.rocketmq.grpc.brokers.backend import Backend
 from broker.rocketmq.grpc.calling import Asked, Handlers
-from broker.rocketmq.grpc.clients import Client, ClientCalls
+from broker.rocketmq.grpc.clients import ClientCalls, GrpcClient
 from broker.rocketmq.grpc.consuming.lite import LiteCalls, farewell, unsubscription
 from broker.rocketmq.grpc.consuming.receiving import Receiving
 from broker.rocketmq.grpc.held import HeldCalls
 from broker.rocketmq.grpc.http2.call import Call
 from broker.rocketmq.grpc.http2.session import GrpcSession
 from broker.rocketmq.grpc.http2.wire import GrpcError, GrpcStatus
-from broker.rocketmq.grpc.registry import Clients
-from broker.rocketmq.grpc.routing import Routing
+from broker.rocketmq.grpc.registry import GrpcClients
+from broker.rocketmq.grpc.routing import RouteCalls
 from broker.rocketmq.grpc.sending import Sending
-from broker.rocketmq.grpc.statuses import Rejected, status
-from broker.rocketmq.grpc.transactions import Transactions
+from broker.rocketmq.grpc.statuses import CallRejected, status
+from broker.rocketmq.grpc.transactions import GrpcTransactions
 from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code
@@ -61,7 +61,7 @@ _FAULT: Final = "a fault of this broker"
 class _Open(NamedTuple):
     name: str
     method: Method
-    client: Client
+    client: GrpcClient
     messages: list[bytes]
 
 
@@ -81,16 +81,16 @@ class GrpcService:
         self._faults = faults
         self._wall_ms = wall_ms
         self._now_ms = now_ms
-        self._clients = Clients()
+        self._clients = GrpcClients()
         self._sessions: dict[GrpcSession, None] = {}
         self._open: dict[Call, _Open] = {}
-        self._rejected: dict[Call, Rejected] = {}
+        self._rejected: dict[Call, CallRejected] = {}
         self._held = HeldCalls()
-        self._transactions = Transactions()
+        self._transactions = GrpcTransactions()
         receiving = Receiving(wall_ms)
         self._renewals = receiving.renewals
         parts = (
-            Routing(),
+            RouteCalls(),
             Sending(self._transactions),
             receiving,
             self._transactions,
@@ -124,7 +124,7 @@ class GrpcService:
         else:
             self._admit(call, name)
 
-    def _authenticated(self, call: Call, name: str, reason: Rejected | None) -> None:
+    def _authenticated(self, call: Call, name: str, reason: CallRejected | None) -> None:
         """Continue a call once its caller is known, unless it is over meanwhile."""
         held = self._held.end(call)
         if held is None:
@@ -146,7 +146,7 @@ class GrpcService:
         """Have a call carried out as soon as its request is there."""
         try:
             client = self._client(call)
-        except Rejected as rejected:
+        except CallRejected as rejected:
             # As with other reasons, the answer to the request states it.
             self._rejected[call] = rejected
             return
@@ -205,7 +205,7 @@ class GrpcService:
         client.heard_ms = self._now_ms()
         fields_max = _LITE_FIELDS_MAX if name == _SUBSCRIBE_LITE else _FIELDS_MAX
         if has_more_fields(data, fields_max):
-            self._failed(call, name, Rejected(Code.BAD_REQUEST, f"the request has more than {fields_max} fields"))
+            self._failed(call, name, CallRejected(Code.BAD_REQUEST, f"the request has more than {fields_max} fields"))
             return
         try:
             request = decode(method.request, data)
@@ -220,7 +220,7 @@ class GrpcService:
         except Exception as error:
             self._failed(call, name, error)
 
-    def _run(self, call: Call, name: str, client: Client, request: Message, reason: Rejected | None) -> None:
+    def _run(self, call: Call, name: str, client: GrpcClient, request: Message, reason: CallRejected | None) -> None:
         """Carry out a call that is allowed, unless it is over meanwhile."""
         failed = partial(self._failed, call, name)
         if reason is not None:
@@ -249,7 +249,7 @@ class GrpcService:
         call.answer(data)
         self._open.pop(call, None)
 
-    def _reject(self, call: Call, name: str, rejected: Rejected) -> None:
+    def _reject(self, call: Call, name: str, rejected: CallRejected) -> None:
         """Answer with the reason why a call is refused."""
         if name == _TELEMETRY:
             inner = rejected.code >= Code.INTERNAL_ERROR
@@ -270,18 +270,18 @@ class GrpcService:
 
         Faults affect the call only: the broker's own end its session with the client, or the process; see `Loopback`.
         """
-        if not isinstance(error, Rejected):
+        if not isinstance(error, CallRejected):
             self._faults.note(f"the call {name}", error)
-            error = Rejected(Code.INTERNAL_SERVER_ERROR, _FAULT)
+            error = CallRejected(Code.INTERNAL_SERVER_ERROR, _FAULT)
         self._reject(call, name, error)
 
     # -- clients
 
-    def _client(self, call: Call) -> Client:
-        """Return the client that calls, known from now on. Raises `Rejected`."""
+    def _client(self, call: Call) -> GrpcClient:
+        """Return the client that calls, known from now on. Raises `CallRejected`."""
         client_id = call.headers.get("x-mq-client-id", "")
         if not client_id.strip() or len(client_id) > _ID_MAX:
-            raise Rejected(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+            raise CallRejected(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
         host = call.session.host
         credential = read_credential(call.headers) if self._access.is_on else None
         user = "" if credential is None else credential.name
@@ -290,18 +290,18 @@ class GrpcService:
             if client is not None:
                 self._leave_client(client)
             self._clients.check_room(host.address)
-            client = Client(client_id, host, call.headers.get("x-mq-language", ""), user)
+            client = GrpcClient(client_id, host, call.headers.get("x-mq-language", ""), user)
             client.link = self._backend.connect(host, partial(self._asked, client))
             self._clients.add(client)
         client.heard_ms = self._now_ms()
         return client
 
-    def _dismiss(self, client: Client) -> None:
+    def _dismiss(self, client: GrpcClient) -> None:
         """Forget a client that unregisters."""
         self._leave_client(client, GrpcStatus.OK, "")
 
     def _leave_client(
-        self, client: Client, outcome: GrpcStatus = GrpcStatus.UNAVAILABLE, text: str = "the client is gone"
+        self, client: GrpcClient, outcome: GrpcStatus = GrpcStatus.UNAVAILABLE, text: str = "the client is gone"
     ) -> None:
         """Forget a client, have the broker forget it, and end its calls."""
         self._clients.discard(client)
@@ -316,7 +316,7 @@ class GrpcService:
             telemetry.finish(outcome, text)
             self._open.pop(telemetry, None)
 
-    def _asked(self, client: Client, broker: str, frame: Frame) -> bool:
+    def _asked(self, client: GrpcClient, broker: str, frame: Frame) -> bool:
         """Handle a broker's request to a client; return whether the client can be asked."""
         if frame.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
             return self._unsubscribe(client, frame)
@@ -330,14 +330,14 @@ class GrpcService:
             client.telemetry.send(command.SerializeToString())
         return True
 
-    def _unsubscribe(self, client: Client, frame: Frame) -> bool:
+    def _unsubscribe(self, client: GrpcClient, frame: Frame) -> bool:
         """Notify a client that it lost its subscription to a lite topic; return whether the frame was about that."""
         command = unsubscription(client.client_id, frame)
         if command is not None and client.telemetry is not None:
             client.telemetry.send(command.SerializeToString())
         return command is not None
 
-    def _tell(self, client: Client, broker: str, frame: Frame) -> None:
+    def _tell(self, client: GrpcClient, broker: str, frame: Frame) -> None:
         """Send a broker a frame about a client that leaves."""
         if client.link is not None:
             client.link.ask(broker, frame, lambda _: None)
@@ -366,7 +366,7 @@ class GrpcService:
         self._backend.leave()
 
 
-def _client_of(asked: Asked) -> Client:
+def _client_of(asked: Asked) -> GrpcClient:
     asker = asked.client
     assert isinstance(asker, ClientAsker)
     return asker.client

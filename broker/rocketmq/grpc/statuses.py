@@ -14,7 +14,7 @@ __all__ = [
     "NO_BROKER",
     "OK",
     "UNREACHABLE",
-    "Rejected",
+    "CallRejected",
     "joint",
     "not_asked",
     "rejection",
@@ -43,7 +43,7 @@ _CODES: Final[dict[int, Code]] = {
 }
 
 
-class Rejected(Exception):
+class CallRejected(Exception):
     """A refused call: the code of the answer, and its text."""
 
     def __init__(self, code: Code, text: str) -> None:
@@ -61,9 +61,9 @@ OK: Final = status(Code.OK)
 _ALL_WELL: Final = {int(Code.OK)}
 
 
-def topic_not_found(name: str) -> Rejected:
+def topic_not_found(name: str) -> CallRejected:
     """Make the rejection for an unknown topic."""
-    return Rejected(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}")
+    return CallRejected(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}")
 
 
 def not_asked(code: int, text: str) -> Frame:
@@ -71,9 +71,9 @@ def not_asked(code: int, text: str) -> Frame:
     return Frame(code, 0, _RESPONSE, text)
 
 
-def rejection(answer: Frame) -> Rejected:
+def rejection(answer: Frame) -> CallRejected:
     """Make the rejection of a call whose request the broker refused."""
-    return Rejected(_CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR), answer.remark or f"{answer.code:d}")
+    return CallRejected(_CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR), answer.remark or f"{answer.code:d}")
 
 
 def joint(codes: set[int], nothing: str) -> Message:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.conversion import message_of
-from broker.rocketmq.grpc.statuses import OK, Rejected, rejection
+from broker.rocketmq.grpc.statuses import OK, CallRejected, rejection
 from broker.rocketmq.grpc.validation import check_topic
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record, decode_record
@@ -25,7 +25,7 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 
-__all__ = ["Transactions"]
+__all__ = ["GrpcTransactions"]
 
 _END = codec_of(EndTransactionRequest)
 _CHECK = codec_of(CheckTransactionStateRequest)
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     until_ms: int
 
 
-class Transactions:
+class GrpcTransactions:
     """The open transactions of clients of this process."""
 
     def __init__(self) -> None:
@@ -71,10 +71,10 @@ class Transactions:
         request = asked.request
         topic = check_topic(request.topic)
         if not request.transaction_id.strip():
-            raise Rejected(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+            raise CallRejected(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         place = self._places.get((topic, request.transaction_id))
         if place is None:
-            raise Rejected(Code.INVALID_TRANSACTION_ID, "cannot found transaction data")
+            raise CallRejected(Code.INVALID_TRANSACTION_ID, "cannot found transaction data")
         end = _ENDS.get(request.resolution)
         if end is None:
             # The broker checks again.

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.rocketmq.nameserver.routes import Registration, Routes
 from broker.rocketmq.remoting.administrators import Administrators
-from broker.rocketmq.remoting.peers import Peers, escaped
+from broker.rocketmq.remoting.peers import KnownPeers, escaped
 from broker.rocketmq.remoting.session import Session
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
@@ -19,7 +19,7 @@ from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.table import HEADERS
 
-__all__ = ["NameserverAdmission", "Refusal"]
+__all__ = ["AdmissionRefusal", "NameserverAdmission"]
 
 _FROM_BROKERS: Final = frozenset({RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER})
 _ADMINISTRATIVE: Final = frozenset(
@@ -35,7 +35,7 @@ _ADMINISTRATIVE: Final = frozenset(
 )
 
 
-class Refusal(NamedTuple):
+class AdmissionRefusal(NamedTuple):
     """The reason of a refusal, and the host whose addresses may have changed since the last lookup, or None."""
 
     reason: str
@@ -48,7 +48,7 @@ class NameserverAdmission:
     def __init__(
         self,
         routes: Routes,
-        peers: Peers,
+        peers: KnownPeers,
         administrators: Administrators,
         is_signed: Callable[[Frame], bool] = lambda frame: True,
     ) -> None:
@@ -57,14 +57,14 @@ class NameserverAdmission:
         self._administrators = administrators
         self._is_signed = is_signed
 
-    def refusal(self, request: Frame, session: Session) -> Refusal | None:
+    def refusal(self, request: Frame, session: Session) -> AdmissionRefusal | None:
         """Return why a connection may not send a request; None if it may, or the request cannot be read."""
         code = request.code
         if code in _ADMINISTRATIVE:
             if self._administrators.networks is None:
                 return None
             reason = self._administrators.refusal(session.host.address, self._peers, ())
-            return None if reason is None else Refusal(reason)
+            return None if reason is None else AdmissionRefusal(reason)
         if code not in _FROM_BROKERS:
             return None
         codecs = HEADERS.get(code)
@@ -77,15 +77,17 @@ class NameserverAdmission:
         address: str = header.broker_addr
         place = split_address(address)
         if place is None:
-            return Refusal(f"'{escaped(address)}' is no HOST:PORT")
+            return AdmissionRefusal(f"'{escaped(address)}' is no HOST:PORT")
         if not self._is_signed(request):
-            return Refusal("the nodes of this cluster sign their registrations: innerClientAuthenticationCredentials")
+            return AdmissionRefusal(
+                "the nodes of this cluster sign their registrations: innerClientAuthenticationCredentials"
+            )
         reason = self._peers.refusal(place[0], session)
         if reason is not None:
-            return Refusal(f"it speaks for the broker at {escaped(address)}, but {reason}", place[0])
+            return AdmissionRefusal(f"it speaks for the broker at {escaped(address)}, but {reason}", place[0])
         owner = self._routes.owner_of(header.broker_name, address)
         if code == RequestCode.UNREGISTER_BROKER and owner is not None and owner is not session:
-            return Refusal(f"broker {escaped(address)} has registered by another connection, which is open")
+            return AdmissionRefusal(f"broker {escaped(address)} has registered by another connection, which is open")
         return None
 
     def refuse_takeover(self, told: Registration, connection: object) -> str | None:

@@ -18,7 +18,7 @@ __all__ = ["ORDER_TOPICS", "KeyValues"]
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 
 
-class _Stored(NamedTuple):
+class _KeyValueFile(NamedTuple):
     """The file."""
 
     config_table: dict[str, dict[str, str]] = {}
@@ -31,7 +31,7 @@ class _Text(NamedTuple):
     item: str | None
 
 
-_STORED = BodyCodec(_Stored)
+_STORED = BodyCodec(_KeyValueFile)
 
 # A namespace and one of its keys; None for the namespace itself, which remains without keys.
 _Key = tuple[str, str | None]

@@ -15,7 +15,7 @@ from typing import Final
 from broker.common.limited_log import LimitedLog
 from broker.rocketmq.nameserver.bounds import BOUNDS
 from broker.rocketmq.nameserver.key_values import ORDER_TOPICS, KeyValues
-from broker.rocketmq.nameserver.routes import Address, Registration, Routes
+from broker.rocketmq.nameserver.routes import BrokerAddress, Registration, Routes
 from broker.rocketmq.remoting.requests import failure, success, with_body
 from broker.rocketmq.settings import SettingRefused, Settings
 from formats.errors import FormatError
@@ -171,17 +171,17 @@ class Nameserver:
 
     def _unregister(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.UnregisterBrokerRequest, request.ext_fields)
-        self.routes.unregister(header.broker_name, Address(header.cluster_name, header.broker_addr))
+        self.routes.unregister(header.broker_name, BrokerAddress(header.cluster_name, header.broker_addr))
         return success()
 
     def _hear(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.BrokerHeartbeatRequest, request.ext_fields)
-        self.routes.heard(Address(header.cluster_name, header.broker_addr), now_ms, connection)
+        self.routes.heard(BrokerAddress(header.cluster_name, header.broker_addr), now_ms, connection)
         return success()
 
     def _query_version(self, request: Frame, connection: object, now_ms: int) -> Frame:
         header = read_header(routing.QueryDataVersionRequest, request.ext_fields)
-        address = Address(header.cluster_name, header.broker_addr)
+        address = BrokerAddress(header.cluster_name, header.broker_addr)
         known = self.routes.version_of(address)
         self.routes.heard(address, now_ms, connection)
         answer = routing.QueryDataVersionResponse(known != DATA_VERSION.read(request.body))

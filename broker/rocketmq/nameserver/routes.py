@@ -26,7 +26,7 @@ from formats.rocketmq.remoting.bodies.routes import (
 )
 from formats.rocketmq.remoting.codes import ResponseCode
 
-__all__ = ["Address", "Holder", "LeastId", "Registration", "Routes"]
+__all__ = ["BrokerAddress", "Holder", "LeastId", "Registration", "Routes"]
 
 log = logging.getLogger("broker.rocketmq.nameserver")
 
@@ -36,7 +36,7 @@ EXPIRED_MS: Final = 120_000
 MEMBER_GROUP_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     """A broker, by its cluster and its stated address."""
 
     cluster: str
@@ -114,11 +114,11 @@ class Routes:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Brokers] = {}
         self._clusters: dict[str, dict[str, None]] = {}
-        self._live: dict[Address, _Live] = {}
+        self._live: dict[BrokerAddress, _Live] = {}
         # The topics of the brokers of each name, and their number; the brokers that each connection has registered.
         self._topics_of: dict[str, dict[str, None]] = {}
         self._routes_count = 0
-        self._by_connection: dict[object, dict[Address, None]] = {}
+        self._by_connection: dict[object, dict[BrokerAddress, None]] = {}
 
     def support_acting_master(self, value: bool) -> None:
         """Set whether a slave may stand in for a master that is gone."""
@@ -132,7 +132,7 @@ class Routes:
         Unknown addresses are empty. Returns None if it may not register: a single topic of a broker that has not
         registered as a whole. Raises `SettingRefused` beyond the bounds.
         """
-        address = Address(told.cluster, told.address)
+        address = BrokerAddress(told.cluster, told.address)
         self._check_room(told, address)
         brokers = self._brokers.get(told.name)
         is_first = brokers is None
@@ -141,7 +141,7 @@ class Routes:
         ids = brokers.addresses
         holder = ids.get(told.broker_id)
         if holder is not None and holder != told.address:
-            other = self._live.get(Address(told.cluster, holder))
+            other = self._live.get(BrokerAddress(told.cluster, holder))
             if other is not None and other.version.state_version > told.topics.data_version.state_version:
                 log.warning("broker %s (%s, id %d) is older than %s", told.address, told.name, told.broker_id, holder)
                 self._take_out(address)
@@ -167,7 +167,7 @@ class Routes:
         self._note_live(address, told, connection, now_ms)
         self._tell_new_least(told, ids, least_before)
         if told.broker_id != MASTER_ID and MASTER_ID in ids:
-            master = self._live.get(Address(told.cluster, ids[MASTER_ID]))
+            master = self._live.get(BrokerAddress(told.cluster, ids[MASTER_ID]))
             if master is not None:
                 return ids[MASTER_ID], master.ha_address
         return "", ""
@@ -177,7 +177,7 @@ class Routes:
             others = tuple(at for each, at in ids.items() if each != told.broker_id or len(ids) == 1)
             self.least_changed(LeastId(others, told.broker_id, told.address, None, told.ha_address))
 
-    def _check_room(self, told: Registration, address: Address) -> None:
+    def _check_room(self, told: Registration, address: BrokerAddress) -> None:
         """Raise `SettingRefused` if a registration brings more than the bounds allow."""
         bounds, topics = self.bounds, told.topics.topic_config_table
         if len(topics) > bounds.registration_topics_max:
@@ -221,7 +221,7 @@ class Routes:
             if not queues:
                 del self._topics[topic]
 
-    def _note_live(self, address: Address, told: Registration, connection: object, now_ms: int) -> None:
+    def _note_live(self, address: BrokerAddress, told: Registration, connection: object, now_ms: int) -> None:
         if address not in self._live:
             log.info(
                 "broker %s registers [name: %s, id: %d, cluster: %s]",
@@ -242,7 +242,7 @@ class Routes:
             {**({} if known is None else known.names), told.name: None},
         )
 
-    def _forget_live(self, address: Address) -> None:
+    def _forget_live(self, address: BrokerAddress) -> None:
         live = self._live.pop(address, None)
         if live is not None:
             addresses = self._by_connection[live.connection]
@@ -250,7 +250,7 @@ class Routes:
             if not addresses:
                 del self._by_connection[live.connection]
 
-    def heard(self, address: Address, now_ms: int, connection: object) -> None:
+    def heard(self, address: BrokerAddress, now_ms: int, connection: object) -> None:
         """Note a heartbeat of a broker; ignored on other connections than the one that registered it."""
         live = self._live.get(address)
         if live is not None and live.connection is connection:
@@ -260,7 +260,7 @@ class Routes:
         """Return the names under which the broker at an address is registered, each with the connection that did so."""
         found = []
         for name, brokers in self._brokers.items():
-            live = self._live.get(Address(brokers.cluster, address))
+            live = self._live.get(BrokerAddress(brokers.cluster, address))
             if live is not None and address in brokers.addresses.values():
                 found.append((name, live.connection))
         return found
@@ -270,22 +270,22 @@ class Routes:
         brokers = self._brokers.get(name)
         if brokers is None or address not in brokers.addresses.values():
             return None
-        live = self._live.get(Address(brokers.cluster, address))
+        live = self._live.get(BrokerAddress(brokers.cluster, address))
         return None if live is None else live.connection
 
     def holder(self, name: str, broker_id: int) -> Holder | None:
         """Return the live broker with an id of a name; None if there is none."""
         brokers = self._brokers.get(name)
         address = None if brokers is None else brokers.addresses.get(broker_id)
-        live = None if brokers is None or address is None else self._live.get(Address(brokers.cluster, address))
+        live = None if brokers is None or address is None else self._live.get(BrokerAddress(brokers.cluster, address))
         return None if address is None or live is None else Holder(address, live.version.state_version, live.connection)
 
-    def version_of(self, address: Address) -> DataVersion | None:
+    def version_of(self, address: BrokerAddress) -> DataVersion | None:
         """Return the version of the topics of a registered broker; None if it is not registered."""
         live = self._live.get(address)
         return None if live is None else live.version
 
-    def unregister(self, name: str, address: Address) -> None:
+    def unregister(self, name: str, address: BrokerAddress) -> None:
         """Remove a broker."""
         live = self._live.get(address)
         if live is not None:
@@ -328,7 +328,7 @@ class Routes:
         for address in list(self._by_connection.get(connection, ())):
             self._take_out(address)
 
-    def _take_out(self, address: Address) -> None:
+    def _take_out(self, address: BrokerAddress) -> None:
         live = self._live.get(address)
         for name in list(live.names if live is not None else ()):
             self.unregister(name, address)

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Final
 
 from broker.common.kept import Keeper
-from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.access.guard import AccessDenied, Guard
 from broker.rocketmq.nameserver.admission import NameserverAdmission
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import LeastId
 from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.routes import QueueData
@@ -38,7 +38,7 @@ def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
     if guard.is_on:
         try:
             guard.check(frame, session.host.address)
-        except Denied as denied:
+        except AccessDenied as denied:
             session.doubt()
             log.info("%s: request %d is denied: %s", session.description, frame.code, denied)
             session.answer(frame, Frame(ResponseCode.NO_PERMISSION, 0, remark=str(denied)))
@@ -71,12 +71,12 @@ class NameserverService:
         calls: BrokerCalls | None = None,
         seal: Callable[[Frame], Frame] = lambda frame: frame,
         now_ms: Callable[[], int] = lambda: 0,
-        peers: Peers | None = None,
+        peers: KnownPeers | None = None,
         admission: NameserverAdmission | None = None,
         keeper: Keeper | None = None,
     ) -> None:
         self._nameserver = nameserver
-        self._peers = peers or Peers()
+        self._peers = peers or KnownPeers()
         administrators = Administrators(are_checked=lambda: guard.authenticates)
         self._admission = admission or NameserverAdmission(nameserver.routes, self._peers, administrators)
         nameserver.refuse = self._admission.refuse_takeover

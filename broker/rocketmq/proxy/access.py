@@ -19,8 +19,8 @@ from broker.rocketmq.access.tables import subject_of
 from broker.rocketmq.grpc.access.check import Checked
 from broker.rocketmq.grpc.access.credentials import is_signed_with, read_credential
 from broker.rocketmq.grpc.access.needs import needs_of_call
-from broker.rocketmq.grpc.statuses import Rejected
-from broker.rocketmq.proxy.users import Policies, Told, Users
+from broker.rocketmq.grpc.statuses import CallRejected
+from broker.rocketmq.proxy.users import Policies, UserAnswer, Users
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.grpc.codes import Code
@@ -88,7 +88,7 @@ class ProxyAccess:
         """Check a request that comes from an address. The frame must stay valid until the check is done."""
         name = (frame.ext_fields or {}).get(ACCESS_KEY, "")
 
-        def authenticated(reason: Rejected | None) -> None:
+        def authenticated(reason: CallRejected | None) -> None:
             if reason is not None or not self._checks.authorization:
                 checked(reason)
             else:
@@ -111,8 +111,8 @@ class ProxyAccess:
     # -- both
 
     def _authenticate(self, name: str, is_signed: Callable[[User], bool], checked: Checked) -> None:
-        def found(told: Told | Rejected) -> None:
-            if isinstance(told, Rejected):
+        def found(told: UserAnswer | CallRejected) -> None:
+            if isinstance(told, CallRejected):
                 checked(told)
             elif told.user is None:
                 checked(_unauthorized(f"User:{name[:80]} is not found."))
@@ -124,8 +124,8 @@ class ProxyAccess:
         self._users.find(name, found)
 
     def _authorize(self, name: str, address: str, needed: Callable[[], Sequence[Need]], checked: Checked) -> None:
-        def found(told: Told | Rejected) -> None:
-            if isinstance(told, Rejected):
+        def found(told: UserAnswer | CallRejected) -> None:
+            if isinstance(told, CallRejected):
                 checked(told)
             elif told.user is None:
                 checked(_unauthorized(f"User:{name[:80]} not found."))
@@ -139,20 +139,20 @@ class ProxyAccess:
     def _decide(self, name: str, address: str, needed: Callable[[], Sequence[Need]], checked: Checked) -> None:
         try:
             wanted = needed()
-        except Rejected as rejected:
+        except CallRejected as rejected:
             checked(rejected)
             return
         if not wanted:
             checked(None)
             return
 
-        def found(policies: Policies | Rejected) -> None:
-            checked(policies if isinstance(policies, Rejected) else _denial(name, address, wanted, policies))
+        def found(policies: Policies | CallRejected) -> None:
+            checked(policies if isinstance(policies, CallRejected) else _denial(name, address, wanted, policies))
 
         self._users.find_policies(name, found)
 
 
-def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies) -> Rejected | None:
+def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies) -> CallRejected | None:
     """Return the reason why one of the needs is denied; None if none is."""
     for need in wanted:
         reason = policies.deny(need, address)
@@ -163,12 +163,12 @@ def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies)
 
 
 def _readable(find: Callable[[], list[Need]]) -> list[Need]:
-    """Return the needs that `find` returns. Raises `Rejected` if the request cannot be read."""
+    """Return the needs that `find` returns. Raises `CallRejected` if the request cannot be read."""
     try:
         return find()
     except FormatError:
         raise _unauthorized("parse authorization context error.") from None
 
 
-def _unauthorized(text: str) -> Rejected:
-    return Rejected(Code.UNAUTHORIZED, text)
+def _unauthorized(text: str) -> CallRejected:
+    return CallRejected(Code.UNAUTHORIZED, text)

@@ -8,7 +8,7 @@ from typing import Final
 
 from broker.rocketmq.grpc.brokers.backend import Done
 from broker.rocketmq.grpc.statuses import NO_BROKER, not_asked
-from broker.rocketmq.proxy.nameservers import Nameservers
+from broker.rocketmq.proxy.nameservers import ProxyNameservers
 from broker.rocketmq.proxy.wire import Events, Wire
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, MASTER_ID, BrokerData
@@ -39,7 +39,7 @@ class Brokers:
 
     def __init__(
         self,
-        nameservers: Nameservers,
+        nameservers: ProxyNameservers,
         make_wire: Callable[[str, Events], Wire],
         connected: Callable[[str], None],
         lost: Callable[[str], None],

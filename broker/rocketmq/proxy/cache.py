@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import Code
 
 __all__ = ["Cache"]
@@ -25,11 +25,11 @@ _ENTRIES_MAX: Final = 20_000
 _WAITING_MAX: Final = 20_000
 
 T = TypeVar("T")
-Found = Callable[[T | Rejected], None]
+Found = Callable[[T | CallRejected], None]
 
 
 @dataclass(slots=True, eq=False)
-class _Entry(Generic[T]):
+class _CacheEntry(Generic[T]):
     value: T | None = None
     is_trusted: bool = False
     is_loading: bool = False
@@ -55,7 +55,7 @@ class Cache(Generic[T]):
         self._load_value = load
         self._now_ms = now_ms
         self._entries_max = entries_max
-        self._entries: dict[str, _Entry[T]] = {}
+        self._entries: dict[str, _CacheEntry[T]] = {}
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Cache(Generic[T]):
         entry = self._entries.get(key)
         if entry is None:
             self._make_room()
-            entry = self._entries[key] = _Entry()
+            entry = self._entries[key] = _CacheEntry()
         entry.used_ms = now_ms
         value = entry.value if entry.is_trusted else None
         if value is not None:
@@ -80,7 +80,7 @@ class Cache(Generic[T]):
                 self._load(key, entry)
             found(value)
         elif self._waiting >= _WAITING_MAX:
-            found(Rejected(Code.TOO_MANY_REQUESTS, "too many requests wait for what is not known yet"))
+            found(CallRejected(Code.TOO_MANY_REQUESTS, "too many requests wait for what is not known yet"))
         else:
             self._waiting += 1
             entry.waiting.append(found)
@@ -104,18 +104,18 @@ class Cache(Generic[T]):
             if oldest is not None:
                 del self._entries[oldest]
 
-    def _load(self, key: str, entry: _Entry[T]) -> None:
+    def _load(self, key: str, entry: _CacheEntry[T]) -> None:
         if not entry.is_loading:
             entry.is_loading = True
             self._load_value(key, lambda value: self._loaded(key, entry, value))
 
-    def _loaded(self, key: str, entry: _Entry[T], value: T | Rejected) -> None:
+    def _loaded(self, key: str, entry: _CacheEntry[T], value: T | CallRejected) -> None:
         entry.is_loading = False
         waiting, entry.waiting = entry.waiting, []
         self._waiting -= len(waiting)
         now_ms = self._now_ms()
         is_believed = entry.is_trusted or now_ms >= entry.due_ms
-        if not isinstance(value, Rejected):
+        if not isinstance(value, CallRejected):
             after_ms = _REFRESH_MS if self._is_settled(value) else _UNSETTLED_MS
             entry.value, entry.is_trusted, entry.due_ms = value, True, now_ms + after_ms
         elif entry.value is None or (value.code == Code.TOPIC_NOT_FOUND and is_believed):

@@ -11,13 +11,13 @@ from typing import Final
 
 from broker.rocketmq.administration.registration import Dial
 from broker.rocketmq.grpc.brokers.backend import Done, TakesQuestion, Topic
-from broker.rocketmq.grpc.statuses import Rejected, not_asked
+from broker.rocketmq.grpc.statuses import CallRejected, not_asked
 from broker.rocketmq.proxy.access import Checks, ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers
-from broker.rocketmq.proxy.nameservers import Nameservers
+from broker.rocketmq.proxy.nameservers import ProxyNameservers
 from broker.rocketmq.proxy.producers import Producers
 from broker.rocketmq.proxy.remoting import RemotingClients
-from broker.rocketmq.proxy.topics import Topics
+from broker.rocketmq.proxy.topics import ProxyTopics
 from broker.rocketmq.proxy.users import Users
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
@@ -58,7 +58,7 @@ class Cluster:
         self._ticked_ms = now_ms()
         self._later: list[Callable[[], None]] = []
         quiet = Events(lambda: None, lambda: None, lambda frame: False)
-        self._nameservers = Nameservers([self._make_wire(address, quiet) for address in nameservers], seal, now_ms)
+        self._nameservers = ProxyNameservers([self._make_wire(address, quiet) for address in nameservers], seal, now_ms)
         self._brokers = Brokers(
             self._nameservers,
             self._make_wire,
@@ -69,7 +69,7 @@ class Cluster:
             seal,
             now_ms,
         )
-        self._topics = Topics(self._nameservers, self._brokers, now_ms)
+        self._topics = ProxyTopics(self._nameservers, self._brokers, now_ms)
         self._users = Users(self._brokers, checks.cluster, now_ms)
         self.access = ProxyAccess(checks, self._users)
         self.producers = Producers(self._topics, self._brokers, client_id, now_ms)
@@ -119,11 +119,11 @@ class Cluster:
         """Return True: only a request shows that there is no broker of a name."""
         return True
 
-    def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
+    def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None:
         """Look up a topic."""
         self._topics.find(name, found)
 
-    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
+    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | CallRejected], None]) -> None:
         """Look up a group that consumes a topic."""
         self._topics.find_group(name, topic, found)
 

@@ -12,14 +12,14 @@ from broker.rocketmq.proxy.wire import Wire
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["Nameservers"]
+__all__ = ["ProxyNameservers"]
 
 _WAIT_MS: Final = 3_000
 # Nameservers close a connection with requests that are too large, and other clients share it.
 _HANDED_BYTES_MAX: Final = 64 << 10
 
 
-class Nameservers:
+class ProxyNameservers:
     """All nameservers, each of which knows all brokers. `seal` signs the proxy's own requests."""
 
     def __init__(self, wires: Sequence[Wire], seal: Callable[[Frame], Frame], now_ms: Callable[[], int]) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from broker.rocketmq.grpc.brokers.backend import TakesQuestion, Topic
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from broker.rocketmq.proxy.brokers import Brokers
-from broker.rocketmq.proxy.topics import Topics
+from broker.rocketmq.proxy.topics import ProxyTopics
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.grpc.codes import MessageType
@@ -33,7 +33,7 @@ _WAIT_MS: Final = 3_000
 class Producers:
     """The groups, and the receivers of brokers' checks for each. `client_id` is that of the proxy."""
 
-    def __init__(self, topics: Topics, brokers: Brokers, client_id: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, topics: ProxyTopics, brokers: Brokers, client_id: str, now_ms: Callable[[], int]) -> None:
         self._topics = topics
         self._brokers = brokers
         self._client_id = client_id
@@ -69,8 +69,8 @@ class Producers:
                     self._brokers.tell(broker, Frame(RequestCode.UNREGISTER_CLIENT, 0, ext_fields=fields))
 
     def _find_brokers(self, group: str) -> None:
-        def found(topic: Topic | Rejected) -> None:
-            if isinstance(topic, Rejected) or group not in self._groups:
+        def found(topic: Topic | CallRejected) -> None:
+            if isinstance(topic, CallRejected) or group not in self._groups:
                 return
             if MessageType.TRANSACTION not in topic.types:
                 return

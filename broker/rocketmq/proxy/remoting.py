@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.access.needs import PLACES
 from broker.rocketmq.grpc.access.check import Checked
-from broker.rocketmq.grpc.statuses import Rejected, not_asked
+from broker.rocketmq.grpc.statuses import CallRejected, not_asked
 from broker.rocketmq.proxy.access import ProxyAccess
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.held_bytes import HeldBytes, size_in_memory
-from broker.rocketmq.proxy.nameservers import Nameservers
+from broker.rocketmq.proxy.nameservers import ProxyNameservers
 from broker.rocketmq.proxy.wire import Events, Wire
 from broker.rocketmq.remoting.session import Session
 from formats.errors import FormatError
@@ -103,7 +103,7 @@ class RemotingClients:
 
     def __init__(
         self,
-        nameservers: Nameservers,
+        nameservers: ProxyNameservers,
         brokers: Brokers,
         access: ProxyAccess,
         make_wire: MakeWire,
@@ -148,13 +148,13 @@ class RemotingClients:
         # The body is valid during this call only.
         whole = frame._replace(body=bytes(frame.body))
 
-        def checked(reason: Rejected | None) -> None:
+        def checked(reason: CallRejected | None) -> None:
             if reason is None and self._access.must_see(whole):
                 self._check_place(client, whole, decided)
             else:
                 decided(reason)
 
-        def decided(reason: Rejected | None) -> None:
+        def decided(reason: CallRejected | None) -> None:
             self._held.give_back(size)
             if reason is None:
                 client.session.trust()
@@ -178,9 +178,11 @@ class RemotingClients:
             if isinstance(record, Record):
                 self._access.check_record(frame, client.host.address, record, checked)
             elif answer.code in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION):
-                checked(Rejected(Code.UNAUTHORIZED, "there is no message at the place that the request names"))
+                checked(CallRejected(Code.UNAUTHORIZED, "there is no message at the place that the request names"))
             else:
-                checked(Rejected(Code.TOO_MANY_REQUESTS, "the message that the request names cannot be looked up now"))
+                checked(
+                    CallRejected(Code.TOO_MANY_REQUESTS, "the message that the request names cannot be looked up now")
+                )
 
         view = Frame(RequestCode.VIEW_MESSAGE_BY_ID, 0, ext_fields={"offset": fields.get(PLACES[frame.code], "")})
         self._brokers.ask(self._broker_of(frame) or "", view, self._now_ms() + _WAIT_MS, viewed)

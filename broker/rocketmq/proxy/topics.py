@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.grpc.brokers.backend import Topic, accepted_types
-from broker.rocketmq.grpc.statuses import Rejected, rejection, topic_not_found
+from broker.rocketmq.grpc.statuses import CallRejected, rejection, topic_not_found
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.cache import Cache, Found
-from broker.rocketmq.proxy.nameservers import Nameservers
+from broker.rocketmq.proxy.nameservers import ProxyNameservers
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code, MessageType
 from formats.rocketmq.numbers import read_digits
@@ -24,7 +24,7 @@ from formats.rocketmq.remoting.headers.administration import GetSubscriptionGrou
 from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.routing import GetRouteInfoRequest
 
-__all__ = ["Topics"]
+__all__ = ["ProxyTopics"]
 
 _WRITE: Final = int(Permission.WRITE)
 _WAIT_MS: Final = 3_000
@@ -33,10 +33,10 @@ _SEPARATOR: Final = "@"
 _QUEUES_MAX: Final = 65_536
 
 
-class Topics:
+class ProxyTopics:
     """The known topics and groups."""
 
-    def __init__(self, nameservers: Nameservers, brokers: Brokers, now_ms: Callable[[], int]) -> None:
+    def __init__(self, nameservers: ProxyNameservers, brokers: Brokers, now_ms: Callable[[], int]) -> None:
         self._nameservers = nameservers
         self._brokers = brokers
         self._now_ms = now_ms
@@ -73,7 +73,7 @@ class Topics:
             try:
                 route = TOPIC_ROUTE.read(answer.body)
             except FormatError as error:
-                done(Rejected(Code.INTERNAL_SERVER_ERROR, f"the nameserver's route cannot be read: {error}"))
+                done(CallRejected(Code.INTERNAL_SERVER_ERROR, f"the nameserver's route cannot be read: {error}"))
                 return
             self._brokers.learn(route.broker_datas)
             self._find_types(name, route, done)
@@ -111,8 +111,8 @@ class Topics:
     def _load_group(self, key: str, done: Found[GroupConfig]) -> None:
         group, _, topic = key.partition(_SEPARATOR)
 
-        def found(known: Topic | Rejected) -> None:
-            names = [] if isinstance(known, Rejected) else [each.broker_name for each in known.queues]
+        def found(known: Topic | CallRejected) -> None:
+            names = [] if isinstance(known, CallRejected) else [each.broker_name for each in known.queues]
             self._ask_group(group, names or self._brokers.names, done)
 
         if topic:
@@ -138,7 +138,7 @@ class Topics:
                 try:
                     done(GROUP_CONFIG.read(answer.body))
                 except FormatError as error:
-                    done(Rejected(Code.INTERNAL_SERVER_ERROR, f"the broker's group cannot be read: {error}"))
+                    done(CallRejected(Code.INTERNAL_SERVER_ERROR, f"the broker's group cannot be read: {error}"))
             elif left:
                 ask()
             else:

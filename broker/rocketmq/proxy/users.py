@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from broker.rocketmq.access.model import Acl, Invalid, User, parse_acl
 from broker.rocketmq.access.needs import Need, denial
 from broker.rocketmq.access.tables import subject_of, user_from
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from broker.rocketmq.proxy.brokers import Brokers
 from broker.rocketmq.proxy.cache import Cache, Found
 from formats.errors import FormatError
@@ -26,7 +26,7 @@ from formats.rocketmq.remoting.headers.administration import GetAclRequest, GetU
 from formats.rocketmq.remoting.headers.codec import write_header
 from formats.schema import Buffer
 
-__all__ = ["Policies", "Told", "Users"]
+__all__ = ["Policies", "UserAnswer", "Users"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
@@ -42,7 +42,7 @@ _NO_ACL: Final = "Authorization failed. Please verify your access rights and try
 T = TypeVar("T")
 
 
-class Told(NamedTuple):
+class UserAnswer(NamedTuple):
     """The user of a name, or None if there is none."""
 
     user: User | None
@@ -72,17 +72,17 @@ class Users:
         self._brokers = brokers
         self._cluster = cluster
         self._now_ms = now_ms
-        self._users: Cache[Told] = Cache(self._load_user, now_ms)
+        self._users: Cache[UserAnswer] = Cache(self._load_user, now_ms)
         self._policies: Cache[Policies] = Cache(self._load_policies, now_ms)
         # The broker that answered last, and the reason for a failure that is in the log.
         self._first: str | None = None
         self._reason = ""
         self._doubted_ms = now_ms()
 
-    def find(self, name: str, found: Found[Told]) -> None:
+    def find(self, name: str, found: Found[UserAnswer]) -> None:
         """Look up the user of a name, now or later."""
         if len(name) > _NAME_MAX:
-            found(Told(None))
+            found(UserAnswer(None))
         else:
             self._users.find(name, found)
 
@@ -101,16 +101,16 @@ class Users:
 
     # -- brokers' answers
 
-    def _load_user(self, name: str, done: Found[Told]) -> None:
-        def read(body: Buffer) -> Told:
+    def _load_user(self, name: str, done: Found[UserAnswer]) -> None:
+        def read(body: Buffer) -> UserAnswer:
             if not body:
-                return Told(None)
+                return UserAnswer(None)
             info = read_user(body)
             if info.username != name:
                 raise Invalid("it tells of another user")
             if not info.password:
                 raise Invalid("it tells no password: have the proxy's key be that of a super user")
-            return Told(user_from(info))
+            return UserAnswer(user_from(info))
 
         fields = write_header(GetUserRequest(name))
         self._ask(Frame(RequestCode.AUTH_GET_USER, 0, ext_fields=fields), read, _NO_USER, done)
@@ -134,7 +134,7 @@ class Users:
                 self._brokers.ask(left[0], frame, until_ms, lambda answer: answered(left, answer))
             else:
                 self._note(f"no broker of the cluster {self._cluster} is known")
-                done(Rejected(Code.UNAUTHORIZED, failure))
+                done(CallRejected(Code.UNAUTHORIZED, failure))
 
         def answered(left: list[str], answer: Frame) -> None:
             try:
@@ -146,7 +146,7 @@ class Users:
                 if len(left) > 1:
                     ask(left[1:])
                 else:
-                    done(Rejected(Code.UNAUTHORIZED, failure))
+                    done(CallRejected(Code.UNAUTHORIZED, failure))
                 return
             self._first, self._reason = left[0], ""
             done(value)

@@ -26,7 +26,7 @@ _REQUESTS_MAX: Final = 65_536
 _OUTPUT_BYTES_MAX: Final = 32 << 20
 
 
-class _Call(NamedTuple):
+class _SentCall(NamedTuple):
     """A request that was sent. The request itself is not kept: it may be large, and the answer late."""
 
     until_ms: int
@@ -38,7 +38,7 @@ class _Queued(NamedTuple):
 
     frame: Frame
     size: int
-    call: _Call
+    call: _SentCall
 
 
 class Events(NamedTuple):
@@ -80,7 +80,7 @@ class Wire:
         # The requests that wait for the connection, and those that wait for answers.
         self._queued: list[_Queued] = []
         self._queued_bytes = 0
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _SentCall] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -102,17 +102,17 @@ class Wire:
         if self.waiting >= _REQUESTS_MAX or waiting_bytes > _OUTPUT_BYTES_MAX:
             self._refuse(done, ResponseCode.SYSTEM_BUSY, f"too much waits for {self.address}")
         elif session is not None:
-            self._send(session, frame, _Call(until_ms, done))
+            self._send(session, frame, _SentCall(until_ms, done))
         elif self._is_dialing:
-            self._queue(frame, _Call(until_ms, done))
+            self._queue(frame, _SentCall(until_ms, done))
         elif self._refused_ms is not None and 0 <= self._now_ms() - self._refused_ms < _RETRY_MS:
             self._refuse(done, UNREACHABLE, f"{self.address} cannot be reached: {self._reason}")
         else:
-            self._queue(frame, _Call(until_ms, done))
+            self._queue(frame, _SentCall(until_ms, done))
             self._is_dialing = True
             self._dial(self._connected, self._failed)
 
-    def _send(self, session: Session, frame: Frame, call: _Call) -> None:
+    def _send(self, session: Session, frame: Frame, call: _SentCall) -> None:
         try:
             number = session.ask(frame, one_way=frame.is_one_way, version=frame.version or VERSION)
         except ValueError as error:
@@ -122,7 +122,7 @@ class Wire:
         if not frame.is_one_way:
             self._calls[number] = call
 
-    def _queue(self, frame: Frame, call: _Call) -> None:
+    def _queue(self, frame: Frame, call: _SentCall) -> None:
         # The body may be valid during this call only.
         self._append(_Queued(frame._replace(body=bytes(frame.body)), size_in_memory(frame), call))
 
@@ -212,6 +212,6 @@ class Wire:
         _fail(calls, UNREACHABLE, f"the connection to {self.address} is lost")
 
 
-def _fail(calls: list[_Call], code: int, text: str) -> None:
+def _fail(calls: list[_SentCall], code: int, text: str) -> None:
     for call in calls:
         call.done(not_asked(code, text))

@@ -14,7 +14,7 @@ from typing import Protocol
 from formats.errors import FormatError
 from formats.rocketmq.remoting.raft import Entry, JournalRecord, encode_block, find_block, read_block
 
-__all__ = ["AppendedFile", "Journal", "JournalDamaged", "Snapshot"]
+__all__ = ["GrowingFile", "Journal", "JournalDamaged", "Snapshot"]
 
 log = logging.getLogger("broker.rocketmq.controller")
 
@@ -23,7 +23,7 @@ class JournalDamaged(Exception):
     """A file with invalid content; the text says where and why."""
 
 
-class AppendedFile(Protocol):
+class GrowingFile(Protocol):
     """A file that grows at its end. Both writes return when the bytes are on the disk, or raise `OSError`.
 
     After an error it is the same as before, or can only be replaced.
@@ -63,7 +63,7 @@ class Snapshot:
 class Journal:
     """The log, as in the file. A method that raises `OSError` changes nothing here."""
 
-    file: AppendedFile
+    file: GrowingFile
     term: int = 0
     vote: str = ""
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -72,7 +72,7 @@ class Journal:
     # -- reading
 
     @classmethod
-    def open(cls, file: AppendedFile, check: Callable[[str], None], check_state: Callable[[str], None]) -> Journal:
+    def open(cls, file: GrowingFile, check: Callable[[str], None], check_state: Callable[[str], None]) -> Journal:
         """Read a file. `check` raises `FormatError` for an invalid command, and `check_state` for an invalid state.
 
         An incomplete block at the end was never sent to another controller, and is removed. Raises `JournalDamaged` if

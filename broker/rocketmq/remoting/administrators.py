@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Iterable
 
 from broker.common.addresses import address_of
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 
 __all__ = ["Administrators", "Network", "read_networks"]
 
@@ -36,7 +36,7 @@ class Administrators:
         self.networks = networks
         self._are_checked = are_checked
 
-    def refusal(self, address: str, peers: Peers, hosts: Iterable[str]) -> str | None:
+    def refusal(self, address: str, peers: KnownPeers, hosts: Iterable[str]) -> str | None:
         """Return the reason to refuse an administrator's request from an address; None if it is accepted.
 
         It is accepted from the configured networks, and from the addresses of `hosts`.

@@ -15,7 +15,7 @@ from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.proof import CODE, PROOF_HEADER
 
-__all__ = ["Peers", "escaped"]
+__all__ = ["KnownPeers", "escaped"]
 
 
 # Properties for nodes that connect from another address than their own, as from behind a translation of addresses.
@@ -39,7 +39,7 @@ def _is_node_source(address: str) -> bool:
     return not address.startswith("127.") or address == "127.0.0.1"
 
 
-class Peers:
+class KnownPeers:
     """Recognizes the nodes that connect to one port. With a `secret`, they have to prove that they know it.
 
     Without one, the address decides; with `checks_address` False, every address is accepted. With `all_prove` False,

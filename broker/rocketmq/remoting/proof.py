@@ -20,7 +20,7 @@ from formats.rocketmq.remoting.proof import (
     listener_code,
 )
 
-__all__ = ["UNPROVEN", "Answer", "Challenge", "Draw", "Proving"]
+__all__ = ["UNPROVEN", "Challenge", "Draw", "ProofAnswer", "Proving"]
 
 # Returns a number of unpredictable random bytes.
 Draw = Callable[[int], bytes]
@@ -45,7 +45,7 @@ class Challenge:
         return listener_code(*asked)
 
 
-class Answer:
+class ProofAnswer:
     """A dialer's answer to the challenge of the listener on a port."""
 
     def __init__(self, secret: bytes, port: int, name: str, challenge: bytes, draw: Draw = secrets.token_bytes) -> None:
@@ -84,7 +84,7 @@ class Proving:
         self._done = done
         self._failed = failed
         self._is_lenient = is_lenient
-        self._answer: Answer | None = None
+        self._answer: ProofAnswer | None = None
         self._opaque = -1
         if secret is None:
             done()
@@ -109,7 +109,7 @@ class Proving:
                 self._fail("its challenge cannot be one")
             else:
                 port, challenge = self._session.host.port, bytes(frame.body)
-                self._answer = Answer(self._secret, port, self._name, challenge)
+                self._answer = ProofAnswer(self._secret, port, self._name, challenge)
                 self._ask(self._answer.answer)
         elif self._answer.accepts(bytes(frame.body)):
             self._finish()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.rocketmq.replication.master_link import MasterLink
-from broker.rocketmq.replication.metadata import Metadata
+from broker.rocketmq.replication.metadata import MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.streams.slave import Slave, SlaveStream
 from broker.rocketmq.store.message_store import MessageStore
@@ -35,7 +35,7 @@ class Following:
         options: ReplicationOptions,
         slave: Slave[SlaveStream],
         link: MasterLink,
-        metadata: Metadata,
+        metadata: MasterMetadata,
         register: Callable[[], None],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],

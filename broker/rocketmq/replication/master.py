@@ -9,13 +9,13 @@ from broker.rocketmq.node import Connection
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.streams.connection import ReplicationSession
 from broker.rocketmq.replication.streams.copies import Copies
-from broker.rocketmq.replication.streams.entrance import Entrance
-from broker.rocketmq.replication.waiting import Waiting
+from broker.rocketmq.replication.streams.entrance import StreamEntrance
+from broker.rocketmq.replication.waiting import WaitingSenders
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.replication import HaConnection, HaRuntime
 
-__all__ = ["Master", "OpenOther"]
+__all__ = ["OpenOther", "ReplicationMaster"]
 
 C = TypeVar("C", bound=Connection)
 
@@ -26,7 +26,7 @@ class OpenOther(Protocol):
     def __call__(self, peer: str, make: Callable[[int, Host], C]) -> C: ...
 
 
-class Master:
+class ReplicationMaster:
     """The slaves of a broker. `changed` gets sessions that have output, `now_ms` never goes back.
 
     See `Copies` for `reach`, and `ReplicationSession` for `make_entrance`. Where a slave may act as master, `alive`
@@ -42,7 +42,7 @@ class Master:
         now_ms: Callable[[], int],
         reach: Callable[[], int],
         alive: Callable[[], int] | None = None,
-        make_entrance: Callable[[ReplicationSession], Entrance | None] = lambda session: None,
+        make_entrance: Callable[[ReplicationSession], StreamEntrance | None] = lambda session: None,
     ) -> None:
         self._alive = alive
         self._make_entrance = make_entrance
@@ -52,7 +52,7 @@ class Master:
         self._changed = changed
         self._now_ms = now_ms
         self.copies = Copies(store.log, options, self._moved, reach)
-        self.waiting = Waiting(options, self.copies, now_ms, None if alive is None else self.in_sync)
+        self.waiting = WaitingSenders(options, self.copies, now_ms, None if alive is None else self.in_sync)
 
     def in_sync(self) -> int:
         """Return the number of brokers that are in sync and known to nameservers, this one included."""

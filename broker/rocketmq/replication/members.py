@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from broker.rocketmq.administration.registration import Nameservers
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.proof import UNPROVEN
 from broker.rocketmq.remoting.requests import Handlers, Request, success
 from broker.rocketmq.replication.options import ReplicationOptions, Role
@@ -46,9 +46,9 @@ class Members:
         broker: BrokerOptions,
         flushed: Callable[[], int],
         now_ms: Callable[[], int],
-        peers: Peers | None = None,
+        peers: KnownPeers | None = None,
     ) -> None:
-        self._peers = peers or Peers()
+        self._peers = peers or KnownPeers()
         self.alive = options.total_replicas
         # The others by their ids, from the nameservers' last answer; None before the first.
         self.others: dict[int, str] | None = None

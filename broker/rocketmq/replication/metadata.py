@@ -28,7 +28,7 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.schema import Buffer
 
-__all__ = ["Kept", "Metadata"]
+__all__ = ["FollowedTables", "MasterMetadata"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -37,7 +37,7 @@ PERIOD_MS: Final = 3_000
 NEW_TOPICS_MAX: Final = 10_000
 
 
-class Kept(NamedTuple):
+class FollowedTables(NamedTuple):
     """The tables that follow the master's, and the writers of the files that do. Writers may raise `OSError`."""
 
     store: MessageStore
@@ -58,14 +58,14 @@ def stored_topics(store: MessageStore) -> dict[str, int]:
     return found
 
 
-class Metadata:
+class MasterMetadata:
     """Sends the requests one after the other, and stores the answers.
 
     `acts` returns whether this slave acts as master. Its consumer offsets are its own then: a master that comes back
     answers here before it has asked for them.
     """
 
-    def __init__(self, kept: Kept, link: MasterLink, acts: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, kept: FollowedTables, link: MasterLink, acts: Callable[[], bool] = lambda: False) -> None:
         self._acts = acts
         self._kept = kept
         self._link = link

@@ -20,7 +20,7 @@ from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["Returning"]
+__all__ = ["OffsetsReturning"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -28,7 +28,7 @@ log = logging.getLogger("broker.rocketmq.replication")
 SLACK_MS: Final = 5_000
 
 
-class Returning:
+class OffsetsReturning:
     """The questions to all others that nameservers know; see `node.Part`. `back` is called when they are answered."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.rocketmq.remoting.requests import Handlers, Peer, failure, with_body
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from broker.rocketmq.replication.waiting import Waiting, replicas_needed
+from broker.rocketmq.replication.waiting import WaitingSenders, replicas_needed
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime
@@ -63,7 +63,7 @@ class BrokerRole:
         options: ReplicationOptions,
         broker: BrokerOptions,
         log_end: Callable[[], int],
-        waiting: Waiting | None = None,
+        waiting: WaitingSenders | None = None,
         status: Callable[[], HaRuntime] | None = None,
         in_sync: Callable[[], int] | None = None,
         advance: Callable[[], None] = lambda: None,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 
-__all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "Waiting", "replicas_needed"]
+__all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "WaitingSenders", "replicas_needed"]
 
 # All brokers that are in sync, by the controller's set, instead of a number.
 ALL_IN_SYNC: Final = -1
@@ -39,7 +39,7 @@ class _Waiter(NamedTuple):
     done: Callable[[bool], None]
 
 
-class Waiting:
+class WaitingSenders:
     """All waiting senders, in the order of the log. `now_ms` is a clock that never goes back.
 
     `in_sync` returns the number of brokers in sync, where the number of copies to wait for depends on it.

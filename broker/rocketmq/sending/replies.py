@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, cast
 
 from broker.rocketmq.remoting.calls import Calls
 from broker.rocketmq.remoting.requests import Handlers, Peer, Refused, Request
-from broker.rocketmq.sending.sending import Sender, Sent
+from broker.rocketmq.sending.sending import Sender, SendRequest
 from broker.rocketmq.tables.clients import Clients
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode
@@ -63,7 +63,7 @@ class Replies:
         self._calls.call(cast(Peer, connection), frame, request.now_ms, partial(self._pushed, reply))
         return None
 
-    def _push(self, sent: Sent, request: Request, properties: dict[str, str]) -> Frame:
+    def _push(self, sent: SendRequest, request: Request, properties: dict[str, str]) -> Frame:
         header = sent.header
         told = ReplyMessageRequest(
             header.producer_group,

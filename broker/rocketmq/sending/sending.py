@@ -36,7 +36,7 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 
-__all__ = ["SPECIAL", "Sender", "Sent", "read_header"]
+__all__ = ["SPECIAL", "SendRequest", "Sender", "read_header"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
@@ -59,7 +59,7 @@ REQUEST_V2 = codec_of(SendMessageRequestV2)
 RESPONSE = codec_of(SendMessageResponse)
 
 
-class Sent(NamedTuple):
+class SendRequest(NamedTuple):
     """A request to store messages, with a header of either version."""
 
     header: SendMessageRequest
@@ -104,7 +104,7 @@ class Sender:
         """Return the fields that every answer to a request to store messages has."""
         return {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
 
-    def check(self, request: Frame, now_ms: int) -> Sent:
+    def check(self, request: Frame, now_ms: int) -> SendRequest:
         """Read a request, and create its topic if that is allowed. Raises `Refused` and `FormatError`."""
         header = read_header(request)
         fault = names.fault_of_topic(header.topic)
@@ -124,7 +124,7 @@ class Sender:
             text = f"request queueId[{header.queue_id}] is illegal, topic {header.topic} has {queues} queues"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
         queue_id = header.queue_id if header.queue_id >= 0 else self._choose(max(1, topic.write_queue_nums))
-        return Sent(header, topic, queue_id)
+        return SendRequest(header, topic, queue_id)
 
     def _make_topic(self, header: SendMessageRequest, now_ms: int) -> TopicConfig | None:
         is_retry = header.topic.startswith(names.RETRY_PREFIX)
@@ -136,7 +136,7 @@ class Sender:
             return self._topics.make_for_group(header.topic, 1, flags, now_ms)
         return made
 
-    def _store_one(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
+    def _store_one(self, sent: SendRequest, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         header = sent.header
         properties = self.complete(header.properties or "")
         dead = None
@@ -180,7 +180,7 @@ class Sender:
         return place_late(self._options, header.topic, queue_id, properties, now_ms)
 
     def store_reply(
-        self, sent: Sent, request: Frame, born_host: Host, now_ms: int
+        self, sent: SendRequest, request: Frame, born_host: Host, now_ms: int
     ) -> tuple[SendMessageResponse, dict[str, str]]:
         """Store a reply to a message; return its place and its properties. Raises `Refused`."""
         properties = self._properties(sent.header.properties or "")
@@ -189,7 +189,7 @@ class Sender:
         offset_id = str(OffsetId(self._options.address, stored.offset))
         return SendMessageResponse(offset_id, sent.queue_id, stored.queue_offset), properties
 
-    def _store_batch(self, sent: Sent, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
+    def _store_batch(self, sent: SendRequest, request: Frame, born_host: Host, now_ms: int) -> SendMessageResponse:
         header = sent.header
         if header.topic.startswith(names.RETRY_PREFIX):
             text = f"batch request does not support retry group {header.topic}"
@@ -212,7 +212,7 @@ class Sender:
 
     def message(
         self,
-        sent: Sent,
+        sent: SendRequest,
         topic: str,
         queue_id: int,
         born_host: Host,

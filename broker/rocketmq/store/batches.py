@@ -73,7 +73,7 @@ def message_of(plain: PlainMessage) -> Message:
     return Message(common.topic, queue_id, *flags, born_ms, *hosts, common.reconsume_times, 0, body, properties)
 
 
-class _Run:
+class _BatchRun:
     """The messages of a batch in one queue; `next` is the queue offset of the next one."""
 
     __slots__ = ("entries", "next", "queue")
@@ -115,7 +115,7 @@ class Batches:
         parts: list[Buffer] = []
         places: list[Placed] = []
         keys: list[tuple[int, int]] = []
-        runs: dict[tuple[str, int], _Run] = {}
+        runs: dict[tuple[str, int], _BatchRun] = {}
         for common, queue_id, born_ms, body, end, hashes, tags_code in messages:
             if not common.is_plain or end[-1] == 0:
                 return None
@@ -123,7 +123,7 @@ class Batches:
             run = runs.get(key)
             if run is None:
                 try:
-                    run = runs[key] = _Run(store.open_queue(common.topic, queue_id))
+                    run = runs[key] = _BatchRun(store.open_queue(common.topic, queue_id))
                 except (DiskFull, Unstorable):
                     return None
             body_size = len(body)
@@ -166,7 +166,7 @@ class Batches:
             logger.error("not all messages from %d to %d are in the index: %s", begin, offset, error)
         return places
 
-    def _has_room(self, size: int, runs: dict[tuple[str, int], _Run]) -> bool:
+    def _has_room(self, size: int, runs: dict[tuple[str, int], _BatchRun]) -> bool:
         """Return whether the log's file has room for `size` bytes, and the queues' files for their entries."""
         log = self._store.log
         left = log.files.file_size - log.end % log.files.file_size

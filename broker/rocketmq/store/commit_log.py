@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from broker.rocketmq.store.errors import StoreDamaged, TooLarge
+from broker.rocketmq.store.errors import StoreFileDamaged, TooLarge
 from broker.rocketmq.store.files.file_rows import FileRow
 from broker.rocketmq.store.files.leftovers import LastEpoch
 from formats.errors import FormatError
@@ -224,7 +224,7 @@ class CommitLog:
         """Find the end of the log, yielding the sound records from `begin`, the start of one, on.
 
         The rest is cut off if an interrupted write or a loss of power can have left it; the latter may take a page and
-        leave later ones. Otherwise raises `StoreDamaged`: the missing part had been on the disk, as everything before
+        leave later ones. Otherwise raises `StoreFileDamaged`: the missing part had been on disk, as everything before
         `flushed_end` had, and everything before a sound record that `was_flushed`. Where the original has cut the log,
         its remains after the last record of `epoch` are cut off.
         """
@@ -290,7 +290,7 @@ class CommitLog:
     ) -> bool:
         """Return whether sound records follow `offset`, where the log is to end.
 
-        Raises `StoreDamaged` if the log reached further when it was flushed.
+        Raises `StoreFileDamaged` if the log reached further when it was flushed.
         """
         found = self._sound_behind(offset)
         if offset < flushed_end:
@@ -341,10 +341,10 @@ class CommitLog:
                 pass
         return self._sound_behind(offset - 1)
 
-    def damaged(self, offset: int, reason: str) -> StoreDamaged:
+    def damaged(self, offset: int, reason: str) -> StoreFileDamaged:
         """Make the error that names a damaged place."""
         file, place = self.files.place(offset)
-        return StoreDamaged(
+        return StoreFileDamaged(
             self.files.directory.path_of(file.name), place, reason, "bring the file back from a replica or a backup"
         )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["DiskFull", "NoPlace", "StoreDamaged", "TooLarge", "Unstorable"]
+__all__ = ["DiskFull", "NoPlace", "StoreFileDamaged", "TooLarge", "Unstorable"]
 
 
-class StoreDamaged(Exception):
+class StoreFileDamaged(Exception):
     """A file of the store with invalid content. The text names the file, the offset and the remedy."""
 
     def __init__(self, file: str, offset: int, reason: str, remedy: str) -> None:

@@ -35,7 +35,7 @@ class FindQueues(Protocol):
     def __call__(self, topic: str, now_ms: int, done: Callable[[Sequence[QueueData]], None]) -> None: ...
 
 
-class _Known(NamedTuple):
+class _KnownBroker(NamedTuple):
     queues: list[QueueData]
     asked_ms: int
 
@@ -46,7 +46,7 @@ class QueueFinder:
     def __init__(self, near: Callable[[str], Sequence[QueueData]], links: Sequence[_Link]) -> None:
         self._near = near
         self._links = tuple(links)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownBroker] = {}
 
     def __call__(self, topic: str, now_ms: int, done: Callable[[Sequence[QueueData]], None]) -> None:
         """Find the queues of a topic; call `done` with them, now or when a nameserver has answered."""
@@ -70,6 +70,6 @@ class QueueFinder:
             else:
                 if len(self._known) >= TOPICS_MAX:
                     self._known.clear()
-                self._known[topic] = _Known(queues, now_ms)
+                self._known[topic] = _KnownBroker(queues, now_ms)
         known = self._known.get(topic)
         done([*self._near(topic), *(known.queues if known is not None else ())])

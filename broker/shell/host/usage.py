@@ -16,7 +16,7 @@ SAMPLE_MS = 10_000
 SAMPLES_KEPT = 7
 
 
-class Sample(NamedTuple):
+class UsageSample(NamedTuple):
     """Totals at one moment; memory is in bytes."""
 
     at_s: float
@@ -35,7 +35,7 @@ class ProcessUsage:
     """Samples of this process. Call `sample` every `SAMPLE_MS`."""
 
     def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._samples: deque[UsageSample] = deque(maxlen=SAMPLES_KEPT)
         self.sample()
 
     def sample(self) -> None:
@@ -62,10 +62,10 @@ class ProcessUsage:
         }
 
 
-def _sample() -> Sample:
+def _sample() -> UsageSample:
     used = resource.getrusage(resource.RUSAGE_SELF)
     virtual, resident = HOST.memory()
-    return Sample(
+    return UsageSample(
         time.monotonic(),
         used.ru_stime,
         used.ru_utime,

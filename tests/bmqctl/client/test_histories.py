@@ -35,7 +35,7 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.guid import ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Queue, Session
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from formats.bmq.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
@@ -62,7 +62,7 @@ class Histories(RuleBasedStateMachine):
     @initialize(broker=brokers, ends_connected=st.booleans())
     def start(self, broker: FakeBroker, ends_connected: bool) -> None:
         options = MachineOptions("test", 1, TIMEOUT_S * SECOND_NS, resume=True)
-        self.machine = Machine(options, GuidGenerator(b"client", 0, 0), 0)
+        self.machine = Machine(options, ClientGuidGenerator(b"client", 0, 0), 0)
         self.broker = broker
         self.ends_connected = ends_connected
         self.now_ns = 0

@@ -23,7 +23,7 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.guid import ClientGuidGenerator
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from bmqctl.client.protocol.message import Message
 from formats.bmq.control import ber
@@ -104,7 +104,7 @@ class Player:
     def __init__(self, number: str) -> None:
         self.capture = captures()[number]
         identity = self.capture.identity
-        self.generator = GuidGenerator(
+        self.generator = ClientGuidGenerator(
             bytes.fromhex(identity.guid_info.client_id), 0, identity.guid_info.nano_seconds_from_epoch
         )
         options = MachineOptions(identity.process_name, identity.pid, 10 * SECOND_NS, put_batch=1)

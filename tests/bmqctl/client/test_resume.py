@@ -23,7 +23,7 @@ from bmqctl.client.protocol.events import (
     StreamOptions,
     StreamSubscription,
 )
-from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.guid import ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Queue, Session
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from formats.bmq.control.messages import (
@@ -51,7 +51,7 @@ class Client:
     def __init__(self, broker: FakeBroker | None = None) -> None:
         self.broker = broker or FakeBroker()
         options = MachineOptions("test", 1, TIMEOUT_S * SECOND_NS, resume=True)
-        self.machine = Machine(options, GuidGenerator(b"client", 0, 0), 0)
+        self.machine = Machine(options, ClientGuidGenerator(b"client", 0, 0), 0)
         self.now_ns = 0
 
     def run(self) -> list[Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bmqctl.console.cluster import ClusterFault, Login, NotAdmitted, Plan, Seen, Words
+from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
 from bmqctl.systems.watching.model import Counted, Sample
 
 __all__ = ["QUEUE", "MemoryCluster", "MemoryClusters"]
@@ -56,6 +56,6 @@ class MemoryClusters:
     def __call__(self, login: Login | None) -> MemoryCluster:
         cluster = MemoryCluster(login)
         if self._users is not None and (login is None or self._users.get(login.user) != login.password):
-            cluster.fault = NotAdmitted("the broker refused: Connection not authorized")
+            cluster.fault = LoginNeeded("the broker refused: Connection not authorized")
         self.made.append(cluster)
         return cluster

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from bmqctl.console.application import Settings, make_application
+from bmqctl.console.application import ConsoleSettings, make_application
 from bmqctl.console.cluster import ClusterFault
 from bmqctl.console.guarding import HEADERS
 from bmqctl.console.sessions import SESSIONS_MAX
@@ -26,7 +26,7 @@ def play(script: Script, users: dict[str, str] | None = None, hosts: tuple[str, 
     Calls in threads are made at once: a clock that waits for a thread would jump where the machine is busy.
     """
     clusters = MemoryClusters(users)
-    application = make_application(clusters, Settings("tcp://h:1", "BlazingMQ", 2.0, False, hosts, 30180))
+    application = make_application(clusters, ConsoleSettings("tcp://h:1", "BlazingMQ", 2.0, False, hosts, 30180))
 
     async def run() -> None:
         await script(Browser(application), clusters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bmqctl.console.history import POINTS_MAX, History
+from bmqctl.console.history import POINTS_MAX, SampleHistory
 from bmqctl.systems.watching.model import Row
 
 
@@ -11,7 +11,7 @@ def row(name: str, backlog: int | None, rate: float | None = 1.0, part: str = ""
 
 
 def test_points_are_those_since_a_row_is_known() -> None:
-    history = History()
+    history = SampleHistory()
     history.add(10.0, [row("a", 1)])
     history.add(12.0, [row("a", 2, None), row("b", 5), row("b", 4, part="x")])
     assert history.points("a") == {
@@ -26,7 +26,7 @@ def test_points_are_those_since_a_row_is_known() -> None:
 
 
 def test_a_line_is_broken_where_nobody_looked() -> None:
-    history = History()
+    history = SampleHistory()
     for at_s in (0.0, 2.0, 500.0):
         history.add(at_s, [row("a", 1)])
     assert history.points("a")["at"] == [0.0, 2.0, 32.0, 500.0]
@@ -34,7 +34,7 @@ def test_a_line_is_broken_where_nobody_looked() -> None:
 
 
 def test_the_oldest_points_and_rows_that_are_gone_are_forgotten() -> None:
-    history = History()
+    history = SampleHistory()
     history.add(0.0, [row("a", 1), row("gone", 7)])
     for number in range(1, POINTS_MAX + 1):
         history.add(float(number), [row("a", number)])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.common.exposition import LINES_MAX, Labels, Series, label_text, metric_pieces
+from broker.common.exposition import LINES_MAX, MetricLabels, Series, label_text, metric_pieces
 
 
 def parsed(text: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -23,7 +23,7 @@ def test_any_labels_and_values_are_read_as_they_were(one: str, other: str, count
 
 
 def test_labels_are_shared_by_metrics() -> None:
-    labels = Labels(label_text({"Queue": text}) for text in ("50 % off", "%d", "a\0b"))
+    labels = MetricLabels(label_text({"Queue": text}) for text in ("50 % off", "%d", "a\0b"))
     labels.add(label_text({"Queue": "ä"}))
     assert len(labels) == 4
     for name in ("queue_one", "queue_other"):

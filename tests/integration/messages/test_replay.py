@@ -14,7 +14,7 @@ from typing import Any
 import blazingmq
 import pytest
 
-from bmqctl.carrying.replay.progress import Step, read_head
+from bmqctl.carrying.replay.progress import ReplayStep, read_head
 from bmqctl.stores.blazingmq.build import build_store
 from bmqctl.testing import NodeProcess
 from tests.bmqctl.carrying.replay.stores import START_S, build, guid, message
@@ -104,14 +104,14 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def steps(state: Path) -> Counter[int]:
-    """Count the messages at each `Step` in the file; none if it does not exist."""
+    """Count the messages at each `ReplayStep` in the file; none if it does not exist."""
     head = read_head(state)
     return Counter(state.read_bytes()[-head.messages :]) if head is not None else Counter()
 
 
 def wait_for_posted(state: Path, count: int) -> None:
     """Wait until more than `count` messages are posted."""
-    eventually(lambda: steps(state)[Step.POSTED] > count)
+    eventually(lambda: steps(state)[ReplayStep.POSTED] > count)
 
 
 def start(node: NodeProcess, *arguments: object) -> subprocess.Popen[str]:
@@ -143,11 +143,11 @@ def test_killed_again_and_again_it_posts_each_message_once(tmp_path: Path, large
             assert process.wait() == -signal.SIGKILL
             process.communicate()
         before = steps(state)
-        assert 0 < before[Step.POSTED] < COUNT
+        assert 0 < before[ReplayStep.POSTED] < COUNT
         done = replay(node, "--state", state, "--json", large)
         found = account(done)
-        assert found["before"] == before[Step.POSTED]
-        assert found["posted_again"] == before[Step.SENT]
+        assert found["before"] == before[ReplayStep.POSTED]
+        assert found["posted_again"] == before[ReplayStep.SENT]
         assert found["before"] + found["posted"] == found["selected"] == COUNT
         expect_each_once(connect(node), large, node)
         # All is done: once more there is nothing to do, and no broker needed.
@@ -180,6 +180,6 @@ def test_sigint_ends_it_with_an_account(tmp_path: Path, large: Path, node: NodeP
     found = json.loads(out)
     assert found["interrupted"]
     assert found["unanswered"] == 0
-    assert found["posted"] == steps(state)[Step.POSTED] > 10
+    assert found["posted"] == steps(state)[ReplayStep.POSTED] > 10
     assert found["posted"] + found["left"] == COUNT
     assert f"run again with --state {state}" in err

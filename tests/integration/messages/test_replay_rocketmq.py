@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 
-from bmqctl.carrying.replay.progress import Step, read_head
+from bmqctl.carrying.replay.progress import ReplayStep, read_head
 from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.consuming import QueuePuller
 from bmqctl.stores.rocketmq.files import open_store
@@ -218,13 +218,13 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 def steps(state: Path) -> Counter[int]:
-    """Count the messages at each `Step` in the file; none if it does not exist."""
+    """Count the messages at each `ReplayStep` in the file; none if it does not exist."""
     head = read_head(state)
     return Counter(state.read_bytes()[-head.messages :]) if head is not None else Counter()
 
 
 def wait_for_posted(state: Path, count: int) -> None:
-    eventually(lambda: steps(state)[Step.POSTED] > count)
+    eventually(lambda: steps(state)[ReplayStep.POSTED] > count)
 
 
 def check_all(rocket: RocketProcess, topic: str) -> int:
@@ -251,9 +251,9 @@ def test_killed_again_and_again_it_loses_nothing(tmp_path: Path, large: Path, ro
         assert process.wait() == -signal.SIGKILL
         process.communicate()
     before = steps(state)
-    assert 0 < before[Step.POSTED] < COUNT
+    assert 0 < before[ReplayStep.POSTED] < COUNT
     found = account(replay(*options, large))
-    assert (found["before"], found["posted_again"]) == (before[Step.POSTED], before[Step.SENT])
+    assert (found["before"], found["posted_again"]) == (before[ReplayStep.POSTED], before[ReplayStep.SENT])
     assert found["before"] + found["posted"] == found["selected"] == COUNT
     # What was on its way may be there twice, under one id.
     check_all(rocket, "killed")
@@ -302,7 +302,7 @@ def test_sigint_ends_it_with_an_account(tmp_path: Path, large: Path, rocket: Roc
     found = json.loads(out)
     assert found["interrupted"]
     assert found["unanswered"] == 0
-    assert found["posted"] == steps(state)[Step.POSTED] > 10
+    assert found["posted"] == steps(state)[ReplayStep.POSTED] > 10
     assert found["posted"] + found["left"] == COUNT
 
 

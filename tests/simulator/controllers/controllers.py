@@ -11,9 +11,9 @@ from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import CONTROLLER_READERS
 from broker.rocketmq.controller.commands import GroupMachine
-from broker.rocketmq.controller.links import PeerLink
+from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.options import ControllerOptions
-from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.controller.service import ControllerService, ControllerWorld
 from broker.rocketmq.remoting.administrators import Administrators, read_networks
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Service, Session
@@ -88,12 +88,12 @@ class Controller:
             Settings(self._settings, CONTROLLER_READERS, lambda changes: None),
             Guard(AccessOptions(), AccessTables(b"", b"", lambda data: None, lambda data: None), "cluster"),
             {
-                name: PeerLink(address, self._connect_to, self._open)
+                name: ControllerLink(address, self._connect_to, self._open)
                 for name, address in self._peers.items()
                 if name != self.name
             },
             BrokerCalls(self._connect_to, self._open),
-            World(
+            ControllerWorld(
                 lambda frame: frame,
                 self._random_below,
                 self.now_ms,

@@ -22,8 +22,8 @@ from broker.rocketmq.broker.broker import Broker
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import Flushed, FlushGate
 from broker.rocketmq.node import Connection, Node
-from broker.rocketmq.replication.control.membership import Membership
-from broker.rocketmq.replication.metadata import Kept
+from broker.rocketmq.replication.control.membership import ControlledMembership
+from broker.rocketmq.replication.metadata import FollowedTables
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.opening import open_store
 from broker.shell.connections.dialing import Endpoint
@@ -177,7 +177,7 @@ class BrokerProcess(Life):
         self.nameservers = nameservers = Nameservers(options, state.topics, self._make_links())
         broker = Broker(state, world, self.node.faults, nameservers, self.group.make_role(options))
         self.node.add(broker)
-        kept = Kept(
+        kept = FollowedTables(
             self.store,
             state.topics,
             state.groups,
@@ -208,7 +208,7 @@ class BrokerProcess(Life):
         ]
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> ControlledMembership:
         """The life with the controllers."""
         assert self.group.controlled is not None
         assert self.group.controlled.membership is not None

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.rocketmq.consuming.lite.events import Idle
 from broker.rocketmq.consuming.lite.popping import LitePopper
-from broker.rocketmq.consuming.lite.registry import Registry, Subscriber
+from broker.rocketmq.consuming.lite.registry import LiteSubscriber, Registry
 from broker.rocketmq.consuming.pop.order import Key, Orders
 from broker.rocketmq.tables.services import Services
 from formats.rocketmq.lite import QUEUE_ID, queue_name, split_queue_name
@@ -88,7 +88,7 @@ class Dispatcher:
         _, end = self._services.store.span(queue, QUEUE_ID)
         return end > (self._services.offsets.get(queue, group, QUEUE_ID) or 0)
 
-    def subscribed(self, subscriber: Subscriber, queues: Iterable[str]) -> None:
+    def subscribed(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> None:
         """Assign the queues to which a client has just subscribed, if they have messages."""
         group = subscriber.group
         self._services.scheduler.add(("lite", group), self._tell_full(list(queues), group))
@@ -98,7 +98,7 @@ class Dispatcher:
         prefix = queue_name(parent, "")
         return [name for name, _ in self._services.store.queues if name.startswith(prefix)]
 
-    def dispatch_all(self, subscriber: Subscriber) -> None:
+    def dispatch_all(self, subscriber: LiteSubscriber) -> None:
         """Assign all queues of a client that have messages."""
         parent, group = subscriber.parent, subscriber.group
         if subscriber.takes_all:
@@ -113,7 +113,7 @@ class Dispatcher:
                 self.tell(queue, group, self._services.scheduler.now_ms)
             yield
 
-    def left(self, subscriber: Subscriber) -> None:
+    def left(self, subscriber: LiteSubscriber) -> None:
         """Assign the queues of a client that has left to others of its group."""
         self._pass_on(Idle(subscriber.client_id, self._events.leave(subscriber.client_id)), subscriber.group)
 

@@ -49,7 +49,7 @@ class _Asked(NamedTuple):
 
 
 @dataclass
-class _Popped:
+class _LitePopped:
     """The records of an answer, and how often each was delivered before."""
 
     records: list[bytes] = field(default_factory=list)
@@ -134,9 +134,9 @@ class LitePopper:
 
     # -- messages
 
-    def _take(self, header: PopLiteMessageRequest, now_ms: int) -> _Popped:
+    def _take(self, header: PopLiteMessageRequest, now_ms: int) -> _LitePopped:
         """Pop the available messages of the queues that were assigned to a client."""
-        client_id, popped = header.client_id, _Popped()
+        client_id, popped = header.client_id, _LitePopped()
         subscriber = self._registry.get(client_id)
         if subscriber is None or (subscriber.group, subscriber.parent) != (header.consumer_group, header.topic):
             return popped
@@ -148,7 +148,7 @@ class LitePopper:
             self._take_queue(header, queue, popped, now_ms)
         return popped
 
-    def _take_queue(self, header: PopLiteMessageRequest, queue: str, popped: _Popped, now_ms: int) -> None:
+    def _take_queue(self, header: PopLiteMessageRequest, queue: str, popped: _LitePopped, now_ms: int) -> None:
         services, group = self._services, header.consumer_group
         key = (queue, group, QUEUE_ID)
         if (queue, QUEUE_ID) not in services.store.queues or self._orders.is_blocked(key, header.attempt_id, now_ms):
@@ -201,7 +201,7 @@ def _place(client_id: str) -> Place:
     return Place(client_id, "", -1)
 
 
-def _frame(code: ResponseCode, header: PopLiteMessageRequest, popped: _Popped, now_ms: int) -> Frame:
+def _frame(code: ResponseCode, header: PopLiteMessageRequest, popped: _LitePopped, now_ms: int) -> Frame:
     counts = ";".join(map(str, popped.counts))
     response = PopLiteMessageResponse(now_ms, header.invisible_ms, ORDERED, order_count_info=counts)
     remark = "FOUND" if popped.records else "NO_MESSAGE_IN_QUEUE"

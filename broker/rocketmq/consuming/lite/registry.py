@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from broker.rocketmq.remoting.requests import Peer
 
-__all__ = ["Evicted", "Registry", "Subscriber"]
+__all__ = ["Evicted", "LiteSubscriber", "Registry"]
 
 
 @dataclass(slots=True, eq=False)
-class Subscriber:
+class LiteSubscriber:
     """A client, the queues that it is subscribed to, and the connection over which it is notified of changes.
 
     With `takes_all`, it is subscribed to all queues of the parent topic.
@@ -34,7 +34,7 @@ class Subscriber:
 class Evicted(NamedTuple):
     """A client that lost its subscription to a queue to another client of its group."""
 
-    subscriber: Subscriber
+    subscriber: LiteSubscriber
     queue: str
 
 
@@ -42,14 +42,14 @@ class Registry:
     """All subscriptions, by client and by queue. A client has at most one, to lite topics of one parent."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, Subscriber] = {}
+        self._clients: dict[str, LiteSubscriber] = {}
         # By queue and group.
         self._queues: dict[str, dict[str, dict[str, None]]] = {}
         # The clients of groups that take all, by parent topic and group.
         self._takers: dict[str, dict[str, dict[str, None]]] = {}
         self.count = 0
 
-    def get(self, client_id: str) -> Subscriber | None:
+    def get(self, client_id: str) -> LiteSubscriber | None:
         """The subscription of a client."""
         return self._clients.get(client_id)
 
@@ -58,18 +58,18 @@ class Registry:
 
     # -- changes
 
-    def hear(self, client_id: str, group: str, parent: str, peer: Peer, now_ms: int) -> Subscriber:
+    def hear(self, client_id: str, group: str, parent: str, peer: Peer, now_ms: int) -> LiteSubscriber:
         """Return the subscription of a client that reports one, and end a former one in another group or topic."""
         known = self._clients.get(client_id)
         if known is not None and (known.group, known.parent) != (group, parent):
             self.leave(client_id)
             known = None
         if known is None:
-            known = self._clients[client_id] = Subscriber(client_id, group, parent, peer, now_ms)
+            known = self._clients[client_id] = LiteSubscriber(client_id, group, parent, peer, now_ms)
         known.peer, known.heard_ms = peer, now_ms
         return known
 
-    def add(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
+    def add(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> list[str]:
         """Subscribe a client to queues; return the new ones."""
         new = [queue for queue in dict.fromkeys(queues) if queue not in subscriber.queues]
         for queue in new:
@@ -78,7 +78,7 @@ class Registry:
         self.count += len(new)
         return new
 
-    def add_exclusively(self, subscriber: Subscriber, queues: Iterable[str]) -> tuple[list[str], list[Evicted]]:
+    def add_exclusively(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> tuple[list[str], list[Evicted]]:
         """Subscribe a client to queues as the only one of its group; return the new ones, and the evicted clients."""
         wanted = list(queues)
         evicted = []
@@ -90,13 +90,13 @@ class Registry:
                     evicted.append(Evicted(other, queue))
         return self.add(subscriber, wanted), evicted
 
-    def replace(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
+    def replace(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> list[str]:
         """Subscribe a client to just these queues; return the new ones."""
         wanted = dict.fromkeys(queues)
         self.remove(subscriber, [queue for queue in subscriber.queues if queue not in wanted])
         return self.add(subscriber, wanted)
 
-    def take_all(self, subscriber: Subscriber) -> bool:
+    def take_all(self, subscriber: LiteSubscriber) -> bool:
         """Subscribe a client to all queues of its parent topic; return whether that is new."""
         is_new = not subscriber.takes_all
         subscriber.takes_all = True
@@ -104,7 +104,7 @@ class Registry:
         self.count += is_new
         return is_new
 
-    def remove(self, subscriber: Subscriber, queues: Iterable[str]) -> list[str]:
+    def remove(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> list[str]:
         """End the subscription of a client to queues; return those to which it was subscribed."""
         gone = [queue for queue in list(queues) if queue in subscriber.queues]
         for queue in gone:
@@ -118,7 +118,7 @@ class Registry:
         self.count -= len(gone)
         return gone
 
-    def leave(self, client_id: str) -> Subscriber | None:
+    def leave(self, client_id: str) -> LiteSubscriber | None:
         """Forget a client; return its subscription, if it had one."""
         subscriber = self._clients.pop(client_id, None)
         if subscriber is None:
@@ -140,7 +140,7 @@ class Registry:
             for client_id in clients:
                 self.remove(self._clients[client_id], [queue])
 
-    def expire(self, before_ms: int) -> list[Subscriber]:
+    def expire(self, before_ms: int) -> list[LiteSubscriber]:
         """Forget and return the clients that have reported nothing since a time."""
         silent = [each.client_id for each in self._clients.values() if each.heard_ms < before_ms]
         return [gone for gone in map(self.leave, silent) if gone is not None]
@@ -162,12 +162,12 @@ class Registry:
         """Return the clients of a group that are subscribed to this queue by its name."""
         return list(self._queues.get(queue, {}).get(group, ()))
 
-    def subscribers(self, queue: str, parent: str) -> list[Subscriber]:
+    def subscribers(self, queue: str, parent: str) -> list[LiteSubscriber]:
         """Return all clients that are subscribed to a queue."""
         clients = [each for group in self._queues.get(queue, {}).values() for each in group]
         clients += [each for group in self._takers.get(parent, {}).values() for each in group]
         return [self._clients[each] for each in dict.fromkeys(clients)]
 
-    def of_group(self, group: str) -> list[Subscriber]:
+    def of_group(self, group: str) -> list[LiteSubscriber]:
         """Return the clients of a group."""
         return [each for each in self._clients.values() if each.group == group]

@@ -9,7 +9,7 @@ from broker.rocketmq.consuming.commits import check_room
 from broker.rocketmq.consuming.lite.attributes import QUOTA_SLACK, LiteGroup, lite_group
 from broker.rocketmq.consuming.lite.dispatching import Dispatcher
 from broker.rocketmq.consuming.lite.placing import check_staying
-from broker.rocketmq.consuming.lite.registry import Evicted, Registry, Subscriber
+from broker.rocketmq.consuming.lite.registry import Evicted, LiteSubscriber, Registry
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.remoting.requests import Handlers, Peer, Refused, Request, success
 from broker.rocketmq.tables.services import Services
@@ -122,7 +122,7 @@ class Subscribing:
             text = f"lite subscription quota exceeded {self._subscriptions_max}"
             raise Refused(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
 
-    def _hear(self, change: bodies.LiteSubscription, peer: Peer, now_ms: int) -> Subscriber:
+    def _hear(self, change: bodies.LiteSubscription, peer: Peer, now_ms: int) -> LiteSubscriber:
         return self._registry.hear(change.client_id, change.group, change.topic, peer, now_ms)
 
     def _add(

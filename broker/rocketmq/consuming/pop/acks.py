@@ -32,7 +32,7 @@ from formats.rocketmq.remoting.headers.consuming import (
 )
 from formats.rocketmq.remoting.receipts import ORDERED, Receipt, parse_receipt, real_topic
 
-__all__ = ["Acks"]
+__all__ = ["PopAcks"]
 
 _ACK = codec_of(AckMessageRequest)
 _CHANGE = codec_of(ChangeInvisibleTimeRequest)
@@ -40,7 +40,7 @@ _CHANGED = codec_of(ChangeInvisibleTimeResponse)
 _UNCHANGED: Final = ChangeInvisibleTimeResponse(0, 0, 0)
 
 
-class Acks:
+class PopAcks:
     """Handles acknowledgements. `freed` gets each queue in which a group may go on in order."""
 
     def __init__(

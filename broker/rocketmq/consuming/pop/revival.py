@@ -38,7 +38,7 @@ STEP_MESSAGES: Final = 200
 _HOSTS_V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 
-class _Popped(NamedTuple):
+class _RevivedMessage(NamedTuple):
     """A message to be revived, and its checkpoint."""
 
     record: Record
@@ -122,7 +122,7 @@ class Revival:
             for offset in offsets:
                 record = self._find(point, offset)
                 if record is not None:
-                    self._put(_Popped(record, point), now_ms)
+                    self._put(_RevivedMessage(record, point), now_ms)
         except FormatError as error:
             self._skipped_notes.note(place, error)
         except (DiskFull, OSError) as error:
@@ -145,7 +145,7 @@ class Revival:
             log.error("message %d of queue %d of topic %s is lost: %s", offset, point.queue_id, point.topic, error)
             return None
 
-    def _put(self, popped: _Popped, now_ms: int) -> None:
+    def _put(self, popped: _RevivedMessage, now_ms: int) -> None:
         """Store a message in its retry topic. Raises `DiskFull` and `OSError`."""
         record, point = popped
         topic = point.topic if point.topic.startswith(RETRY_PREFIX) else retry_topic(point.topic, point.group)
@@ -159,7 +159,7 @@ class Revival:
         except (Refused, ValueError, Unstorable) as error:
             self._skipped.note(f"offset {record.physical_offset} of the log", error)
 
-    def _message(self, popped: _Popped, retry: str, now_ms: int) -> Message:
+    def _message(self, popped: _RevivedMessage, retry: str, now_ms: int) -> Message:
         record, point = popped
         options = self._services.options
         properties = decode_properties(record.properties)

@@ -24,7 +24,7 @@ _Key = tuple[str, str, int, int, int, str]
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenPoint:
     point: CheckPoint
     revive_offset: int
     visible_ms: int
@@ -37,7 +37,7 @@ class ReviveQueue:
     def __init__(self, next_offset: int, name: str) -> None:
         self.next_offset = next_offset
         self._name = name
-        self._open: dict[_Key, _Open] = {}
+        self._open: dict[_Key, _OpenPoint] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -48,7 +48,7 @@ class ReviveQueue:
         if isinstance(note, CheckPoint):
             # A checkpoint that replaces another takes its position: they are processed in the order of the log.
             self._open.pop(key, None)
-            self._open[key] = _Open(note, offset, min(note.visible_ms, now_ms + LATE_MS), note.bit_map)
+            self._open[key] = _OpenPoint(note, offset, min(note.visible_ms, now_ms + LATE_MS), note.bit_map)
             return
         known = self._open.get(key)
         if known is None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from itertools import chain
 
-from broker.rocketmq.consuming.pop.acks import Acks
+from broker.rocketmq.consuming.pop.acks import PopAcks
 from broker.rocketmq.consuming.pop.inquiries import Inquiries
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.consuming.pop.popping import Popper
@@ -38,7 +38,7 @@ class PopService:
         revive_log = ReviveLog(services.options, storing)
         self._popper = popper = Popper(services, orders, revive_log, choose, failed)
         self._inquiries = Inquiries(services, orders, choose, popper.waits.count, failed)
-        acks = Acks(services, orders, revive_log, self._freed)
+        acks = PopAcks(services, orders, revive_log, self._freed)
         self._revival = Revival(services, storing)
         self.handlers: Handlers = {**popper.handlers, **self._inquiries.handlers, **acks.handlers}
 

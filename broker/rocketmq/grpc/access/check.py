@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from broker.rocketmq.access.guard import Denied, Guard
+from broker.rocketmq.access.guard import AccessDenied, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.grpc.access.credentials import is_signed_with, read_credential
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.remoting.bodies.popping import ASSIGNMENT_REQUEST, AssignmentRequest
@@ -22,7 +22,7 @@ __all__ = ["Access", "Checked", "LocalAccess"]
 
 
 # Called with the reason why a call is refused, or None.
-Checked = Callable[[Rejected | None], None]
+Checked = Callable[[CallRejected | None], None]
 
 
 class Access(Protocol):
@@ -85,15 +85,15 @@ class LocalAccess:
         """Check the caller by the broker's table; the broker checks that the user is enabled."""
         checked(self._fault(headers))
 
-    def _fault(self, headers: Mapping[str, str]) -> Rejected | None:
+    def _fault(self, headers: Mapping[str, str]) -> CallRejected | None:
         credential = read_credential(headers)
         if credential is None:
-            return Rejected(Code.UNAUTHORIZED, "username cannot be null.")
+            return CallRejected(Code.UNAUTHORIZED, "username cannot be null.")
         user = self._tables.users.get(credential.name)
         if user is None:
-            return Rejected(Code.UNAUTHORIZED, f"User:{credential.name[:80]} is not found.")
+            return CallRejected(Code.UNAUTHORIZED, f"User:{credential.name[:80]} is not found.")
         if not is_signed_with(credential, user.password):
-            return Rejected(Code.UNAUTHORIZED, "check signature failed.")
+            return CallRejected(Code.UNAUTHORIZED, "check signature failed.")
         return None
 
     def authorize(
@@ -105,8 +105,8 @@ class LocalAccess:
         if make_frame is not None:
             try:
                 self._guard.check(self.seal(headers, make_frame(request)), address)
-            except Denied as denied:
-                reason = Rejected(Code.UNAUTHORIZED, str(denied))
+            except AccessDenied as denied:
+                reason = CallRejected(Code.UNAUTHORIZED, str(denied))
         checked(reason)
 
     def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:

@@ -10,10 +10,10 @@ import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Credential", "is_signed_with", "read_credential"]
+__all__ = ["CallCredential", "is_signed_with", "read_credential"]
 
 
-class Credential(NamedTuple):
+class CallCredential(NamedTuple):
     """The name of a user, the signed text, and its signature."""
 
     name: str
@@ -21,7 +21,7 @@ class Credential(NamedTuple):
     signature: str
 
 
-def read_credential(headers: Mapping[str, str]) -> Credential | None:
+def read_credential(headers: Mapping[str, str]) -> CallCredential | None:
     """Return the credential of a call; None without a readable one."""
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     if not scheme:
@@ -29,10 +29,10 @@ def read_credential(headers: Mapping[str, str]) -> Credential | None:
     parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
     name = parts.get("Credential", "").split("/")[0]
     signature = parts.get("Signature", "")
-    return Credential(name, headers.get("x-mq-date-time", ""), signature) if name and signature else None
+    return CallCredential(name, headers.get("x-mq-date-time", ""), signature) if name and signature else None
 
 
-def is_signed_with(credential: Credential, secret: str) -> bool:
+def is_signed_with(credential: CallCredential, secret: str) -> bool:
     """Return whether a credential is signed with a secret; the digits may be in upper or lower case."""
     expected = hmac.new(secret.encode(), credential.date_time.encode("latin-1"), hashlib.sha1).hexdigest()
     return hmac.compare_digest(expected.encode(), credential.signature.lower().encode("latin-1", "replace"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.rocketmq.access.needs import Actions, Need, on_group, on_topic
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message
 
@@ -22,26 +22,26 @@ _ROUTE: Final[Actions] = frozenset(("Pub", "Sub"))
 
 
 def needs_of_call(name: str, request: Message) -> list[Need]:
-    """Find the needs of a call, each of which must be met. Raises `Rejected` if the request does not name them."""
+    """Find the needs of a call, each of which must be met. Raises `CallRejected` if the request does not name them."""
     return NEEDS[name](request)
 
 
 def _topics(resources: Iterable[Message], actions: Actions) -> list[Need]:
     names = dict.fromkeys(resource.name for resource in resources)
     if not all(map(str.strip, names)):
-        raise Rejected(Code.UNAUTHORIZED, "topic is null.")
+        raise CallRejected(Code.UNAUTHORIZED, "topic is null.")
     return [on_topic(name, actions) for name in names]
 
 
 def _group(resource: Message) -> list[Need]:
     if not resource.name.strip():
-        raise Rejected(Code.UNAUTHORIZED, "group is null.")
+        raise CallRejected(Code.UNAUTHORIZED, "group is null.")
     return [on_group(resource.name, _SUB)]
 
 
 def _of_messages(request: Message) -> list[Need]:
     if not request.messages:
-        raise Rejected(Code.UNAUTHORIZED, "message is null.")
+        raise CallRejected(Code.UNAUTHORIZED, "message is null.")
     return _topics((message.topic for message in request.messages), _PUB)
 
 
@@ -55,7 +55,7 @@ def _of_consumer(request: Message) -> list[Need]:
 
 def _of_receiver(request: Message) -> list[Need]:
     if not request.HasField("message_queue"):
-        raise Rejected(Code.UNAUTHORIZED, "messageQueue is null.")
+        raise CallRejected(Code.UNAUTHORIZED, "messageQueue is null.")
     return _group(request.group) + _topics([request.message_queue.topic], _SUB)
 
 

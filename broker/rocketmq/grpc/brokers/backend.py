@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol
 
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import MessageType
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
@@ -85,11 +85,11 @@ class Backend(Protocol):
         """Return False if there is certainly no broker of that name."""
         ...
 
-    def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
+    def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None:
         """Look up a topic."""
         ...
 
-    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
+    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | CallRejected], None]) -> None:
         """Look up a group that consumes a topic; a group that does not exist has the defaults."""
         ...
 

@@ -8,7 +8,7 @@ from typing import Final
 from broker.common.faults import Faults
 from broker.rocketmq.grpc.brokers.backend import TakesQuestion, Topic, accepted_types
 from broker.rocketmq.grpc.brokers.loopback import FrameGate, Loopback, SaidBytes
-from broker.rocketmq.grpc.statuses import Rejected, topic_not_found
+from broker.rocketmq.grpc.statuses import CallRejected, topic_not_found
 from broker.rocketmq.remoting.session import Service
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.options import BrokerOptions
@@ -72,7 +72,7 @@ class Local:
         """Return whether the name is this broker's."""
         return broker == self._options.name
 
-    def find_topic(self, name: str, found: Callable[[Topic | Rejected], None]) -> None:
+    def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None:
         """Look up a topic in the broker's table."""
         config = self._topics.get(name)
         if config is None:
@@ -85,7 +85,7 @@ class Local:
             known = self._known[name] = config, _topic_of(self._options.name, name, config)
         found(known[1])
 
-    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | Rejected], None]) -> None:
+    def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | CallRejected], None]) -> None:
         """Look up a group in the broker's table; create it where groups are created by their use."""
         found(self._groups.find(name, self._wall_ms()) or GroupConfig(name))
 

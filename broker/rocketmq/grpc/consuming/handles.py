@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.remoting.receipts import Receipt, parse_receipt
 
-__all__ = ["Handle", "parse_handle"]
+__all__ = ["ReceiptHandle", "parse_handle"]
 
 _HANDLE_WORDS: Final = 9
 _INT_MAX: Final = (1 << 31) - 1
 
 
-class Handle(NamedTuple):
+class ReceiptHandle(NamedTuple):
     """A receipt handle of a client: the broker's, and the offset in the commit log (-1 if it has none).
 
     It does not say of which lite topic the message is; clients do.
@@ -34,14 +34,14 @@ class Handle(NamedTuple):
         return f"{self.receipt} {self.commit_log_offset}"
 
 
-def parse_handle(text: str) -> Handle:
-    """Read a handle. Raises `Rejected`."""
+def parse_handle(text: str) -> ReceiptHandle:
+    """Read a handle. Raises `CallRejected`."""
     words = text.split(" ")
     try:
         receipt = parse_receipt(text)
         if not 0 <= receipt.queue_id <= _INT_MAX or receipt.queue_offset < 0:
             raise FormatError("Receipt", 0, "names no message")
     except FormatError as error:
-        raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
+        raise CallRejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
     offset = read_digits(words[_HANDLE_WORDS - 1]) if len(words) >= _HANDLE_WORDS else None
-    return Handle(receipt, -1 if offset is None else offset)
+    return ReceiptHandle(receipt, -1 if offset is None else offset)

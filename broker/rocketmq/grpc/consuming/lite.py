@@ -12,7 +12,7 @@ from typing import Final
 from broker.rocketmq.consuming.lite.attributes import QUOTA_SLACK, LiteGroup, lite_group
 from broker.rocketmq.grpc.brokers.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
-from broker.rocketmq.grpc.statuses import OK, Rejected, rejection
+from broker.rocketmq.grpc.statuses import OK, CallRejected, rejection
 from broker.rocketmq.grpc.validation import check_group, check_lite_topic, check_topic
 from formats.rocketmq.grpc.codes import ClientType, Code, LiteSubscriptionAction
 from formats.rocketmq.grpc.messages import Message, make
@@ -47,7 +47,7 @@ class LiteCalls:
         topic, group = check_topic(request.topic), check_group(request.group)
         action = _ACTIONS.get(request.action)
         if action is None:
-            raise Rejected(Code.BAD_REQUEST, f"unknown LiteSubscriptionAction: {request.action}")
+            raise CallRejected(Code.BAD_REQUEST, f"unknown LiteSubscriptionAction: {request.action}")
         names = list(dict.fromkeys(request.lite_topic_set))
         if action == bodies.PARTIAL_ADD:
             for name in names:
@@ -70,36 +70,36 @@ class LiteCalls:
 
 
 def _option(request: Message) -> bodies.OffsetOption | None:
-    """Return the offset at which a group begins, if the request states one. Raises `Rejected`."""
+    """Return the offset at which a group begins, if the request states one. Raises `CallRejected`."""
     if not request.HasField("offset_option"):
         return None
     option = request.offset_option
     kind = option.WhichOneof("offset_type")
     if kind is None:
-        raise Rejected(Code.ILLEGAL_OFFSET, "the offset option says no offset")
+        raise CallRejected(Code.ILLEGAL_OFFSET, "the offset option says no offset")
     value: int = getattr(option, kind)
     return bodies.OffsetOption(_TYPES[kind], value)
 
 
 def _check(change: bodies.LiteSubscription, group: LiteGroup) -> None:
-    """Raise `Rejected` for a change that the group does not allow."""
+    """Raise `CallRejected` for a change that the group does not allow."""
     _check_bound(change.group, group, change.topic)
     if len(change.lite_topic_set) > group.client_quota + QUOTA_SLACK:
         text = f"lite subscription quota exceeded: {group.client_quota}"
-        raise Rejected(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
+        raise CallRejected(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
 
 
 def _check_bound(name: str, group: LiteGroup, topic: str) -> None:
     if group.bound_topic != topic:
         text = f"lite group {name} is expected to bind topic {group.bound_topic}, but actual is {topic}"
-        raise Rejected(Code.ILLEGAL_TOPIC, text)
+        raise CallRejected(Code.ILLEGAL_TOPIC, text)
 
 
 def _ask_all(asked: Asked, change: bodies.LiteSubscription, answer: Answer, topic: Topic) -> None:
     """Have each broker of a topic make a change, and answer when all have."""
     brokers = list(dict.fromkeys(topic.readers()))
     if not brokers:
-        raise Rejected(Code.FORBIDDEN, "no readable queue")
+        raise CallRejected(Code.FORBIDDEN, "no readable queue")
     left = set(brokers)
 
     def done(broker: str, frame: Frame) -> None:
@@ -120,12 +120,12 @@ def _frame(change: bodies.LiteSubscription) -> Frame:
 
 
 def check_kind(settings: Message, group: LiteGroup, topic: str | None) -> None:
-    """Check that a consumer of lite topics is in a group for them, and any other is not. Raises `Rejected`."""
+    """Check that a consumer of lite topics is in a group for them, and any other is not. Raises `CallRejected`."""
     name, is_lite = settings.subscription.group.name, settings.client_type in LITE_TYPES
     if is_lite and group.bound_topic is None:
-        raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, f"regular group cannot use LITE mode: {name}")
+        raise CallRejected(Code.ILLEGAL_CONSUMER_GROUP, f"regular group cannot use LITE mode: {name}")
     if not is_lite and group.bound_topic is not None:
-        raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, f"lite group must use LITE mode: {name}")
+        raise CallRejected(Code.ILLEGAL_CONSUMER_GROUP, f"lite group must use LITE mode: {name}")
     if is_lite and topic is not None:
         _check_bound(name, group, topic)
 
@@ -133,7 +133,7 @@ def check_kind(settings: Message, group: LiteGroup, topic: str | None) -> None:
 def farewell(
     client_id: str,
     settings: Message | None,
-    find_topic: Callable[[str, Callable[[Topic | Rejected], None]], None],
+    find_topic: Callable[[str, Callable[[Topic | CallRejected], None]], None],
     ask: Callable[[str, Frame], None],
 ) -> None:
     """Make brokers forget the lite topics of a client that leaves."""
@@ -145,7 +145,7 @@ def farewell(
     topic = subscription.subscriptions[0].topic.name
     change = bodies.LiteSubscription(bodies.COMPLETE_REMOVE, client_id, subscription.group.name, topic)
 
-    def found(known: Topic | Rejected) -> None:
+    def found(known: Topic | CallRejected) -> None:
         for broker in dict.fromkeys(known.readers()) if isinstance(known, Topic) else ():
             ask(broker, _frame(change))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.rocketmq.grpc.calling import Asked
-from broker.rocketmq.grpc.statuses import Rejected, rejection
+from broker.rocketmq.grpc.statuses import CallRejected, rejection
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.grpc.codes import Code
@@ -38,9 +38,9 @@ def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, 
         try:
             record = decode_record(frame.body)
         except FormatError as error:
-            raise Rejected(Code.INTERNAL_SERVER_ERROR, f"the broker's message cannot be read: {error}") from None
+            raise CallRejected(Code.INTERNAL_SERVER_ERROR, f"the broker's message cannot be read: {error}") from None
         if not isinstance(record, Record) or record.topic != topic or not _is_of(record, group):
-            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another topic")
+            raise CallRejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another topic")
         then()
 
     frame = Frame(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.rocketmq.grpc.consuming.handles import Handle
+from broker.rocketmq.grpc.consuming.handles import ReceiptHandle
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.lite import LITE_TOPIC, QUEUE_ID, branch_of
 from formats.rocketmq.numbers import read_digits
@@ -16,30 +16,30 @@ from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.popped import popped_records, read_popped
 from formats.rocketmq.remoting.receipts import Receipt, kind_of_topic
 
-__all__ = ["Given", "ReadGiven", "given_messages", "lite_messages"]
+__all__ = ["PoppedMessage", "ReadGiven", "given_messages", "lite_messages"]
 
 
-class Given(NamedTuple):
+class PoppedMessage(NamedTuple):
     """A delivered message, its handle, and how often it was delivered before."""
 
     record: Record
-    handle: Handle
+    handle: ReceiptHandle
     attempts: int
 
 
 # Reads the messages of a broker's answer.
-ReadGiven = Callable[[str, Frame], list[Given]]
+ReadGiven = Callable[[str, Frame], list[PoppedMessage]]
 
 
-def given_messages(broker: str, frame: Frame) -> list[Given]:
+def given_messages(broker: str, frame: Frame) -> list[PoppedMessage]:
     """Return the messages of an answer to a POP."""
     return [
-        Given(record, Handle(receipt, record.physical_offset), attempts)
+        PoppedMessage(record, ReceiptHandle(receipt, record.physical_offset), attempts)
         for record, receipt, attempts in read_popped(broker, frame.ext_fields, frame.body)
     ]
 
 
-def lite_messages(broker: str, frame: Frame) -> list[Given]:
+def lite_messages(broker: str, frame: Frame) -> list[PoppedMessage]:
     """Return the messages of an answer to a POP of lite topics; each has the offset in its lite topic."""
     terms = read_header(consuming.PopLiteMessageResponse, frame.ext_fields or {})
     records = list(popped_records(frame.body))
@@ -63,6 +63,6 @@ def lite_messages(broker: str, frame: Frame) -> list[Given]:
             QUEUE_ID,
             branch.offset,
         )
-        handle = Handle(receipt, record.physical_offset, properties[LITE_TOPIC])
-        found.append(Given(record._replace(queue_offset=branch.offset), handle, attempts))
+        handle = ReceiptHandle(receipt, record.physical_offset, properties[LITE_TOPIC])
+        found.append(PoppedMessage(record._replace(queue_offset=branch.offset), handle, attempts))
     return found

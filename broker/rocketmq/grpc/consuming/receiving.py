@@ -16,12 +16,12 @@ from broker.rocketmq.consuming.filters import ALL, SQL92, TAG
 from broker.rocketmq.consuming.lite.attributes import lite_group
 from broker.rocketmq.grpc.brokers.backend import Done, Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
-from broker.rocketmq.grpc.consuming.handles import Handle, parse_handle
+from broker.rocketmq.grpc.consuming.handles import ReceiptHandle, parse_handle
 from broker.rocketmq.grpc.consuming.places import check_place
-from broker.rocketmq.grpc.consuming.popped import Given, ReadGiven, given_messages, lite_messages
+from broker.rocketmq.grpc.consuming.popped import PoppedMessage, ReadGiven, given_messages, lite_messages
 from broker.rocketmq.grpc.consuming.renewals import HIDDEN_MS, Changed, Held, Renewals
 from broker.rocketmq.grpc.conversion import message_of
-from broker.rocketmq.grpc.statuses import NO_ANSWER, NO_BROKER, OK, UNREACHABLE, Rejected, joint, rejection, status
+from broker.rocketmq.grpc.statuses import NO_ANSWER, NO_BROKER, OK, UNREACHABLE, CallRejected, joint, rejection, status
 from broker.rocketmq.grpc.validation import check_count, check_group, check_invisible_ms, check_topic
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code, FilterType
@@ -90,7 +90,7 @@ class Receiving:
         request = asked.request
         poll_ms = _poll_ms(asked)
         if len(request.attempt_id) > _ATTEMPT_ID_MAX:
-            raise Rejected(Code.BAD_REQUEST, f"the attempt id is too long, max is {_ATTEMPT_ID_MAX}")
+            raise CallRejected(Code.BAD_REQUEST, f"the attempt id is too long, max is {_ATTEMPT_ID_MAX}")
         topic, group = check_topic(request.message_queue.topic), check_group(request.group)
         if request.auto_renew:
             invisible_ms = HIDDEN_MS
@@ -119,10 +119,10 @@ class Receiving:
         asked.client.find_topic(topic, found)
 
     def _reader(self, topic: Topic, wanted: str) -> str:
-        """Return the broker to ask for messages: the client's choice if it has any. Raises `Rejected`."""
+        """Return the broker to ask for messages: the client's choice if it has any. Raises `CallRejected`."""
         readers = topic.readers()
         if not readers:
-            raise Rejected(Code.FORBIDDEN, "no readable queue")
+            raise CallRejected(Code.FORBIDDEN, "no readable queue")
         if wanted in readers:
             return wanted
         self._turn += 1
@@ -141,14 +141,14 @@ class Receiving:
     def _request(
         self, asked: Asked, header: consuming.PopMessageRequest, config: GroupConfig
     ) -> tuple[Frame, ReadGiven]:
-        """Make the request by which a group pops, and the reader of its answer. Raises `Rejected`."""
+        """Make the request by which a group pops, and the reader of its answer. Raises `CallRejected`."""
         if lite_group(config).bound_topic is None:
             header = header._replace(is_ordered=config.consume_message_orderly)
             return Frame(RequestCode.POP_MESSAGE, 0, ext_fields=_POP.write(header)), given_messages
         held = self.renewals.count(asked.client.key)
         if held > _LITE_HELD_MAX:
             text = f"The client [{asked.client.client_id}] has too many unacked messages. Unacked count: {held}"
-            raise Rejected(Code.FORBIDDEN, text)
+            raise CallRejected(Code.FORBIDDEN, text)
         lite = consuming.PopLiteMessageRequest(
             asked.client.client_id,
             header.consumer_group,
@@ -167,7 +167,7 @@ class Receiving:
         header: consuming.PopMessageRequest,
         attempts_max: int,
         answer: Answer,
-        read: Callable[[Frame], list[Given]],
+        read: Callable[[Frame], list[PoppedMessage]],
         frame: Frame,
     ) -> None:
         if frame.code == ResponseCode.SUCCESS:
@@ -189,7 +189,7 @@ class Receiving:
         answer(make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms())))
 
     def _messages(
-        self, asked: Asked, header: consuming.PopMessageRequest, attempts_max: int, given: list[Given]
+        self, asked: Asked, header: consuming.PopMessageRequest, attempts_max: int, given: list[PoppedMessage]
     ) -> list[Message]:
         """Return the popped messages, without dead and unwanted ones."""
         tags = _tags(header)
@@ -231,21 +231,21 @@ class Receiving:
         def acknowledged(number: int, frame: Frame) -> None:
             note(number, _acked(frame))
 
-        def acknowledge(number: int, handle: Handle) -> None:
+        def acknowledge(number: int, handle: ReceiptHandle) -> None:
             try:
                 self._check_current(asked, handle)
                 self._ask_ack(asked, group, topic, handle, partial(acknowledged, number))
-            except Rejected as rejected:
+            except CallRejected as rejected:
                 note(number, status(rejected.code, rejected.text))
 
         for number, entry in enumerate(request.entries):
             try:
                 self._with_handle(asked, entry.receipt_handle, entry.lite_topic, partial(acknowledge, number))
-            except Rejected as rejected:
+            except CallRejected as rejected:
                 note(number, status(rejected.code, rejected.text))
 
-    def _with_handle(self, asked: Asked, text: str, lite_topic: str, then: Callable[[Handle], None]) -> None:
-        """Call `then` with the handle that a client gives, or its renewed one. Raises `Rejected`."""
+    def _with_handle(self, asked: Asked, text: str, lite_topic: str, then: Callable[[ReceiptHandle], None]) -> None:
+        """Call `then` with the handle that a client gives, or its renewed one. Raises `CallRejected`."""
         held = self.renewals.take(asked.client.key, text)
         if held is None:
             then(parse_handle(text)._replace(lite_topic=lite_topic or None))
@@ -254,15 +254,15 @@ class Receiving:
         else:
             then(held.handle)
 
-    def _check_current(self, asked: Asked, handle: Handle) -> None:
-        """Check that a handle's broker exists, and its time is not over. Raises `Rejected`."""
+    def _check_current(self, asked: Asked, handle: ReceiptHandle) -> None:
+        """Check that a handle's broker exists, and its time is not over. Raises `CallRejected`."""
         if not asked.client.knows(handle.receipt.broker):
-            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
+            raise CallRejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
         # In order, popped messages stay with their client until another one pops them.
         if handle.receipt.visible_ms <= asked.now_ms:
-            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+            raise CallRejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
 
-    def _ask_ack(self, asked: Asked, group: str, topic: str, handle: Handle, done: Done) -> None:
+    def _ask_ack(self, asked: Asked, group: str, topic: str, handle: ReceiptHandle, done: Done) -> None:
         receipt = handle.receipt
         header = consuming.AckMessageRequest(
             group, _real(topic, group, receipt), receipt.queue_id, str(receipt), receipt.queue_offset, handle.lite_topic
@@ -276,11 +276,11 @@ class Receiving:
         topic, group = check_topic(request.topic), check_group(request.group)
         ms = check_invisible_ms(ms_of(request.invisible_duration))
 
-        def change(handle: Handle) -> None:
+        def change(handle: ReceiptHandle) -> None:
             self._check_current(asked, handle)
             self._ask_change(asked, group, topic, handle, ms, partial(done, handle), suspend=request.suspend)
 
-        def done(handle: Handle, frame: Frame) -> None:
+        def done(handle: ReceiptHandle, frame: Frame) -> None:
             if frame.code == ResponseCode.SUCCESS:
                 changed = _CHANGED.read(frame.ext_fields or {})
                 answer(
@@ -309,10 +309,10 @@ class Receiving:
 
         try:
             self._ask_change(held.asked, held.group, held.topic, held.handle, ms, done)
-        except Rejected:
+        except CallRejected:
             renewed(None, False)
 
-    def _hide(self, asked: Asked, group: str, topic: str, handle: Handle, ms: int) -> None:
+    def _hide(self, asked: Asked, group: str, topic: str, handle: ReceiptHandle, ms: int) -> None:
         self._ask_change(asked, group, topic, handle, ms, lambda _: None)
 
     def _ask_change(
@@ -320,7 +320,7 @@ class Receiving:
         asked: Asked,
         group: str,
         topic: str,
-        handle: Handle,
+        handle: ReceiptHandle,
         invisible_ms: int,
         done: Done,
         *,
@@ -354,17 +354,17 @@ class Receiving:
                 outcome = status(rejected.code, rejected.text)
                 answer(make("ForwardMessageToDeadLetterQueueResponse", status=outcome))
 
-        def forward(handle: Handle) -> None:
+        def forward(handle: ReceiptHandle) -> None:
             real = _real(topic, group, handle.receipt)
             place = (handle.receipt.broker, handle.commit_log_offset, real, group)
             check_place(asked, *place, lambda: self._bury(asked, group, topic, handle, request.message_id, done))
 
         self._with_handle(asked, request.receipt_handle, request.lite_topic, forward)
 
-    def _bury(self, asked: Asked, group: str, topic: str, handle: Handle, message_id: str, done: Done) -> None:
+    def _bury(self, asked: Asked, group: str, topic: str, handle: ReceiptHandle, message_id: str, done: Done) -> None:
         """Have a message stored with the dead letters of a group, then acknowledge it."""
         if handle.commit_log_offset < 0:
-            raise Rejected(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
+            raise CallRejected(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
 
         def stored(frame: Frame) -> None:
             if frame.code == ResponseCode.SUCCESS:
@@ -395,14 +395,14 @@ def _acked(frame: Frame) -> Message:
     return status(rejected.code, rejected.text)
 
 
-def _handle_rejection(frame: Frame) -> Rejected:
+def _handle_rejection(frame: Frame) -> CallRejected:
     """Make the rejection of a handle that had no effect; its broker may not exist."""
     if frame.code == NO_BROKER:
-        return Rejected(Code.INVALID_RECEIPT_HANDLE, frame.remark or "")
+        return CallRejected(Code.INVALID_RECEIPT_HANDLE, frame.remark or "")
     return rejection(frame)
 
 
-def _changed_handle(handle: Handle, changed: consuming.ChangeInvisibleTimeResponse) -> Handle:
+def _changed_handle(handle: ReceiptHandle, changed: consuming.ChangeInvisibleTimeResponse) -> ReceiptHandle:
     receipt = handle.receipt._replace(
         start_offset=handle.receipt.queue_offset,
         popped_ms=changed.popped_ms,
@@ -413,15 +413,15 @@ def _changed_handle(handle: Handle, changed: consuming.ChangeInvisibleTimeRespon
 
 
 def _real(topic: str, group: str, receipt: Receipt) -> str:
-    """Return the topic that a message is in. Raises `Rejected`."""
+    """Return the topic that a message is in. Raises `CallRejected`."""
     try:
         return real_topic(topic, group, receipt.kind)
     except FormatError as error:
-        raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
+        raise CallRejected(Code.INVALID_RECEIPT_HANDLE, f"receipt handle is invalid: {error}") from None
 
 
 def _poll_ms(asked: Asked) -> int:
-    """Return the time for which a consumer waits for messages. Raises `Rejected`."""
+    """Return the time for which a consumer waits for messages. Raises `CallRejected`."""
     given, left_ms = asked.request.long_polling_timeout, asked.left_ms
     wanted = _POLL_MS_MAX
     if asked.request.HasField("long_polling_timeout"):
@@ -437,20 +437,20 @@ def _poll_ms(asked: Asked) -> int:
     text = "The deadline time remaining is not enough for polling, please check network condition"
     # Older clients do not know the code; versions are compared as texts, as the original does.
     is_known = asked.client.version >= _POLLING_TIME_VERSION
-    raise Rejected(Code.ILLEGAL_POLLING_TIME if is_known else Code.BAD_REQUEST, text)
+    raise CallRejected(Code.ILLEGAL_POLLING_TIME if is_known else Code.BAD_REQUEST, text)
 
 
 def _filter(expression: Message) -> tuple[str, str]:
-    """Return the kind and the text of a subscription. Raises `Rejected`."""
+    """Return the kind and the text of a subscription. Raises `CallRejected`."""
     text: str = expression.expression
     if expression.type == FilterType.SQL:
         if not text.strip():
-            raise Rejected(Code.ILLEGAL_FILTER_EXPRESSION, "Expression can't be null! SQL92")
+            raise CallRejected(Code.ILLEGAL_FILTER_EXPRESSION, "Expression can't be null! SQL92")
         return SQL92, text
     if text in ("", ALL):
         return TAG, ALL
     if not any(tag.strip() for tag in text.split("||")):
-        raise Rejected(Code.ILLEGAL_FILTER_EXPRESSION, "subString split error")
+        raise CallRejected(Code.ILLEGAL_FILTER_EXPRESSION, "subString split error")
     return TAG, text
 
 

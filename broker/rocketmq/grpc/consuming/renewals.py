@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from broker.rocketmq.grpc.calling import Asked
-from broker.rocketmq.grpc.consuming.handles import Handle
+from broker.rocketmq.grpc.consuming.handles import ReceiptHandle
 
 __all__ = ["HIDDEN_MS", "Changed", "Held", "Renewals"]
 
@@ -37,7 +37,7 @@ class Held:
     asked: Asked
     group: str
     topic: str
-    handle: Handle
+    handle: ReceiptHandle
     since_ms: int
     failures: int = 0
     is_changing: bool = False
@@ -45,7 +45,7 @@ class Held:
 
 
 # Takes the new handle; without one, whether another attempt may succeed.
-Changed = Callable[[Handle | None, bool], None]
+Changed = Callable[[ReceiptHandle | None, bool], None]
 # Hides a message for another time.
 Change = Callable[[Held, int, Changed], None]
 
@@ -119,7 +119,7 @@ class Renewals:
                 else:
                     self.take(client, text)
 
-    def _changed(self, client: object, text: str, held: Held, handle: Handle | None, may_succeed: bool) -> None:
+    def _changed(self, client: object, text: str, held: Held, handle: ReceiptHandle | None, may_succeed: bool) -> None:
         held.is_changing = False
         if handle is not None:
             held.handle, held.failures = handle, 0

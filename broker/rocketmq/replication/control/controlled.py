@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from broker.rocketmq.remoting.requests import Handlers, Request, success, with_body
 from broker.rocketmq.replication.control.appointments import Appointment, InSync, read_notice
-from broker.rocketmq.replication.control.membership import LogState, Membership
-from broker.rocketmq.replication.control.terms import Log, MasterTerm, NoMaster, SlaveTerm, World
+from broker.rocketmq.replication.control.membership import ControlledMembership, LogState
+from broker.rocketmq.replication.control.terms import Log, MasterTerm, NoMaster, SlaveTerm, TermWorld
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.streams.connection import ReplicationEnd, ReplicationSession
 from broker.rocketmq.replication.streams.epochs import begin_epoch, cut_epochs, drop_epochs, epoch_end, last_epoch
-from broker.rocketmq.replication.waiting import ALL_IN_SYNC, Waiting
+from broker.rocketmq.replication.waiting import ALL_IN_SYNC, WaitingSenders
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, EpochCache, EpochSpan, HaRuntime
@@ -50,12 +50,12 @@ class Controlled:
         self._shared = shared
         self._options = options
         self._broker = broker
-        self.membership: Membership | None = None
+        self.membership: ControlledMembership | None = None
         self._change: RoleChange | None = None
-        self._world: World | None = None
+        self._world: TermWorld | None = None
         self._master: MasterTerm | None = None
         self._slave: SlaveTerm | None = None
-        self.waiting: Waiting | None = None
+        self.waiting: WaitingSenders | None = None
         self.handlers: Handlers = {
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self._notified,
             RequestCode.GET_BROKER_EPOCH_CACHE: self._show_epochs,
@@ -67,7 +67,7 @@ class Controlled:
         # without a controller.
         shared.store.hold_back(entries[0].start_offset if entries else None)
 
-    def join(self, membership: Membership, change: RoleChange, world: World) -> None:
+    def join(self, membership: ControlledMembership, change: RoleChange, world: TermWorld) -> None:
         """Begin to work."""
         self.membership, self._change, self._world = membership, change, world
 

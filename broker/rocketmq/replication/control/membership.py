@@ -30,7 +30,7 @@ from formats.rocketmq.remoting.headers import replicating
 from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
 
-__all__ = ["Asked", "IdentityFiles", "LogState", "Membership", "ProposalDone", "Roles"]
+__all__ = ["Asked", "ControlledMembership", "IdentityFiles", "LogState", "ProposalDone", "Roles"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -121,7 +121,7 @@ class Roles(Protocol):
         ...
 
 
-class Membership:
+class ControlledMembership:
     """The life of a broker with a controller; `epoch` is the highest known epoch that has a leader."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from broker.rocketmq.replication.control.appointments import Appointment, InSync
 from broker.rocketmq.replication.control.membership import ProposalDone
 from broker.rocketmq.replication.master_link import MasterLink
-from broker.rocketmq.replication.metadata import Metadata
+from broker.rocketmq.replication.metadata import MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.streams.connection import ReplicationEnd, ReplicationSession
 from broker.rocketmq.replication.streams.epoch_copy import EpochCopies
@@ -27,7 +27,7 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
 
-__all__ = ["Log", "MasterTerm", "NoMaster", "SlaveTerm", "World"]
+__all__ = ["Log", "MasterTerm", "NoMaster", "SlaveTerm", "TermWorld"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -49,13 +49,13 @@ class OpenStream(Protocol):
     def __call__(self, address: str, make: Callable[[ReplicationSession], EpochSlaveStream]) -> ReplicationSession: ...
 
 
-class World(NamedTuple):
+class TermWorld(NamedTuple):
     """The connections and clocks of a broker; `now_ms` never goes back."""
 
     dial: DialMaster
     open_stream: OpenStream
     make_link: Callable[[], MasterLink]
-    make_metadata: Callable[[MasterLink], Metadata]
+    make_metadata: Callable[[MasterLink], MasterMetadata]
     arrived: Arrived
     now_ms: Callable[[], int]
     wall_ms: Callable[[], int]
@@ -151,7 +151,7 @@ class SlaveTerm:
     """A broker as the slave of a master, which it asks for the address of its stream."""
 
     def __init__(
-        self, own_id: int, shared: Log, options: ReplicationOptions, world: World, appointment: Appointment
+        self, own_id: int, shared: Log, options: ReplicationOptions, world: TermWorld, appointment: Appointment
     ) -> None:
         assert appointment.address is not None
         self.master_id, self.address = appointment.master_id, appointment.address

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from broker.common.standing import Standing
 from broker.rocketmq.replication.options import ReplicationOptions
-from broker.rocketmq.replication.streams.entrance import Entrance
+from broker.rocketmq.replication.streams.entrance import StreamEntrance
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.replication import BODY_BYTES_MAX
@@ -63,7 +63,7 @@ class ReplicationSession:
         changed: Callable[[ReplicationSession], None],
         now_ms: Callable[[], int],
         make_end: Callable[[ReplicationSession], ReplicationEnd],
-        make_entrance: Callable[[ReplicationSession], Entrance | None] = lambda session: None,
+        make_entrance: Callable[[ReplicationSession], StreamEntrance | None] = lambda session: None,
     ) -> None:
         self.session_id = session_id
         self.host = host

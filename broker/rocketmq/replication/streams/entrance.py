@@ -11,12 +11,12 @@ import secrets
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from broker.rocketmq.remoting.proof import UNPROVEN, Answer, Challenge, Draw
+from broker.rocketmq.remoting.proof import UNPROVEN, Challenge, Draw, ProofAnswer
 from broker.rocketmq.replication.streams.roster import Roster
 from formats.errors import FormatError
 from formats.rocketmq.remoting.proof import ANSWER_BYTES, CHALLENGE_BYTES, CODE_BYTES, MAGIC
 
-__all__ = ["AnsweredEntrance", "Entrance", "EntranceOfMembers", "ProvenEntrance"]
+__all__ = ["AnsweredEntrance", "EntranceOfMembers", "ProvenEntrance", "StreamEntrance"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -24,7 +24,7 @@ log = logging.getLogger("broker.rocketmq.replication")
 _NO_NAME: Final = ""
 
 
-class Entrance(Protocol):
+class StreamEntrance(Protocol):
     """One end of a stream that is not admitted yet."""
 
     def take(self, data: bytearray) -> bool:
@@ -43,7 +43,7 @@ class Entrance(Protocol):
         return None
 
 
-class ProvenEntrance(Entrance):
+class ProvenEntrance(StreamEntrance):
     """A master's end with a secret: it sends a challenge, and checks the answer."""
 
     def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
@@ -69,14 +69,14 @@ class ProvenEntrance(Entrance):
         return output
 
 
-class AnsweredEntrance(Entrance):
+class AnsweredEntrance(StreamEntrance):
     """A slave's end with a secret: it answers the challenge, and checks the master's proof."""
 
     def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
         self._secret = secret
         self._port = port
         self._draw = draw
-        self._answer: Answer | None = None
+        self._answer: ProofAnswer | None = None
         self._output = b""
 
     def take(self, data: bytearray) -> bool:
@@ -88,7 +88,7 @@ class AnsweredEntrance(Entrance):
                 return False
             challenge = bytes(data[len(MAGIC) : len(MAGIC) + CHALLENGE_BYTES])
             del data[: len(MAGIC) + CHALLENGE_BYTES]
-            self._answer = Answer(self._secret, self._port, _NO_NAME, challenge, self._draw)
+            self._answer = ProofAnswer(self._secret, self._port, _NO_NAME, challenge, self._draw)
             self._output = MAGIC + self._answer.answer
         if len(data) < CODE_BYTES:
             return False
@@ -103,7 +103,7 @@ class AnsweredEntrance(Entrance):
         return output
 
 
-class EntranceOfMembers(Entrance):
+class EntranceOfMembers(StreamEntrance):
     """A master's end without a secret: input waits until the address is recognized as that of a slave.
 
     `go_on` makes the connection call `take` again.

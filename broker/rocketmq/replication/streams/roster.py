@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS
@@ -34,7 +34,7 @@ class Roster:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: KnownPeers,
         ask: Callable[[Found], None],
         own_id: Callable[[], int],
         now_ms: Callable[[], int],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.rocketmq.store.errors import StoreDamaged
+from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.files.flush_mark import FlushMark
 
 __all__ = ["Extent", "check_extent", "is_current"]
@@ -40,7 +40,7 @@ def is_current(mark: FlushMark | None, checkpoint_ms: int) -> bool:
 
 
 def check_extent(extent: Extent) -> None:
-    """Raise `StoreDamaged` if files at the end of the log are missing, or all of them.
+    """Raise `StoreFileDamaged` if files at the end of the log are missing, or all of them.
 
     After a loss of power, queues may have entries for messages that never reached the disk. Only a mark that is not
     older than the checkpoint shows that. Where the original has cut the log, it leaves old entries after the end of a
@@ -56,10 +56,10 @@ def check_extent(extent: Extent) -> None:
         raise _damaged(extent, "messages had been on the disk by the checkpoint")
 
 
-def _damaged(extent: Extent, reason: str) -> StoreDamaged:
+def _damaged(extent: Extent, reason: str) -> StoreFileDamaged:
     found = f"its files end here, but {reason}" if extent.has_files else f"there is no commit log, but {reason}"
     remedy = (
         "set storePathCommitLog to where the log is, or bring its files back from a replica or a backup; without them, "
         "start with an empty store"
     )
-    return StoreDamaged(extent.path, extent.end, found, remedy)
+    return StoreFileDamaged(extent.path, extent.end, found, remedy)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from broker.common.files import Directory, StoreFile
-from broker.rocketmq.store.errors import DiskFull, StoreDamaged
+from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged
 from broker.rocketmq.store.ports import Folder
 from formats.rocketmq.files.names import offset_name, offset_of_name
 
@@ -40,15 +40,17 @@ def open_file(directory: Directory, name: str, size: int) -> StoreFile:
 def check_row(path_of: Callable[[str], str], names: Iterable[str], file_size: int) -> list[int]:
     """Return the offsets of the files of a row, in order; other files do not count.
 
-    `path_of` returns the path of a file. Raises `StoreDamaged` if a file is missing between others, or there twice.
+    `path_of` returns the path of a file. Raises `StoreFileDamaged` if a file is missing between others, or there twice.
     """
     offsets = sorted(offset for name in names if (offset := offset_of_name(name)) is not None)
     for before, offset in zip([None, *offsets], offsets, strict=False):
         path = path_of(offset_name(offset))
         if offset == before:
-            raise StoreDamaged(path, 0, "another folder of storePathCommitLog has this file, too", "move one of them")
+            raise StoreFileDamaged(
+                path, 0, "another folder of storePathCommitLog has this file, too", "move one of them"
+            )
         if offset % file_size or (before is not None and offset != before + file_size):
-            raise StoreDamaged(
+            raise StoreFileDamaged(
                 path,
                 0,
                 f"does not follow the file before it in a row of files of {file_size} bytes",
@@ -86,7 +88,7 @@ class FileRow:
             self.files.append(file)
             self._opened.number += 1
             if len(file.buffer) != self.file_size:
-                raise StoreDamaged(
+                raise StoreFileDamaged(
                     self.directory.path_of(file.name),
                     self.file_size,
                     f"has {len(file.buffer)} bytes, but the files of this store have {self.file_size}",

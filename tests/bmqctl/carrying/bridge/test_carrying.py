@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from bmqctl.carrying.bridge.carrying import BACKOFF_MIN_S, Bridge, CannotBegin, TryAgain
-from bmqctl.carrying.bridge.flow import TAKEN, Answer, AnswerKind, FlowOptions, Item, Send
+from bmqctl.carrying.bridge.flow import TAKEN, Answer, AnswerKind, CarriedMessage, FlowOptions, Send
 from bmqctl.carrying.bridge.patience import Patience
 
 
@@ -26,7 +26,7 @@ class FakeSource:
         await bridge.ended.wait()
         self.left_after = len(self.settled)
 
-    def settle(self, lane: int, items: list[Item]) -> None:
+    def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         self.settled += [item.token for item in items]
 
 
@@ -57,8 +57,8 @@ class Refusing(FakeDestination):
         self.bridge.answered(send.lane, send.batch, [self._answer] * len(send.items))
 
 
-def items(*numbers: int) -> list[Item]:
-    return [Item(number, number, 1) for number in numbers]
+def items(*numbers: int) -> list[CarriedMessage]:
+    return [CarriedMessage(number, number, 1) for number in numbers]
 
 
 def run_bridge(

@@ -15,19 +15,19 @@ from bmqctl.carrying.bridge.flow import (
     Action,
     Answer,
     AnswerKind,
+    CarriedMessage,
     Flow,
     FlowOptions,
-    Item,
     Send,
     Settle,
 )
-from bmqctl.carrying.bridge.lifecycle import LANE_TABLE, Impossible, Lane, LaneInput, step
+from bmqctl.carrying.bridge.lifecycle import LANE_TABLE, ImpossibleForBridge, Lane, LaneInput, step
 
 REFUSED = Answer(AnswerKind.REFUSED, "no")
 
 
-def items(*numbers: int, unfit: str = "") -> list[Item]:
-    return [Item(number, number, 10, unfit) for number in numbers]
+def items(*numbers: int, unfit: str = "") -> list[CarriedMessage]:
+    return [CarriedMessage(number, number, 10, unfit) for number in numbers]
 
 
 def sent(actions: Sequence[Action]) -> list[list[int]]:
@@ -61,7 +61,7 @@ def test_one_batch_at_a_time_and_the_rest_together() -> None:
 
 def test_bounds_of_a_batch() -> None:
     flow = Flow(FlowOptions(batch_messages=3, batch_bytes=25), 1)
-    flow.take(0, [Item(1, 1, 100), *items(2, 3, 4)])
+    flow.take(0, [CarriedMessage(1, 1, 100), *items(2, 3, 4)])
     actions = flow.destination_up()
     assert sent(actions) == [[1]]
     actions = flow.answered(0, batch_of(actions), [TAKEN], 0.0)
@@ -280,7 +280,7 @@ def test_the_table_has_no_way_back_from_the_end() -> None:
         assert state is not Lane.ENDED or after is Lane.ENDED
         assert happened is not LaneInput.SENT or state is Lane.READY
     assert {state for state, _ in LANE_TABLE} == set(Lane)
-    with pytest.raises(Impossible, match="lane EMPTY on SENT"):
+    with pytest.raises(ImpossibleForBridge, match="lane EMPTY on SENT"):
         step(Lane.EMPTY, LaneInput.SENT)
 
 
@@ -342,7 +342,7 @@ class World:
         begin = self.given[lane]
         kept = list(self.kept[lane])[begin : begin + min(self.random.randrange(6), self.flow.room(lane))]
         self.given[lane] += len(kept)
-        self.do(self.flow.take(lane, [Item(n, n, 1, "odd" if (lane, n) in self.odd else "") for n in kept]))
+        self.do(self.flow.take(lane, [CarriedMessage(n, n, 1, "odd" if (lane, n) in self.odd else "") for n in kept]))
 
     def answer(self, trouble: bool = True) -> None:
         if not self.open:
@@ -418,7 +418,7 @@ def test_random_schedules_lose_nothing_and_keep_the_order(first: int) -> None:
 class _Hasty(Flow):
     """A flow with a fault: what has to be sent again goes behind what waits."""
 
-    def _put_back(self, line: object, items: Sequence[Item], answers: Sequence[Answer]) -> None:
+    def _put_back(self, line: object, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> None:
         line.waiting.extend(items)  # type: ignore[attr-defined]
 
 
@@ -451,6 +451,6 @@ def test_planted_faults_are_seen(kind: type[Flow]) -> None:
             made.run(150)
             made.calm_down()
             made.judge()
-        except (AssertionError, IndexError, Impossible):
+        except (AssertionError, IndexError, ImpossibleForBridge):
             seen += 1
     assert seen >= 10

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmqctl.carrying.messages.content import (
-    BadMessage,
+    BadInput,
     Outgoing,
     payload_row,
     property_rows,
@@ -74,7 +74,7 @@ def test_fields_of_a_topic_are_read() -> None:
     ],
 )
 def test_what_is_no_message_is_refused(line: bytes, reason: str) -> None:
-    with pytest.raises(BadMessage) as refused:
+    with pytest.raises(BadInput) as refused:
         read_message(line)
     assert reason in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
@@ -82,7 +82,7 @@ def test_what_is_no_message_is_refused(line: bytes, reason: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_bytes_are_a_message_or_refused(line: bytes) -> None:
-    with suppress(BadMessage):
+    with suppress(BadInput):
         assert isinstance(read_message(line), Outgoing)
 
 
@@ -93,5 +93,5 @@ def test_properties_of_rocketmq_are_texts() -> None:
         Property("c", PropertyType.STRING, "x"),
     ]
     assert to_text_properties(given_) == {"a": "true", "b": "-5", "c": "x"}
-    with pytest.raises(BadMessage, match="RocketMQ has texts, and no BINARY"):
+    with pytest.raises(BadInput, match="RocketMQ has texts, and no BINARY"):
         to_text_properties([Property("d", PropertyType.BINARY, b"\0")])

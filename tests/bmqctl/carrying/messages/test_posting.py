@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.posting import Account, PostOptions, Run, Source
 from bmqctl.client import Ack, AckStatus, ClientError, PostFailed, PostRefused, PostUncertain
 
@@ -96,7 +96,7 @@ async def test_what_nobody_knows_of_is_unanswered() -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (BadMessage("line 4: is not JSON"), "line 4: is not JSON"),
+        (BadInput("line 4: is not JSON"), "line 4: is not JSON"),
         (OSError(5, "Input/output error"), "cannot read the input: Input/output error"),
     ],
 )

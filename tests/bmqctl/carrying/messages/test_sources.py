@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bmqctl.carrying.messages import reading
-from bmqctl.carrying.messages.content import BadMessage, Outgoing
+from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.sources import Form, Input, make_source
 from formats.bmq.wire.properties import Property, PropertyType
 
@@ -72,7 +72,7 @@ async def test_no_more_lines_are_taken_than_are_wanted(tmp_path: Path) -> None:
 
 
 async def test_a_line_that_is_no_message_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadMessage, match="line 3: is not JSON"):
+    with pytest.raises(BadInput, match="line 3: is not JSON"):
         await messages_of(tmp_path, Form.JSON, b'{"payload": "x"}\n\ngarbage\n')
 
 
@@ -80,7 +80,7 @@ async def test_input_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(reading, "LINE_SIZE_MAX", 100)
     monkeypatch.setattr(reading, "PAYLOAD_SIZE_MAX", 100)
     monkeypatch.setattr(reading, "_CHUNK_SIZE", 10)
-    with pytest.raises(BadMessage, match="line 2: is longer than 100 bytes"):
+    with pytest.raises(BadInput, match="line 2: is longer than 100 bytes"):
         await messages_of(tmp_path, Form.LINES, b"x\n" + b"y" * 1000)
-    with pytest.raises(BadMessage, match="larger than 100 bytes"):
+    with pytest.raises(BadInput, match="larger than 100 bytes"):
         await messages_of(tmp_path, Form.PAYLOAD, b"y" * 1000)

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from bmqctl.carrying.messages.framing import Frame
-from bmqctl.carrying.messages.received import Received, Undecodable, Unreadable, to_raw
+from bmqctl.carrying.messages.received import Received, Undecodable, UnreadableMessage, to_raw
 from bmqctl.carrying.messages.tailing import Outcome, Tail, TailOptions
 from bmqctl.client import ClientError
 
@@ -54,7 +54,7 @@ class FakeFeed:
 
     def read(self, message: FakeMessage) -> Received:
         if message.payload == b"damaged":
-            raise Unreadable("message 40: is damaged")
+            raise UnreadableMessage("message 40: is damaged")
         return Received("40", {}, message.payload, [])
 
     def confirm(self, messages: Sequence[FakeMessage]) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from bmqctl.app import app
 from bmqctl.carrying.replay.plan import Selection, make_plan
-from bmqctl.carrying.replay.progress import Head, Step, open_state
+from bmqctl.carrying.replay.progress import Head, ReplayStep, open_state
 from bmqctl.stores.blazingmq.read.reader import JournalReader
 from bmqctl.testing import free_port
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType
@@ -196,7 +196,7 @@ def test_a_dry_run_leaves_the_state_as_it_is(store: Path, tmp_path: Path) -> Non
     assert not state.exists()
     write_state(state, store)
     content = bytearray(state.read_bytes())
-    content[-11:-5] = bytes([Step.POSTED] * 5 + [Step.SENT])
+    content[-11:-5] = bytes([ReplayStep.POSTED] * 5 + [ReplayStep.SENT])
     state.write_bytes(content)
     found = account(run("--dry-run", "--json", "--state", state, store))
     assert (found["before"], found["posted"], found["posted_again"]) == (5, 6, 1)

@@ -18,9 +18,9 @@ from bmqctl.carrying.replay.account import Account, count_steps, make_account
 from bmqctl.carrying.replay.messages import StoredMessage
 from bmqctl.carrying.replay.outgoing import GUID_PROPERTY, TIME_PROPERTY, marked
 from bmqctl.carrying.replay.plan import Selection, make_plan
-from bmqctl.carrying.replay.post import PostOptions, post
-from bmqctl.carrying.replay.progress import Head, Progress, Step, replay_guid
-from bmqctl.carrying.replay.run import Fault, Run
+from bmqctl.carrying.replay.post import ReplayPostOptions, post
+from bmqctl.carrying.replay.progress import Head, Progress, ReplayStep, replay_guid
+from bmqctl.carrying.replay.run import ReplayFault, Run
 from bmqctl.client.posting import PostingOptions
 from bmqctl.client.session import SessionOptions
 from formats.bmq.codes import PROPERTIES_MAX
@@ -50,8 +50,8 @@ async def run(store: Path) -> AsyncIterator[Run]:
         yield Run(plan, progress, [*plan.queues])
 
 
-def options(server: Server, speed: float | None = None, **posting: Any) -> PostOptions:
-    return PostOptions("127.0.0.1", server.port, SessionOptions(resume=True), speed, PostingOptions(**posting))
+def options(server: Server, speed: float | None = None, **posting: Any) -> ReplayPostOptions:
+    return ReplayPostOptions("127.0.0.1", server.port, SessionOptions(resume=True), speed, PostingOptions(**posting))
 
 
 def closed(run: Run) -> Account:
@@ -79,11 +79,11 @@ async def test_all_go_out_in_order_under_guids_of_their_own(run: Run) -> None:
     seed = run.progress.head.seed
     assert [each for each, _ in server.broker.posted] == [replay_guid(seed, number) for number in range(COUNT)]
     assert closed(run).total == (COUNT, 0, COUNT, 0, 0, 0, 0, 0)
-    assert (run.progress.steps == Step.POSTED).all()
+    assert (run.progress.steps == ReplayStep.POSTED).all()
     assert run.ended_by is None
     # Again, there is nothing to do: no broker is asked.
     again = Run(run.plan, run.progress, run.targets)
-    await post(again, PostOptions("127.0.0.1", 1, SessionOptions()))
+    await post(again, ReplayPostOptions("127.0.0.1", 1, SessionOptions()))
     assert again.acked == 0
 
 
@@ -123,16 +123,16 @@ async def test_other_refusals_are_final(run: Run) -> None:
 @pytest.mark.parametrize(
     ("broker", "reason", "step"),
     [
-        (FakeBroker(mute_puts=True), "the broker does not answer, for 0.2 s", Step.SENT),
-        (FakeBroker(ack_status=1), "the broker refuses (LIMIT_MESSAGES), for 0.2 s", Step.REFUSED),
+        (FakeBroker(mute_puts=True), "the broker does not answer, for 0.2 s", ReplayStep.SENT),
+        (FakeBroker(ack_status=1), "the broker refuses (LIMIT_MESSAGES), for 0.2 s", ReplayStep.REFUSED),
     ],
 )
-async def test_patience_ends(run: Run, broker: FakeBroker, reason: str, step: Step) -> None:
+async def test_patience_ends(run: Run, broker: FakeBroker, reason: str, step: ReplayStep) -> None:
     async with serving(broker) as server:
         with trio.fail_after(WAIT_S):
             await post(run, options(server, window=5, patience_s=0.2))
     assert run.ended_by == reason
-    assert run.progress.steps.tolist() == [step] * 5 + [Step.NEW] * (COUNT - 5)
+    assert run.progress.steps.tolist() == [step] * 5 + [ReplayStep.NEW] * (COUNT - 5)
 
 
 async def test_a_connection_is_replaced_and_nothing_lost(run: Run) -> None:
@@ -163,7 +163,7 @@ async def test_a_signal_ends_it_with_what_is_under_way_answered(run: Run) -> Non
 async def test_what_has_no_room_for_the_marks_is_unfit(tmp_path: Path) -> None:
     full = {f"p{number}": number for number in range(PROPERTIES_MAX)}
     lines = [{"type": "QUEUE_OP", "queue_uri": PRIORITY}, message(0, PRIORITY, properties=full), message(1, PRIORITY)]
-    faults: list[Fault] = []
+    faults: list[ReplayFault] = []
     with ExitStack() as stack:
         plan = make_plan([only(build(tmp_path / "store", lines), ".bmq_journal")], Selection(), stack)
         progress = Progress.in_memory(Head.new(plan.digest(), len(plan.entries), plan.ends, {}))

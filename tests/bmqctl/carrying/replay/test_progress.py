@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.carrying.replay.progress import Head, Progress, StateFault, Step, open_state, read_head, replay_guid
+from bmqctl.carrying.replay.progress import Head, Progress, ReplayStep, StateFault, open_state, read_head, replay_guid
 
 ABOUT = {"--queue": ["bmq://a/q"], "--since": None}
 
@@ -24,9 +24,9 @@ def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     assert read_head(path) is None
     first = head()
     with open_state(path, first) as progress:
-        assert progress.steps.tolist() == [Step.NEW] * 10
-        progress.steps[3] = Step.POSTED
-        progress.steps[4] = Step.SENT
+        assert progress.steps.tolist() == [ReplayStep.NEW] * 10
+        progress.steps[3] = ReplayStep.POSTED
+        progress.steps[4] = ReplayStep.SENT
     assert read_head(path) == first
     with open_state(path, head()) as progress:
         # The seed is the first run's: GUIDs are made of it.
@@ -49,7 +49,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", code, path], check=False)
     assert done.returncode == -signal.SIGKILL
     with open_state(path, Head.new("d", 10, {}, {})) as progress:
-        assert progress.steps.tolist() == [Step.POSTED] * 5 + [Step.NEW] * 5
+        assert progress.steps.tolist() == [ReplayStep.POSTED] * 5 + [ReplayStep.NEW] * 5
 
 
 @pytest.mark.parametrize(

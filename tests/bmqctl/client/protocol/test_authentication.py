@@ -4,7 +4,7 @@ import pytest
 
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.client.protocol.events import ConnectionLost, Event, Started, Stopped
-from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.guid import ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Session
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from formats.bmq.control import ber
@@ -26,7 +26,7 @@ REFUSED = Status(category=StatusCategory.REFUSED, code=-1, message="Invalid user
 
 def machine_with(credentials: Credentials | None = WHO, *, resume: bool = False) -> Machine:
     options = MachineOptions("test", 1, 5 * SECOND_NS, credentials=credentials, resume=resume)
-    machine = Machine(options, GuidGenerator(b"client", 0, 0), 0)
+    machine = Machine(options, ClientGuidGenerator(b"client", 0, 0), 0)
     machine.start(0)
     return machine
 

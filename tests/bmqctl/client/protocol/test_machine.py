@@ -14,7 +14,7 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import GuidGenerator
+from bmqctl.client.protocol.guid import ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Impossible, Session
 from bmqctl.client.protocol.machine import Machine, MachineOptions, Unusable
 from formats.bmq.control.messages import OpenQueue, Status, StatusCategory
@@ -35,7 +35,7 @@ class Link:
     def __init__(self, broker: FakeBroker | None = None, put_batch: int = 1024) -> None:
         self.broker = broker or FakeBroker()
         self.machine = Machine(
-            MachineOptions("test", 1, 5 * SECOND_NS, put_batch=put_batch), GuidGenerator(b"client", 0, 0), 0
+            MachineOptions("test", 1, 5 * SECOND_NS, put_batch=put_batch), ClientGuidGenerator(b"client", 0, 0), 0
         )
         self.now_ns = 0
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
-from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.environment import CommandContext, Environment
 from broker.bmq.admin.service import Admin
 from broker.bmq.core.config import DomainConfig
 from tests.broker.bmq.rig import ACK, DOMAINS, LIMITS, WRITE, Client, Rig, guid, start
@@ -26,7 +26,7 @@ class Administered:
 
     rig: Rig
     admin: Admin
-    context: Context
+    context: CommandContext
 
     def ask(self, command: str, status: int = 0) -> str:
         """The answer to a command, which has that status."""
@@ -68,7 +68,7 @@ def administered(rig: Rig) -> Administered:
 
     cluster = ClusterInfo("local", "local", (ClusterNode("host", 0, "UNSPECIFIED"),))
     environment = Environment(BROKER_CONFIG, (cluster,), "host", "/store", forget)
-    context = Context(rig.node, environment)
+    context = CommandContext(rig.node, environment)
     return Administered(rig, Admin(context), context)
 
 

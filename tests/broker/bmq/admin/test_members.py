@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
-from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.environment import CommandContext, Environment
 from broker.bmq.admin.service import Admin
 from tests.broker.bmq.member.member_bus import Members, members
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid
@@ -23,7 +23,7 @@ def ask(cluster: Members, node_id: int, command: str, status: int = 0) -> str:
     nodes = tuple(ClusterNode(f"host{each}", each, "UNSPECIFIED") for each in cluster.ids)
     known = ClusterInfo("local", "local", nodes)
     environment = Environment({}, (known,), f"host{node_id}", "/store", lambda name: True)
-    found, text = Admin(Context(process.node, environment)).run(command, "test")
+    found, text = Admin(CommandContext(process.node, environment)).run(command, "test")
     assert found == status, text
     cluster.run()
     return text

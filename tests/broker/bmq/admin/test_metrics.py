@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.bmq.admin.metrics import Metrics
 from broker.bmq.admin.queue_metrics import QUEUES_PER_PIECE
-from broker.bmq.admin.readiness import ClusterHealth
+from broker.bmq.admin.readiness import ClusterReadiness
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.statistics import SNAPSHOT_MS, SNAPSHOTS_KEPT
 from broker.bmq.node.node import Node
@@ -33,9 +33,9 @@ def node() -> Administered:
     )
 
 
-def read(node: Node, cluster: ClusterHealth | None = None) -> Found:
+def read(node: Node, cluster: ClusterReadiness | None = None) -> Found:
     """The metrics, each value by its labels; the parser refuses what Prometheus would."""
-    health = cluster or ClusterHealth("local", True)
+    health = cluster or ClusterReadiness("local", True)
     pieces = Metrics(node, "one", lambda: [health], lambda: {"brkr_system_mem_res": 7}).pieces()
     text = b"".join(pieces).decode()
     found: Found = {}
@@ -132,7 +132,7 @@ def test_domains_and_partitions(node: Administered) -> None:
 
 def test_the_health_of_a_proxy_names_its_upstream(node: Administered) -> None:
     for upstream, shown in (("far", "far"), ("", "_none_")):
-        found = read(node.rig.node, ClusterHealth("c", bool(upstream), upstream))
+        found = read(node.rig.node, ClusterReadiness("c", bool(upstream), upstream))
         of = {**HOST, "Cluster": "c", "Role": "PROXY", "RemoteHost": shown}
         assert value(found, "cluster_healthiness", of) == (1 if upstream else 2)
 

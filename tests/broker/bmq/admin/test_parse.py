@@ -46,7 +46,7 @@ from broker.bmq.admin.commands import (
     StorageQueueStatus,
     StorageSummary,
 )
-from broker.bmq.admin.parse import CommandError, parse, parse_value
+from broker.bmq.admin.parse import AdminCommandError, parse, parse_value
 from broker.bmq.admin.table import TABLE
 
 
@@ -243,7 +243,7 @@ def test_words_and_json_of_every_command(words: str, form: Any, command: Command
 
 @pytest.mark.parametrize("words", [case[0] for case in CASES])
 def test_more_words_are_refused(words: str) -> None:
-    with pytest.raises(CommandError):
+    with pytest.raises(AdminCommandError):
         parse(f"{words} extra extra extra")
 
 
@@ -253,7 +253,7 @@ def test_every_row_has_a_case() -> None:
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_is_no_command_is_refused(line: str) -> None:
-    with pytest.raises(CommandError):
+    with pytest.raises(AdminCommandError):
         parse(line)
 
 
@@ -272,9 +272,13 @@ def test_unknown_members_of_json_are_skipped() -> None:
 
 
 def test_a_refusal_says_what_could_stand_there() -> None:
-    with pytest.raises(CommandError, match="'CLUSTERS CLUSTER c' must be followed by one of FORCE_GC_QUEUES, HEALTH"):
+    with pytest.raises(
+        AdminCommandError, match="'CLUSTERS CLUSTER c' must be followed by one of FORCE_GC_QUEUES, HEALTH"
+    ):
         parse("CLUSTERS CLUSTER c")
-    with pytest.raises(CommandError, match="'x' is unknown after 'STAT': use one of GET, LIST_TUNABLES, SET, SHOW"):
+    with pytest.raises(
+        AdminCommandError, match="'x' is unknown after 'STAT': use one of GET, LIST_TUNABLES, SET, SHOW"
+    ):
         parse("STAT x")
 
 
@@ -299,7 +303,7 @@ def test_values(word: str, value: object) -> None:
 @pytest.mark.slow
 @given(st.text())
 def test_any_text_is_a_command_or_refused(text: str) -> None:
-    with suppress(CommandError):
+    with suppress(AdminCommandError):
         assert parse(text)
 
 
@@ -317,5 +321,5 @@ _JSON = st.recursive(_LEAVES, lambda inner: st.dictionaries(_KEYS, inner) | st.l
 @pytest.mark.slow
 @given(st.dictionaries(_KEYS, _JSON))
 def test_any_json_is_a_command_or_refused(value: Any) -> None:
-    with suppress(CommandError):
+    with suppress(AdminCommandError):
         assert parse(json.dumps(value))

@@ -31,7 +31,7 @@ from broker.bmq.assembly.credentials import make_credential_provider
 from broker.bmq.assembly.domains import Domains, ProxyDomains
 from broker.bmq.assembly.membership import _principals, cluster_features, member_config
 from broker.bmq.assembly.nodes import store_settings
-from broker.bmq.assembly.process import Outgoing, identity_of, monitor_limits, queue_settings
+from broker.bmq.assembly.process import OutgoingSecurity, identity_of, monitor_limits, queue_settings
 from broker.bmq.config import ConfigError, NodeConfig
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
@@ -519,7 +519,7 @@ def node_parts(config: NodeConfig) -> Iterator[Any]:
     yield store_settings(cluster.partition_config)
     yield queue_settings(cluster), monitor_limits(cluster), member_config(cluster)
     yield resolved, shows_apps(resolved), resolved.app_subscriptions
-    yield Outgoing(config).places(cluster), [_principals(node) for node in cluster.nodes]
+    yield OutgoingSecurity(config).places(cluster), [_principals(node) for node in cluster.nodes]
     yield needs_proof(config.broker.app_config, tls=me.tls)
     environment = _environment(config, domains)
     yield environment.clusters, environment.node_name, environment.storage_location
@@ -530,7 +530,12 @@ def proxy_parts(config: NodeConfig) -> Iterator[Any]:
 
     names = [cluster.name for cluster in config.clusters.proxy_clusters]
     for cluster in config.clusters.proxy_clusters:
-        yield _upstream(cluster), queue_settings(cluster), monitor_limits(cluster), Outgoing(config).places(cluster)
+        yield (
+            _upstream(cluster),
+            queue_settings(cluster),
+            monitor_limits(cluster),
+            OutgoingSecurity(config).places(cluster),
+        )
     yield config.broker.app_config.host_data_center
     try:
         yield ProxyDomains(config, [*names, "mine"], lambda name: None).resolve("shop")

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.environment import CommandContext, Environment
 from broker.bmq.admin.service import Admin
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.relay.guests import Guests
@@ -54,7 +54,7 @@ def story(uri: str = QUEUE, *, waiting: int = 0, **options: object) -> Story:
     The consumers have three messages each; `waiting` more have no consumer with room.
     """
     environment = Environment({}, (), "node", "", lambda name: True)
-    administer = lambda node: Admin(Context(node, environment)).run  # noqa: E731
+    administer = lambda node: Admin(CommandContext(node, environment)).run  # noqa: E731
     rig = start(administer=administer, make_door=Guests, **options)  # type: ignore[arg-type]
     witness, producer, first, second = (rig.connect() for _ in range(4))
     witness.open(1, OTHER, WRITE | ACK)

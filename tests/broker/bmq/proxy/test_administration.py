@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.bmq.admin.answers.results import ClusterInfo, ClusterNode
-from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.environment import CommandContext, Environment
 from broker.bmq.admin.service import Admin
 from tests.broker.bmq.proxy.test_cluster import NODES, Place
 from tests.broker.bmq.proxy.test_proxy import FANOUT
@@ -24,7 +24,7 @@ class Administered(Place):
         super().__init__()
         nodes = tuple(ClusterNode(node.name, node.id, "") for node in NODES)
         environment = Environment({}, (ClusterInfo("remote", "local", nodes),), "proxy", "", lambda name: True)
-        self.admin = Admin(Context(self.proxy.node, environment))
+        self.admin = Admin(CommandContext(self.proxy.node, environment))
         self.producer.open(0, FANOUT, WRITE | ACK)
         self.consumer.read(0, FANOUT, "foo", 1)
         self.producer.post(0, guid(1), b"1234")

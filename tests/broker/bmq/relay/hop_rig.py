@@ -21,7 +21,7 @@ from broker.bmq.node.node import Node
 from broker.bmq.node.role import Role
 from broker.bmq.node.single import SingleNode
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.bulk import WholeEvents
@@ -103,7 +103,7 @@ class HopRole(SingleNode):
         self.queues = ClusterQueues(node, links, self.requests, places, copies)
         self.bulk = WholeEvents()
 
-    def place(self, name: str, domain: Domain, parameters: QueueHandleParameters, opened: Opened) -> None:
+    def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         self.queues.place(name, domain, parameters, opened)
 
 

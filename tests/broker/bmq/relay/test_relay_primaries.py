@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.queue.domains import Domain
+from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.purges import purge, purge_app
 from broker.bmq.queue.queue import Queue
@@ -187,7 +187,7 @@ def test_a_new_primary_has_no_room_for_a_queue(three: World, monkeypatch: pytest
     node = three.nodes[1].rig.node
     serve = node.serve_queue
 
-    def no_room(name: str, domain: Domain) -> Queue:
+    def no_room(name: str, domain: DomainInUse) -> Queue:
         raise Refusal(StatusCategory.NOT_READY, "no room", -1)
 
     monkeypatch.setattr(node, "serve_queue", no_room)

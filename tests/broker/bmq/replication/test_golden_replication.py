@@ -11,7 +11,7 @@ import pytest
 
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.links.requests import Requests
-from broker.bmq.replication.copying import Copy
+from broker.bmq.replication.copying import ReplicaFiles
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.partition import ReplicatedPartition
 from broker.bmq.replication.partition_table import State
@@ -124,11 +124,11 @@ class Unheard:
 
 
 @pytest.fixture(scope="module")
-def copy() -> Copy:
+def copy() -> ReplicaFiles:
     """A replica of ours that got all that the primaries sent."""
     directory = MemoryDirectory(chunk=8 << 20)
     ((stored, recovered),) = open_partitions(directory, 1, 0, LIMITS, Now(1, 1), lambda prefix: "20261121_000000")
-    copy = Copy(stored, recovered)
+    copy = ReplicaFiles(stored, recovered)
     for name in (FIRST, SECOND):
         for message in messages(name, EventType.STORAGE):
             copy.write(message)
@@ -137,7 +137,7 @@ def copy() -> Copy:
 
 
 @pytest.mark.parametrize("node", ["cluster-node0", "cluster-node2"])
-def test_a_replica_writes_the_files_of_the_references_nodes(copy: Copy, node: str, tmp_path: Path) -> None:
+def test_a_replica_writes_the_files_of_the_references_nodes(copy: ReplicaFiles, node: str, tmp_path: Path) -> None:
     store = unpack_store(node, tmp_path)
     files = copy.files
     ends = {"journal": files.journal_end, "data": files.data_end, "qlist": files.qlist_end}
@@ -149,7 +149,7 @@ def test_a_replica_writes_the_files_of_the_references_nodes(copy: Copy, node: st
         assert len(written) - ends[kind] == (60 if kind == "journal" else 0)
 
 
-def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: Copy) -> None:
+def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: ReplicaFiles) -> None:
     start = offset_behind(copy.files, RecordNumber(1, 1941))
     end = offset_behind(copy.files, RecordNumber(2, 17405))
     assert start is not None
@@ -159,7 +159,7 @@ def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: Copy) -> None:
     assert body == bodies(HEALING, EventType.PARTITION_SYNC)
 
 
-def test_live_records_are_sent_as_the_reference_sends_them(copy: Copy) -> None:
+def test_live_records_are_sent_as_the_reference_sends_them(copy: ReplicaFiles) -> None:
     awaited = {
         int.from_bytes(message.record[2:8], "big")
         for message in messages(SECOND, EventType.STORAGE)
@@ -228,12 +228,12 @@ def _is_about_partition(message: ClusterMessage) -> bool:
     return isinstance(message.choice, PartitionMessage | PrimaryStatusAdvisory)
 
 
-def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> None:
+def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: ReplicaFiles) -> None:
     """The node was killed at the end of the first lease, and came back towards the end of the second."""
     now, timers, link = Now(1, 1), Timers(), Link()
     directory = MemoryDirectory(chunk=8 << 20)
     ((stored, recovered),) = open_partitions(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")
-    before = Copy(stored, recovered)
+    before = ReplicaFiles(stored, recovered)
     for message in messages(FIRST, EventType.STORAGE):
         before.write(message)
     before.end_event()
@@ -287,12 +287,12 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: Copy) -> No
 # -- a primary of ours, and the reference's replica
 
 
-def test_a_primary_of_ours_heals_the_references_replica(copy: Copy) -> None:
+def test_a_primary_of_ours_heals_the_references_replica(copy: ReplicaFiles) -> None:
     """The requests of the reference's replica, and the answers that it got, except for the lease."""
     now, timers, link = Now(1, 1), Timers(), Link()
     directory = MemoryDirectory(chunk=8 << 20)
     ((stored, recovered),) = open_partitions(directory, 1, 2, LIMITS, now, lambda prefix: "20261121_000000")
-    before = Copy(stored, recovered)
+    before = ReplicaFiles(stored, recovered)
     last = RecordNumber(2, 17405)
     for name in (FIRST, SECOND):
         for message in messages(name, EventType.STORAGE):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from broker.bmq.replication import places as places_module
-from broker.bmq.replication.places import Places
+from broker.bmq.replication.places import MessagePlaces
 from broker.bmq.store import chunked
 from formats.bmq.disk.data import DATA_HEADER
 from tests.broker.bmq.replication.partition_bus import KEY, Bus
@@ -34,7 +34,7 @@ def test_counts_follow_what_is_added_moved_and_taken(seed: int, monkeypatch: pyt
     sizes = [chance.randrange(1, 400) for _ in range(120)]
     monkeypatch.setattr(places_module, "SIZE_KNOWN_MAX", 200)
     partition, offsets = posted(*sizes)
-    places = Places(partition.files)
+    places = MessagePlaces(partition.files)
     there: dict[tuple[bytes, bytes], int] = {}
     left = list(range(120))
     while left:
@@ -57,7 +57,7 @@ def test_counts_follow_what_is_added_moved_and_taken(seed: int, monkeypatch: pyt
 
 def test_a_message_that_is_named_twice_counts_once() -> None:
     partition, offsets = posted(100, 200)
-    places = Places(partition.files)
+    places = MessagePlaces(partition.files)
     for number, size in ((0, 100), (1, 200)):
         places.add(KEY, guid(7), offsets[number], 0, size)
     assert places.stored() == {KEY: (1, 200)}
@@ -68,7 +68,7 @@ def test_a_message_that_is_named_twice_counts_once() -> None:
 def test_a_message_is_found_where_it_was_moved_to_unless_it_has_come_again() -> None:
     old, offsets = posted(100, 200, 300)
     new, moved_to = posted(50, 100, 200)
-    places = Places(old.files)
+    places = MessagePlaces(old.files)
     for number, size in ((0, 100), (1, 200)):
         places.add(KEY, guid(number), offsets[number], 3, size)
     places.go_on_in(new.files)
@@ -85,7 +85,7 @@ def test_a_message_is_found_where_it_was_moved_to_unless_it_has_come_again() -> 
 
 def test_files_are_told_apart_however_often_they_change() -> None:
     partition, offsets = posted(10)
-    places = Places(partition.files)
+    places = MessagePlaces(partition.files)
     for _ in range(10):
         places.go_on_in(partition.files)
         places.let_go(places.before(places.current))
@@ -99,7 +99,7 @@ def test_a_damaged_head_of_a_large_message_does_not_stop_its_removal(monkeypatch
     monkeypatch.setattr(places_module, "SIZE_KNOWN_MAX", 50)
     for byte in range(DATA_HEADER.size):
         partition, offsets = posted(100)
-        places = Places(partition.files)
+        places = MessagePlaces(partition.files)
         places.add(KEY, guid(0), offsets[0], 0, 100)
         partition.files.data.buffer[offsets[0] + byte] ^= 0xFF
         places.take(KEY, guid(0))

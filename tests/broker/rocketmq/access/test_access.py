@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.rocketmq.access.guard import AccessOptions, Denied
+from broker.rocketmq.access.guard import AccessDenied, AccessOptions
 from broker.rocketmq.access.needs import needs
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
@@ -263,7 +263,7 @@ def test_no_request_is_open_to_those_without_policies(code: RequestCode) -> None
     frame = signed(Frame(code, 0, ext_fields=fields, body=b"{}", version=493), *USER)
     try:
         user.peer.rig.guard.check(frame, "127.0.0.1")
-    except Denied:
+    except AccessDenied:
         return
     about_nothing = {
         RequestCode.BATCH_ACK_MESSAGE,

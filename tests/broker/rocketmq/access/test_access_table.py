@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 import broker.rocketmq
-from broker.rocketmq.access.guard import AccessOptions, Denied
+from broker.rocketmq.access.guard import AccessDenied, AccessOptions
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame
 from formats.rocketmq.remoting.headers.table import HEADERS
@@ -172,7 +172,7 @@ def is_refused(rig: Rig, code: int, fields: Fields, body: bytes) -> bool:
     if code not in rig.broker._handlers:
         try:
             rig.guard.check(frame, "127.0.0.1")
-        except Denied:
+        except AccessDenied:
             return True
         return False
     peer = rig.peer()

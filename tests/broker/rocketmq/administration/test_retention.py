@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.rocketmq.administration.metrics import Metrics
-from broker.rocketmq.administration.retention import Retention, RetentionLimits
+from broker.rocketmq.administration.retention import FileRetention, RetentionLimits
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,7 +20,7 @@ class Kept:
     def __init__(self, files: int, limits: RetentionLimits) -> None:
         self.rig = Rig(store=StoreOptions(4096, 200, 50, 400))
         self.used = 0.0
-        self.retention = Retention(self.rig.store, limits, lambda: self.used)
+        self.retention = FileRetention(self.rig.store, limits, lambda: self.used)
         peer = self.rig.peer()
         while len(self.rig.store.log.files.files) < files:
             peer.send(b"x" * 3_000)

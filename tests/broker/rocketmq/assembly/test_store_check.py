@@ -11,7 +11,7 @@ import pytest
 from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.store_check import check_store, root_of_store
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import StoreDamaged
+from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.files.folders import FileFolder
@@ -114,7 +114,7 @@ def test_log_in_several_folders_goes_on_where_the_original_would(store: Path, tm
 def test_file_that_two_folders_have_is_told(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store / "commitlog", tmp_path / "b")
     config = config_of(store, f"storePathCommitLog={store}/commitlog,{tmp_path}/b\n")
-    with pytest.raises(StoreDamaged, match="another folder of storePathCommitLog has this file, too"):
+    with pytest.raises(StoreFileDamaged, match="another folder of storePathCommitLog has this file, too"):
         check_store(config)
 
 
@@ -309,12 +309,12 @@ def test_missing_files_of_the_log_are_damage_and_nothing_is_changed(
         (store / "abort").write_bytes(b"")
     remove(store / "commitlog")
     before = contents(store)
-    with pytest.raises(StoreDamaged, match="replica or a backup") as told:
+    with pytest.raises(StoreFileDamaged, match="replica or a backup") as told:
         check_store(config_of(store))
     assert str(store / "commitlog") in str(told.value)
     assert contents(store) == before
     # Whoever opens the store without that look loses nothing, either.
-    with pytest.raises(StoreDamaged, match="replica or a backup"):
+    with pytest.raises(StoreFileDamaged, match="replica or a backup"):
         open_store(FileFolder(store), SIZES, lambda ms: f"{ms:017d}")
     assert {**before, "checkpoint": b""} == {**contents(store), "checkpoint": b""}
 
@@ -322,14 +322,14 @@ def test_missing_files_of_the_log_are_damage_and_nothing_is_changed(
 def test_missing_file_of_a_queue_is_damage(store: Path) -> None:
     files = sorted((store / "consumequeue" / "t" / "0").iterdir())
     files[1].unlink()
-    with pytest.raises(StoreDamaged, match="does not follow the file before it"):
+    with pytest.raises(StoreFileDamaged, match="does not follow the file before it"):
         check_store(config_of(store))
 
 
 def test_log_that_is_gone_with_the_queues_is_told_by_the_checkpoint(apache: Path) -> None:
     shutil.rmtree(apache / "commitlog")
     shutil.rmtree(apache / "consumequeue")
-    with pytest.raises(StoreDamaged, match="by the checkpoint"):
+    with pytest.raises(StoreFileDamaged, match="by the checkpoint"):
         check_store(config_of(apache))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.rocketmq.administration.retention import Retention, RetentionLimits
+from broker.rocketmq.administration.retention import FileRetention, RetentionLimits
 from broker.rocketmq.consuming import unconsumed
 from tests.broker.rocketmq.administration.test_retention import commit, files_of, rig_of
 from tests.broker.rocketmq.rig import Rig
@@ -13,12 +13,12 @@ DELAY_MS = 30 * 60_000
 FULL = RetentionLimits(forced_after_ms=DELAY_MS)
 
 
-def full_broker(files: int = 5) -> tuple[Rig, Retention, list[float]]:
+def full_broker(files: int = 5) -> tuple[Rig, FileRetention, list[float]]:
     """Return a broker with a full disk, whose files have a message each, and the list with how full the disk is."""
     rig = rig_of(files)
     used = [0.9]
     search = unconsumed.first_unconsumed
-    retention = Retention(rig.store, FULL, lambda: used[0], lambda end: search(rig.broker.services, (), end))
+    retention = FileRetention(rig.store, FULL, lambda: used[0], lambda end: search(rig.broker.services, (), end))
     return rig, retention, used
 
 

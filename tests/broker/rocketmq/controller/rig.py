@@ -9,11 +9,11 @@ from typing import Any
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.config import CONTROLLER_LOCKED, CONTROLLER_READERS
-from broker.rocketmq.controller.links import PeerLink
+from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.options import ControllerOptions
-from broker.rocketmq.controller.service import ControllerService, World
+from broker.rocketmq.controller.service import ControllerService, ControllerWorld
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings
 from formats.rocketmq.hosts import Host
@@ -144,7 +144,7 @@ class Rig:
             Settings(SETTINGS, CONTROLLER_READERS, member.kept.update, CONTROLLER_LOCKED, SETTINGS | member.kept),
             Guard(self.access, self.tables, CLUSTER),
             {
-                each: PeerLink(where, dial, open_session, *self._proof(name))
+                each: ControllerLink(where, dial, open_session, *self._proof(name))
                 for each, where in self.addresses.items()
                 if each != name
             },
@@ -157,10 +157,10 @@ class Rig:
         secret = self.secrets.get(name)
         return () if secret is None else (name, secret)
 
-    def _world(self, name: str) -> World:
-        world = World(lambda frame: self.seal(frame), self.draw.randrange, lambda: self.now_ms)
+    def _world(self, name: str) -> ControllerWorld:
+        world = ControllerWorld(lambda frame: self.seal(frame), self.draw.randrange, lambda: self.now_ms)
         secret = self.secrets.get(name)
-        return world if secret is None else world._replace(peers=Peers(secret=secret, port=9878))
+        return world if secret is None else world._replace(peers=KnownPeers(secret=secret, port=9878))
 
     def kill(self, name: str) -> None:
         """End a controller: its connections are closed."""

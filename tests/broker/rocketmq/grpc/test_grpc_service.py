@@ -12,10 +12,10 @@ import pytest
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.flush_gate import late
 from broker.rocketmq.grpc.brokers.loopback import Loopback
-from broker.rocketmq.grpc.clients import Client
-from broker.rocketmq.grpc.registry import Clients
+from broker.rocketmq.grpc.clients import GrpcClient
+from broker.rocketmq.grpc.registry import GrpcClients
 from broker.rocketmq.grpc.sending import consistent_hash
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import ClientType, Code, MessageType, Permission, TransactionResolution
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of, time_of_ms
 from formats.rocketmq.hosts import Host
@@ -684,17 +684,17 @@ def test_who_does_not_sign_leaves_nothing_behind(guarded: Served) -> None:
 # -- how many clients there may be
 
 
-def client_of(address: str, client_id: str) -> Client:
-    return Client(client_id, Host(address, 1), "JAVA")
+def client_of(address: str, client_id: str) -> GrpcClient:
+    return GrpcClient(client_id, Host(address, 1), "JAVA")
 
 
 def test_clients_are_counted_by_address_and_together() -> None:
-    clients = Clients(all_max=4, address_max=2)
+    clients = GrpcClients(all_max=4, address_max=2)
     first = client_of("a", "1")
     for client in (first, client_of("a", "2"), client_of("b", "1")):
         clients.check_room(client.host.address)
         clients.add(client)
-    with pytest.raises(Rejected, match="too many clients of a"):
+    with pytest.raises(CallRejected, match="too many clients of a"):
         clients.check_room("a")
     clients.check_room("b")
     clients.discard(first)
@@ -704,7 +704,7 @@ def test_clients_are_counted_by_address_and_together() -> None:
     clients.check_room("a")
     clients.add(client_of("a", "3"))
     clients.add(client_of("c", "1"))
-    with pytest.raises(Rejected, match=r"too many clients$"):
+    with pytest.raises(CallRejected, match=r"too many clients$"):
         clients.check_room("d")
 
 

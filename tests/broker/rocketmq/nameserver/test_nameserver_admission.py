@@ -19,7 +19,7 @@ from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import EXPIRED_MS, Routes
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.administrators import Administrators, read_networks
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
 from formats.rocketmq.hosts import Host
@@ -231,7 +231,7 @@ class Names(Server):
         self.now = Now()
         self.asked: list[tuple[str, Callable[[frozenset[str] | str], None]]] = []
         addresses = Addresses("10.0.0.9", self.now, lambda *asked: self.asked.append(asked))
-        return NameserverService(self.nameserver, self.guard, lambda: self.wall_ms, peers=Peers(addresses))
+        return NameserverService(self.nameserver, self.guard, lambda: self.wall_ms, peers=KnownPeers(addresses))
 
 
 def test_host_of_a_broker_is_looked_up_while_its_registration_waits() -> None:
@@ -280,7 +280,7 @@ def test_registrations_that_wait_have_a_bound_in_bytes() -> None:
 
 class Signing(Server):
     def make_service(self) -> NameserverService:
-        peers = Peers()
+        peers = KnownPeers()
         self.tables.create_user(UserInfo("inner", "hush-inner", "Super", "enable"))
         self.tables.create_user(UserInfo("shop", "hush-shop", "Normal", "enable"))
         admission = NameserverAdmission(self.routes, peers, Administrators(), self.tables.is_signed_by_super)
@@ -302,7 +302,7 @@ def test_registrations_are_signed_where_nodes_sign(key: tuple[str, str] | None) 
 
 def test_brokers_that_do_not_prove_that_they_know_the_secret_are_refused_from_every_host() -> None:
     server = Server()
-    peers = Peers(secret=b"a secret of the group", port=9876)
+    peers = KnownPeers(secret=b"a secret of the group", port=9876)
     server.service = NameserverService(server.nameserver, server.guard, lambda: server.wall_ms, peers=peers)
     for host in (MASTER, "127.0.0.1"):
         assert server.connect(host).register(f"{host}:10911") == REFUSED
@@ -327,7 +327,7 @@ def test_administrators_connect_from_where_they_may(code: RequestCode) -> None:
     fields = ADMINISTRATIVE[code]
     # As with the original, they may from everywhere, if nothing else is said.
     assert server.connect(STRANGER).ask(code, **fields) == OK
-    peers = Peers()
+    peers = KnownPeers()
     administrators = Administrators(read_networks("10.0.0.0/8; 192.168.1.1"))
     admission = NameserverAdmission(server.routes, peers, administrators)
     server.service = NameserverService(
@@ -346,8 +346,8 @@ def test_networks_that_are_none_are_refused(text: str) -> None:
 
 def test_all_networks_are_a_star() -> None:
     administrators = Administrators(read_networks("*"))
-    assert administrators.refusal(STRANGER, Peers(), ()) is None
-    assert administrators.refusal("2001:db8::1", Peers(), ()) is None
+    assert administrators.refusal(STRANGER, KnownPeers(), ()) is None
+    assert administrators.refusal("2001:db8::1", KnownPeers(), ()) is None
 
 
 def test_other_loopback_addresses_are_no_hosts_of_nodes_on_this_machine() -> None:
@@ -362,5 +362,5 @@ def test_other_loopback_addresses_are_no_hosts_of_nodes_on_this_machine() -> Non
 
 
 def test_refusal_of_an_address_names_the_properties_that_mend_it() -> None:
-    refusal = Peers().refusal_of_address("192.0.2.1", "172.17.0.2")
+    refusal = KnownPeers().refusal_of_address("192.0.2.1", "172.17.0.2")
     assert refusal == ("it connects from 172.17.0.2, not from 192.0.2.1 (see peerSecretKey and peerAddressCheckEnable)")

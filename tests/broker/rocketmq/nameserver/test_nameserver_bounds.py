@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
-from broker.rocketmq.nameserver.routes import Address, Registration
+from broker.rocketmq.nameserver.routes import BrokerAddress, Registration
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.hosts import Host
@@ -144,7 +144,7 @@ def test_brokers_that_leave_cost_what_they_had() -> None:
     began = time.thread_time()
     for number in range(1_500):
         if number % 2:
-            routes.unregister(f"b{number}", Address("c", f"b{number}:1"))
+            routes.unregister(f"b{number}", BrokerAddress("c", f"b{number}:1"))
         routes.disconnected(number)
     # It is 0.1 s; looking at all topics and brokers each time takes 4 s.
     assert time.thread_time() - began < 1

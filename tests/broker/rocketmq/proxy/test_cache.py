@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.rocketmq.grpc.statuses import Rejected
+from broker.rocketmq.grpc.statuses import CallRejected
 from broker.rocketmq.proxy import cache as module
 from broker.rocketmq.proxy.cache import Cache
 from formats.rocketmq.grpc.codes import Code
 
-GONE = Rejected(Code.TOPIC_NOT_FOUND, "gone")
-FAILED = Rejected(Code.INTERNAL_SERVER_ERROR, "failed")
+GONE = CallRejected(Code.TOPIC_NOT_FOUND, "gone")
+FAILED = CallRejected(Code.INTERNAL_SERVER_ERROR, "failed")
 
 
 class Looked:
@@ -20,14 +20,14 @@ class Looked:
 
     def __init__(self, entries_max: int = 100) -> None:
         self.ms = 0
-        self.loads: list[tuple[str, Callable[[str | Rejected], None]]] = []
+        self.loads: list[tuple[str, Callable[[str | CallRejected], None]]] = []
         self.cache: Cache[str] = Cache(lambda key, done: self.loads.append((key, done)), lambda: self.ms, entries_max)
-        self.found: list[str | Rejected] = []
+        self.found: list[str | CallRejected] = []
 
     def find(self, key: str = "k") -> None:
         self.cache.find(key, self.found.append)
 
-    def answer(self, value: str | Rejected) -> None:
+    def answer(self, value: str | CallRejected) -> None:
         """End the lookup that was begun first."""
         _, done = self.loads.pop(0)
         done(value)
@@ -157,5 +157,5 @@ def test_there_is_a_bound_on_what_is_remembered_and_on_who_waits(monkeypatch: py
     for number in range(3):
         looked.find(f"new {number}")
     last = looked.found[-1]
-    assert isinstance(last, Rejected)
+    assert isinstance(last, CallRejected)
     assert last.code == Code.TOO_MANY_REQUESTS

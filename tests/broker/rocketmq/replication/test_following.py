@@ -10,7 +10,7 @@ from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.lifecycles import SlaveState
 from broker.rocketmq.replication.master_link import MasterLink
-from broker.rocketmq.replication.metadata import Kept, Metadata
+from broker.rocketmq.replication.metadata import FollowedTables, MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
@@ -56,7 +56,7 @@ class Process:
         )
         kept_tables = (self.replica.store, self.topics, self.groups, self.offsets)
         self.acts = False
-        self.metadata = Metadata(Kept(*kept_tables, *kept), self.link, lambda: self.acts)
+        self.metadata = MasterMetadata(FollowedTables(*kept_tables, *kept), self.link, lambda: self.acts)
         self.registrations = 0
         self.following = Following(
             self.replica.store,

@@ -16,13 +16,13 @@ from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.requests import Request
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.options import ReplicationOptions, Role
-from broker.rocketmq.replication.returning import SLACK_MS, Returning
+from broker.rocketmq.replication.returning import SLACK_MS, OffsetsReturning
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import BrokerOptions
@@ -62,7 +62,7 @@ class Group:
         requests = Nameserver(Routes(), KeyValues(b"", lambda _: None), settings)
         calls = BrokerCalls(self.dial, self.open)
         # All connections of the network come from one host.
-        peers = Peers(checks_address=False)
+        peers = KnownPeers(checks_address=False)
         service = NameserverService(
             requests, guard, lambda: self.ms, calls, lambda frame: frame, lambda: self.ms, peers
         )
@@ -137,7 +137,7 @@ class Broker:
         self.members.join(
             self.nameservers, lambda: group.ms, lambda address, ha_address: self.found.append((address, ha_address))
         )
-        self.returning: Returning | None = None
+        self.returning: OffsetsReturning | None = None
 
     def come_back(self) -> None:
         """Begin as a master that may have been away."""
@@ -151,7 +151,7 @@ class Broker:
         def link() -> MasterLink:
             return MasterLink(group.dial, group.open, lambda frame: frame)
 
-        self.returning = Returning(self.replication, self.members, self.offsets, link, lambda: group.ms, back)
+        self.returning = OffsetsReturning(self.replication, self.members, self.offsets, link, lambda: group.ms, back)
 
     def tick(self) -> None:
         if self.is_hung:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.rocketmq.replication.master import C, Master
+from broker.rocketmq.replication.master import C, ReplicationMaster
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.replication.streams.connection import ReplicationSession
@@ -42,7 +42,7 @@ class Group:
             **{"role": Role.SYNC_MASTER, "has_acting_master": alive is not None, **options}
         )
         self.store = open_store(MemoryFolder(chunk=64), SMALL, lambda ms: f"{ms:017d}")
-        self.master = Master(
+        self.master = ReplicationMaster(
             self.store,
             self.options,
             self._open,

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from broker.rocketmq.store import commit_log
-from broker.rocketmq.store.errors import StoreDamaged
+from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.files.flush_mark import MARK_NAME
 from broker.rocketmq.store.message_store import MessageStore
 from tests.broker.rocketmq.folders import MemoryFolder
@@ -64,7 +64,9 @@ def test_hole_before_what_was_flushed_is_refused() -> None:
     crashed = Rig().crashed(without=0)
     # Otherwise nothing before the mark is looked at.
     crashed.folder("consumequeue").inside.clear()
-    with pytest.raises(StoreDamaged, match=f"{NAME} at offset 0: nothing is written here, but .* bring the file back"):
+    with pytest.raises(
+        StoreFileDamaged, match=f"{NAME} at offset 0: nothing is written here, but .* bring the file back"
+    ):
         open_small(crashed)
 
 
@@ -73,7 +75,7 @@ def test_hole_before_a_message_that_is_older_than_the_checkpoint_is_refused() ->
     rig.store.flush()
     crashed = rig.crashed(without=1)
     del crashed.files[MARK_NAME]
-    with pytest.raises(StoreDamaged, match=f"but a sound record is at {rig.places[2][0]};"):
+    with pytest.raises(StoreFileDamaged, match=f"but a sound record is at {rig.places[2][0]};"):
         open_small(crashed)
 
 
@@ -82,7 +84,7 @@ def test_message_that_was_flushed_last_is_missed() -> None:
     for at, size in rig.places[2:]:
         file, place = rig.store.log.files.place(at)
         file.buffer[place : place + size] = bytes(size)
-    with pytest.raises(StoreDamaged, match=f"but everything before {rig.places[2][0]} had been flushed"):
+    with pytest.raises(StoreFileDamaged, match=f"but everything before {rig.places[2][0]} had been flushed"):
         open_small(rig.crashed(without=1))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
-from broker.rocketmq.store.errors import DiskFull, StoreDamaged, TooLarge
+from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged, TooLarge
 from broker.rocketmq.store.files.flush_mark import FLUSH_MARK, MARK_NAME
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
@@ -291,7 +291,7 @@ def test_damage_before_sound_messages_is_refused() -> None:
     crashed.folder("consumequeue").inside.clear()
     crashed.folder("commitlog").files["00000000000000000000"].data[offsets[1] + 100] ^= 1
     with pytest.raises(
-        StoreDamaged, match=rf"00000000000000000000 at offset {offsets[1]}: its checksum .* bring the file"
+        StoreFileDamaged, match=rf"00000000000000000000 at offset {offsets[1]}: its checksum .* bring the file"
     ):
         open_small(crashed)
 
@@ -307,14 +307,16 @@ def test_files_that_do_not_make_a_row_are_refused(names: list[str], reason: str)
     root = MemoryFolder()
     for name in names:
         root.folder("commitlog").open(name, 1024)
-    with pytest.raises(StoreDamaged, match=reason):
+    with pytest.raises(StoreFileDamaged, match=reason):
         open_small(root)
 
 
 def test_file_of_another_size_is_refused() -> None:
     root = MemoryFolder()
     root.folder("commitlog").open("00000000000000000000", 2048)
-    with pytest.raises(StoreDamaged, match="has 2048 bytes, but the files of this store have 1024; set the file size"):
+    with pytest.raises(
+        StoreFileDamaged, match="has 2048 bytes, but the files of this store have 1024; set the file size"
+    ):
         open_small(root)
 
 

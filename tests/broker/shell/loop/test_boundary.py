@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from broker.bmq.admin.environment import Context, Environment
+from broker.bmq.admin.environment import CommandContext, Environment
 from broker.bmq.admin.service import Admin
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.session.authentication import Authentications, Denied, Granted, Outcome
@@ -242,7 +242,7 @@ def test_a_fault_of_the_node_ends_the_loop_by_name(
 
 def test_the_count_is_among_the_statistics() -> None:
     environment = Environment({}, (), "node", "", lambda name: True)
-    rig = start(administer=lambda node: Admin(Context(node, environment)).run)
+    rig = start(administer=lambda node: Admin(CommandContext(node, environment)).run)
 
     async def test(served: Served) -> None:
         rig.node.faults.note("something", KeyError("x"))

@@ -11,7 +11,7 @@ import pytest
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.messages import Content
 from broker.bmq.replication import copying
-from broker.bmq.replication.copying import Copy, OutOfStep
+from broker.bmq.replication.copying import OutOfStep, ReplicaFiles
 from broker.bmq.replication.positions import JOURNAL_START
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
@@ -101,7 +101,7 @@ def written(events: list[bytes], *, anew: bool = False, limits: PartitionLimits 
     ((stored, recovered),) = open_partitions(
         directory, 1, 0, limits, Now(1, 1), lambda prefix: f"202611{next(times)}_000000"
     )
-    copy = Copy(stored, recovered)
+    copy = ReplicaFiles(stored, recovered)
     if anew:
         copy.begin_anew()
     removed: list[tuple[bytes, bytes | None]] = []

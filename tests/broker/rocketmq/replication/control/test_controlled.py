@@ -12,16 +12,16 @@ import pytest
 from broker.rocketmq.remoting.requests import Request
 from broker.rocketmq.replication.control.appointments import Appointment, InSync
 from broker.rocketmq.replication.control.controlled import Controlled, RoleChange
-from broker.rocketmq.replication.control.membership import Membership
-from broker.rocketmq.replication.control.terms import Log, World
+from broker.rocketmq.replication.control.membership import ControlledMembership
+from broker.rocketmq.replication.control.terms import Log, TermWorld
 from broker.rocketmq.replication.master_link import MasterLink
-from broker.rocketmq.replication.metadata import Metadata
+from broker.rocketmq.replication.metadata import MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.replication.streams.connection import ReplicationSession
 from broker.rocketmq.replication.streams.epoch_slave import EpochSlaveStream
 from broker.rocketmq.replication.streams.epochs import EpochBook
-from broker.rocketmq.replication.waiting import Waiting
+from broker.rocketmq.replication.waiting import WaitingSenders
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.options import BrokerOptions
@@ -116,7 +116,7 @@ class Broker:
         self.broker = BrokerOptions(ha_address=f"10.0.0.{self.broker_id}:10912")
         shared = Log(self.store, self.book, self._reach)
         self.controlled = Controlled(shared, self.options, self.broker)
-        waiting = Waiting(self.options, self.controlled, lambda: self.clock.ms)
+        waiting = WaitingSenders(self.options, self.controlled, lambda: self.clock.ms)
         self.controlled.waiting = waiting
         self.role = BrokerRole(
             self.options,
@@ -129,7 +129,7 @@ class Broker:
             self.controlled.handlers,
         )
         self.controllers = Controllers(self.asked)
-        self.member = Membership(
+        self.member = ControlledMembership(
             self.broker,
             self.options,
             self.controllers,
@@ -159,16 +159,16 @@ class Broker:
             lambda: self.changes.append((self.options.role, self.broker.broker_id)),
         )
 
-    def _world(self) -> World:
+    def _world(self) -> TermWorld:
         def make_link() -> MasterLink:
             self.links.append(Link())
             return cast(MasterLink, self.links[-1])
 
-        return World(
+        return TermWorld(
             lambda *dialed: self.dialed.append(dialed),
             self._open,
             make_link,
-            lambda link: cast(Metadata, NoMetadata()),
+            lambda link: cast(MasterMetadata, NoMetadata()),
             lambda *arrived: None,
             lambda: self.clock.ms,
             lambda: self.clock.ms,

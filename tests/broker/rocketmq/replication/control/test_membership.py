@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.replication.control.appointments import Appointment, InSync
-from broker.rocketmq.replication.control.membership import LEAD_AGAIN_MS, LogState, Membership
+from broker.rocketmq.replication.control.membership import LEAD_AGAIN_MS, ControlledMembership, LogState
 from broker.rocketmq.replication.lifecycles import MEMBER_TRANSITIONS, MemberEvent, MemberState
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.tables.options import BrokerOptions
@@ -42,7 +42,9 @@ class Cell:
 
     def __post_init__(self) -> None:
         options = ReplicationOptions(is_controlled=True, priority=7)
-        self.member = Membership(BrokerOptions(), options, self, self, self, lambda: self.now_ms, lambda: 1_000)
+        self.member = ControlledMembership(
+            BrokerOptions(), options, self, self, self, lambda: self.now_ms, lambda: 1_000
+        )
 
     # -- the controllers
 

@@ -10,7 +10,7 @@ from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.streams.connection import ReplicationSession
 from broker.rocketmq.replication.streams.copies import Copies, Copy
 from broker.rocketmq.replication.streams.slave import Slave, SlaveStream
-from broker.rocketmq.replication.waiting import Waiting
+from broker.rocketmq.replication.waiting import WaitingSenders
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.hosts import Host
@@ -38,7 +38,7 @@ class Master:
         # How much of the log is on the disk; None where nobody waits for that.
         self.on_disk: int | None = None
         self.copies = Copies(self.store.log, self.options, self.moved, self._reach)
-        self.waiting = Waiting(self.options, self.copies, lambda: clock.ms)
+        self.waiting = WaitingSenders(self.options, self.copies, lambda: clock.ms)
         self.dirty: set[ReplicationSession] = set()
         self._count = 0
 

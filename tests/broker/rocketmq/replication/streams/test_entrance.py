@@ -8,11 +8,16 @@ import pytest
 
 from broker.common.addresses import Addresses
 from broker.common.clock import Now
-from broker.rocketmq.remoting.peers import Peers
+from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.replication.lifecycles import CopyState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.streams.connection import ReplicationSession
-from broker.rocketmq.replication.streams.entrance import AnsweredEntrance, Entrance, EntranceOfMembers, ProvenEntrance
+from broker.rocketmq.replication.streams.entrance import (
+    AnsweredEntrance,
+    EntranceOfMembers,
+    ProvenEntrance,
+    StreamEntrance,
+)
 from broker.rocketmq.replication.streams.roster import ASK_MS, Found, Roster
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.proof import ANSWER_BYTES, CHALLENGE_BYTES, MAGIC, dialer_code
@@ -33,7 +38,9 @@ class Group:
         self.lookups: list[tuple[str, Callable[[frozenset[str] | str], None]]] = []
         self.asked: list[Found] = []
         addresses = Addresses("10.0.0.1", Now(), lambda *asked: self.lookups.append(asked))
-        self.roster = Roster(Peers(addresses), lambda found: self.asked.append(found), lambda: 0, lambda: self.clock.ms)
+        self.roster = Roster(
+            KnownPeers(addresses), lambda found: self.asked.append(found), lambda: 0, lambda: self.clock.ms
+        )
 
     def tell(self, found: Mapping[int, str] | None) -> None:
         asked, self.asked = self.asked, []
@@ -41,11 +48,11 @@ class Group:
             each(found)
 
     def connect(
-        self, host: str, make: Callable[[ReplicationSession], Entrance | None] | None = None
+        self, host: str, make: Callable[[ReplicationSession], StreamEntrance | None] | None = None
     ) -> ReplicationSession:
         """Make the session of who connects from a host."""
 
-        def by_address(session: ReplicationSession) -> Entrance:
+        def by_address(session: ReplicationSession) -> StreamEntrance:
             return EntranceOfMembers(self.roster, session.host.address, session.go_on)
 
         dirty, copies = self.master.dirty, self.master.copies
@@ -110,7 +117,7 @@ def test_slave_gets_the_log_once_it_is_known_and_at_once_from_then_on(group: Gro
 
 @pytest.mark.parametrize(("host", "is_let_in"), [(SLAVE, True), (STRANGER, False)])
 def test_nameserver_of_the_same_process_answers_at_once(group: Group, host: str, is_let_in: bool) -> None:
-    group.roster = Roster(Peers(), lambda found: found({1: f"{SLAVE}:10911"}), lambda: 0, lambda: group.clock.ms)
+    group.roster = Roster(KnownPeers(), lambda found: found({1: f"{SLAVE}:10911"}), lambda: 0, lambda: group.clock.ms)
     session = group.connect(host)
     report(session)
     assert (not session.finished, bool(session.take_output())) == (is_let_in, is_let_in)
@@ -169,7 +176,7 @@ def test_id_belongs_to_the_address_of_its_broker(group: Group) -> None:
 # -- with a secret
 
 
-def with_secret(session: ReplicationSession) -> Entrance:
+def with_secret(session: ReplicationSession) -> StreamEntrance:
     return ProvenEntrance(SECRET, PORT)
 
 

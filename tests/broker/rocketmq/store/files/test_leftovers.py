@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.rocketmq.assembly.identity import epoch_begins
-from broker.rocketmq.store.errors import StoreDamaged
+from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.files.flush_mark import MARK_NAME
 from broker.rocketmq.store.message_store import ABORT, CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
@@ -106,14 +106,14 @@ def test_rest_is_refused_without_the_epoch_that_it_is_older_than(
         # Nothing tells that the queues end elsewhere than they seem to.
         assert golden.open(crashed=crashed, begins=begins).log.end == 2615
         return
-    with pytest.raises(StoreDamaged, match="but a sound record is at 2091"):
+    with pytest.raises(StoreFileDamaged, match="but a sound record is at 2091"):
         golden.open(crashed=crashed, begins=begins)
 
 
 def test_rest_that_is_not_older_is_refused(tmp_path: Path) -> None:
     golden = Golden(tmp_path)
     golden.log[2353 + STORED_AT : 2353 + STORED_AT + 8] = struct.pack(">q", golden.new_ms[CUT])
-    with pytest.raises(StoreDamaged, match="but a sound record is at 2091"):
+    with pytest.raises(StoreFileDamaged, match="but a sound record is at 2091"):
         golden.open(crashed=False)
 
 
@@ -132,7 +132,7 @@ def test_damage_in_the_log_of_the_original_is_refused(tmp_path: Path, at: int, c
         checkpoint = STORE_CHECKPOINT.unpack((root / "checkpoint").read_bytes())
         changed = checkpoint._replace(consume_queue_ms=checkpoint.consume_queue_ms + 1)
         (root / "checkpoint").write_bytes(STORE_CHECKPOINT.pack(changed).ljust(4096, b"\0"))
-    with pytest.raises(StoreDamaged):
+    with pytest.raises(StoreFileDamaged):
         open_store(FileFolder(root), GOLDEN, lambda ms: f"{ms:017d}", epoch_begins=(0, 1305, 2088))
 
 
@@ -249,5 +249,5 @@ def test_damage_of_any_log_with_epochs_is_refused() -> None:
         harmed = choose.choice(found[:-1])
         name = max(folder.folder("commitlog").files)
         folder.folder("commitlog").files[name].data[harmed - begin + 4] ^= 0xFF
-        with pytest.raises(StoreDamaged):
+        with pytest.raises(StoreFileDamaged):
             open_store(folder, SMALL, lambda ms: f"{ms:017d}", epoch_begins=begins)
