@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The network addresses of the hosts on which peers run, by configuration or by their own word.
+"""The network addresses of the hosts on which peers run, by configuration or by their own statement.
 
 Addresses change: a host is looked up again when a peer connects from an address that is not known to be the host's.
 """

@@ -27,7 +27,7 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class MetricLabels:
-    """The labels of many values, as `label_text` gives them. What metrics have in common is made once for all."""
+    """The labels of many values, as `label_text` returns them. The common parts of metrics are made once."""
 
     __slots__ = ("_templates", "_texts")
 
@@ -66,7 +66,7 @@ def label_text(labels: Mapping[str, str]) -> str:
 
 
 def metric_pieces(name: str, parts: Iterable[Series], kind: str = "gauge") -> Iterator[bytes]:
-    """Format a metric with all its series; one without any gives nothing."""
+    """Format a metric with all its series; one without any gives no text."""
     head = f"# TYPE {name} {kind}\n".encode()
     encoded = name.encode()
     for labels, values in parts:

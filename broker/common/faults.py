@@ -18,15 +18,15 @@ __all__ = ["Change", "Failing", "Faults", "Inconsistent", "describe"]
 
 log: Final = logging.getLogger("broker.faults")
 
-# Faults that are logged with their tracebacks in one window of time, whichever sessions they are of.
+# Maximum number of faults of all sessions that are logged with tracebacks in one window of time.
 TOLD_MAX: Final = 10
 WINDOW_MS: Final = 60_000
 
 
 class Inconsistent(BaseException):
-    """A change to what sessions share was cut short: the process must end. The text names the change.
+    """A change to state that sessions share was cut short: the process must end. The text names the change.
 
-    It is no `Exception`, so that nobody takes it for the fault of one session on its way to the loop.
+    It is no `Exception`, so that it is not taken for the fault of one session on its way to the loop.
     """
 
     def __init__(self, change: str, error: Exception) -> None:
@@ -37,8 +37,8 @@ class Inconsistent(BaseException):
 class Change:
     """A section that must not be left half done; an exception in it becomes `Inconsistent`.
 
-    Those of the types `refusals` are raised before anything is changed, and pass. Only for what happens rarely: where
-    messages pass, a `try` statement says the same and costs nothing.
+    Exceptions of the types `refusals` are raised before anything is changed, and pass. Only for rare work: on the path
+    of messages, a `try` statement does the same without a cost.
     """
 
     __slots__ = ("_name", "_refusals")
@@ -61,7 +61,7 @@ class Failing(Protocol):
     """A session that a fault may end."""
 
     def give_up(self, reason: str) -> None:
-        """End at once; what has not been sent is dropped, as it may be half written."""
+        """End at once; unsent output is dropped, as it may be incomplete."""
         ...
 
     @property
@@ -74,8 +74,8 @@ class Failing(Protocol):
 class Faults:
     """The faults of one process: which sessions they end, and how many there were.
 
-    `failed` are the sessions that are to be ended, in the order of their faults. `of_sessions` counts the sessions that
-    faults have ended, `others` the faults that ended nothing.
+    `failed` are the sessions to end, in the order of their faults. `of_sessions` counts the sessions that faults have
+    ended, `others` the faults that ended none.
     """
 
     def __init__(self, now: Now) -> None:
@@ -88,7 +88,7 @@ class Faults:
         self._untold = 0
 
     def end_session(self, session: Failing, error: Exception) -> None:
-        """Note that a session's work failed: it is to be ended when this step is over."""
+        """Note that a session's work failed: the session ends when this step is over."""
         if session in self.failed or session.finished:
             return
         self.failed[session] = None
@@ -101,7 +101,7 @@ class Faults:
         self._tell(f"{what} failed because of a fault of this broker", error)
 
     def next_failed(self) -> Failing | None:
-        """Return the next session to be ended; None if there is none left."""
+        """Return the next session to end; None if there is none left."""
         for session in self.failed:
             del self.failed[session]
             return session

@@ -14,8 +14,8 @@ __all__ = ["Directory", "StoreFile", "put_away"]
 class StoreFile(Protocol):
     """One preallocated file.
 
-    `buffer` is its whole length, in bytes, zero where nothing was written. Bytes below what `reserve` granted
-    can be written without fail; the others may have no disk behind them.
+    `buffer` is its whole length, in bytes, zero where nothing was written. Writes below the end that `reserve` granted
+    cannot fail; other bytes may have no disk behind them.
     """
 
     @property
@@ -46,11 +46,11 @@ class StoreFile(Protocol):
         ...
 
     def flush(self) -> None:
-        """Wait until what was written is on the disk."""
+        """Wait until all writes are on the disk."""
         ...
 
     def close(self, size: int | None = None) -> None:
-        """Let go of the file; cut it to `size` bytes when given."""
+        """Close the file; cut it to `size` bytes when given."""
         ...
 
 
@@ -61,11 +61,11 @@ class Directory(Protocol):
     def path(self) -> str: ...
 
     def names(self) -> Iterable[str]:
-        """The names of the files in it."""
+        """Return the names of the files in it."""
         ...
 
     def open(self, name: str, size: int) -> StoreFile:
-        """Open `name` for writing, `size` bytes long or as long as it is already; made when it is missing."""
+        """Open `name` for writing, created with `size` bytes if missing; an existing file keeps its size."""
         ...
 
     def remove(self, name: str) -> None:
@@ -73,22 +73,22 @@ class Directory(Protocol):
         ...
 
     def archive(self, name: str) -> None:
-        """Take a file out of service, and keep or drop it as configured."""
+        """Take a file out of service; keep or delete it, as configured."""
         ...
 
     def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
-        """Close files that nobody uses any more, cut each to its size, and archive them, in this order.
+        """Close unused files, cut each to its size, and archive them, in this order.
 
-        That may go on in a thread after the call; `failed` is called there if it cannot be done.
+        This may continue in a thread after the call; `failed` is called there if it fails.
         """
         ...
 
     def set_aside(self, name: str) -> str:
-        """Take a damaged file out of service, and keep it for people; where it is now."""
+        """Take a damaged file out of service, keep it for people, and return its new place."""
         ...
 
     def flush(self) -> None:
-        """Wait until it is on the disk which files there are."""
+        """Wait until the names of the files are on the disk."""
         ...
 
 

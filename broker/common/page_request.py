@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""One HTTP/1.1 connection on which one page is asked for: the request is checked, and the response framed.
+"""One HTTP/1.1 connection that serves one page: the request is checked, and the response framed.
 
 Strangers may connect, so a request's line and headers may take 8 KiB in all; a body is not read, and every connection
 serves one request.
@@ -19,7 +19,7 @@ HEAD_BYTES_MAX: Final = 8 << 10
 
 
 class Incomplete(Enum):
-    """The state of a connection whose request is not there yet."""
+    """The state of a connection whose request is incomplete."""
 
     WAITING = "more of the request is to come"
     GONE = "the peer is gone, or asks for nothing"
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A request that is answered with a status and a line that says why."""
+    """A request that is answered with a status and a line with the reason."""
 
     status: HTTPStatus
     reason: str
@@ -47,7 +47,7 @@ class PageConnection:
         self._has_body = True
 
     def receive(self, data: bytes) -> Asked | Refused | Incomplete:
-        """Take in data, b"" for the end of the stream."""
+        """Handle data, b"" for the end of the stream."""
         self.room -= len(data)
         self._http.receive_data(data)
         try:

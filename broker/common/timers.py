@@ -32,7 +32,7 @@ class Timers:
         heapq.heappush(self._heap, (ms, next(self._numbers), action))
 
     def run(self, now_ms: int) -> None:
-        """Take all due actions, in their order; those that they add may wait for the next call."""
+        """Take all due actions, in their order; actions that they add may wait for the next call."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heapq.heappop(self._heap)[2])

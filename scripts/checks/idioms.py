@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 LIMITS: Final[Mapping[str, int]] = {
     "formats": 36,
-    "broker/common": 33,
-    "broker/shell": 54,
+    "broker/common": 20,
+    "broker/shell": 18,
     "broker/bmq": 38,
     "broker/rocketmq": 106,
     "bmqctl": 48,

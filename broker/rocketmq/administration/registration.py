@@ -52,7 +52,7 @@ class NameserverRegistry(Protocol):
         ...
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
-        """Send it a request: `done` gets the answer, or None if there is none. False if that cannot be done now."""
+        """Send it a request: `done` gets the answer, or None if there is none. Return False if it cannot be sent."""
         ...
 
     def tick(self, now_ms: int) -> None:
@@ -231,7 +231,7 @@ class NameserverLink:
         self._calls = Calls()
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
-        """Send a request, if it is connected: `done` gets the answer, or None if there is none. False if it is not."""
+        """Send a request, if it is connected; `done` gets the answer or None. Return False if it is not."""
         if self._session is None or not self._is_open:
             return False
         self._calls.call(self._session, self._seal(request), now_ms, done)

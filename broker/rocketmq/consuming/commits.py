@@ -23,7 +23,10 @@ def is_commit(services: Services, topic: str, group: str, queue_id: int, offset:
 
 
 def commit_pulled(services: Services, topic: str, group: str, queue_id: int, offset: int) -> None:
-    """Take the offset of a group in a queue if it may be set. The group, the topic and the queue id were checked."""
+    """Set the offset of a group in a queue if `check_commit` accepts it.
+
+    The group, the topic and the queue id were checked.
+    """
     offsets = services.offsets
     if 0 <= offset <= services.store.span(topic, queue_id)[1] and (
         offsets.count < services.options.offsets_max or offsets.get(topic, group, queue_id) is not None

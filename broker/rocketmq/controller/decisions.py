@@ -159,7 +159,7 @@ class Decisions:
     # -- masters
 
     def alter_members(self, asked: headers.AlterSyncStateSetRequest, wanted: SyncStateSet) -> Decision:
-        """Let a master change who is in sync; not one that is no longer master, or does not know the latest set."""
+        """Let a master change the brokers in sync; not a former one, or one that does not know the latest set."""
         group = self._groups.get(asked.broker_name or "")
         failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
         if group is None:

@@ -1,6 +1,7 @@
-"""The brokers of each name as controllers know them, and the commands that change this (source: ReplicasInfoManager).
+"""The state of the controllers: the brokers of each name, and the commands that change it.
 
-Nothing else changes it: controllers that apply the same commands in the same order know the same.
+Source: ReplicasInfoManager. Nothing else changes it: controllers that apply the same commands in the same order have
+the same state.
 """
 
 from __future__ import annotations

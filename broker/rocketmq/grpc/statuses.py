@@ -67,7 +67,7 @@ def topic_not_found(name: str) -> CallRejected:
 
 
 def not_asked(code: int, text: str) -> Frame:
-    """Make what stands for the answer that a broker has not given: a code of these, or one of `ResponseCode`."""
+    """Make the frame for an answer that a broker has not given: with one of the codes here or of `ResponseCode`."""
     return Frame(code, 0, _RESPONSE, text)
 
 

@@ -1,5 +1,6 @@
-"""A connection to another process by the remoting protocol: to a master, which its slaves ask for what is not in its
-log, or to a controller.
+"""A connection to another process by the remoting protocol: to a controller, or a slave's to its master.
+
+Slaves ask their master for the data that is not in its log.
 """
 
 from __future__ import annotations

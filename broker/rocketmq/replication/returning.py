@@ -1,7 +1,7 @@
-"""The way back of a master: before it registers it takes the consumer offsets of those who were read from meanwhile.
+"""The return of a master: before it registers, it takes the consumer offsets of brokers that stood in for it.
 
-Source: BrokerPreOnlineService. Consumers go on where they were with the acting master. Without this, they would be
-given again what they have consumed there.
+Source: BrokerPreOnlineService. Consumers continue where they were with the acting master. Otherwise they would get
+messages again that they have consumed there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLACK_MS: Final = 5_000
 
 
 class OffsetsReturning:
-    """The questions to all others that nameservers know; see `node.Part`. `back` is called when they are answered."""
+    """The requests to all other brokers that nameservers know; see `node.Part`. `back` is called at their end."""
 
     def __init__(
         self,

@@ -131,7 +131,7 @@ class BrokerRole:
         return None
 
     def hold(self, request: Frame, peer: Peer, answer: Frame) -> bool:
-        """Give an answer later, once there are enough copies of what the request has stored; False if it need not."""
+        """Send an answer once there are enough copies of the stored message; False if that is not needed."""
         waiting = self._waiting
         if waiting is None or not waiting.is_wanted or answer.code != ResponseCode.SUCCESS:
             return False

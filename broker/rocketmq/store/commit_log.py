@@ -239,7 +239,7 @@ class CommitLog:
     def _sound_records(
         self, begin: int, flushed_end: int, was_flushed: Callable[[Record], bool], epoch: LastEpoch | None
     ) -> Generator[Found, None, tuple[int, bool]]:
-        """Yield the sound records from `begin` on; return the offset after them, and whether others are behind it."""
+        """Yield the sound records from `begin` on; return the offset after them, and whether others follow later."""
         offset = begin
         held: Found | None = None
         is_cut = False

@@ -394,7 +394,7 @@ class MessageStore:
         return self.log.end
 
     def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return what waits until the commit log is on the disk, as far as it is written, and what notes it then.
+        """Return a function that waits until the commit log is on the disk, as written now, and one that notes it.
 
         Everything else can be derived from the log.
         """

@@ -138,10 +138,11 @@ def _restore_lite(store: MessageStore, found: Found, start: int, gaps: set[tuple
 
 
 def _flushed(store: MessageStore) -> tuple[int, Callable[[Record], bool]]:
-    """Return what was on the disk before a crash: everything before an offset, and before records that are told.
+    """Return an offset, and a function of a record: everything before them was on the disk before a crash.
 
-    Behind that nothing was promised that a loss of power can take. The mark is some group commits behind where senders
-    wait for the disk, but what these have acknowledged is on the disk: there is no damage before their end.
+    After that, no acknowledged message can be lost to a loss of power. Where senders wait for the disk, the mark may
+    lag by some group commits, but the messages that these have acknowledged are on the disk: there is no damage before
+    their end.
     """
     marked = store.marked_end
     if marked is not None:

@@ -70,7 +70,10 @@ class QueuePart(Protocol):
 
 
 class Run(Protocol):
-    """Records behind each other in one file of a log, `end` behind the last one, whose storing time is `stored_ms`."""
+    """Consecutive records in one file of a log; `end` is the offset after the last one.
+
+    `stored_ms` is the storing time of the last one.
+    """
 
     @property
     def offset(self) -> int: ...

@@ -34,8 +34,9 @@ class Stored(NamedTuple):
 class Flush(NamedTuple):
     """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
 
-    The fields are the log's end after the messages that are in the queues, the storing time of the last of these, that
-    of the last one in the full index files, the number of changes of the log's folder, and the number of cuts.
+    These are the end of the log; the end of its part that is in the queues; the storing time of the last message of
+    that part, and that of the last one in the full index files; the number of changes of the log's folder, and the
+    number of cuts.
     """
 
     files: list[StoreFile | Directory]

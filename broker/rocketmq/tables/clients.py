@@ -112,7 +112,7 @@ class Clients:
         return self._subscribe(group, told.subscription_data_set) or is_new
 
     def _subscribe(self, group: ConsumerGroup, told: list[Subscription]) -> bool:
-        """Take the newer of each two subscriptions, and drop those that are told no longer; whether topics changed."""
+        """Take the newer of each two subscriptions, and drop unreported ones; return whether topics changed."""
         before = sum(map(_subscription_bytes, group.subscriptions.values()))
         topics = {each.topic for each in told}
         changed = topics != set(group.subscriptions)

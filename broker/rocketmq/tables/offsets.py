@@ -101,7 +101,7 @@ class Offsets:
         self._take(CONSUMER_OFFSETS.read(body))
 
     def follow_newer(self, body: bytes | memoryview) -> bool:
-        """Take the offsets of a broker that stood in for this one, unless they are older; whether they were taken.
+        """Take the offsets of a broker that stood in for this one, unless they are older; return False then.
 
         Raises `FormatError`.
         """

@@ -52,7 +52,7 @@ class Machine(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Return whether the link is to be closed."""
+        """True if the link should be closed."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class Machine(Protocol):
 
     @property
     def input_can_wait(self) -> bool:
-        """True if nobody waits for what the last input does, and more like it may be read a moment later."""
+        """True if no peer waits for the effect of the last input, and more like it may be read a moment later."""
         ...
 
     @property
@@ -161,7 +161,7 @@ class Link:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the link is to be closed."""
+        """True if the link should be closed."""
         return self.ended is not None
 
     @property
@@ -176,7 +176,7 @@ class Link:
 
     @property
     def wants_read(self) -> bool:
-        """Return True if it takes input: not while the session is paused, nor from a peer that does not read."""
+        """True if it takes input: not while the session is paused, nor from a peer that does not read."""
         return not self.machine.paused and self.backlog <= self.machine.backlog_bytes_max
 
     def on_readable(self) -> bool:

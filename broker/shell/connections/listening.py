@@ -1,4 +1,4 @@
-"""Listening sockets, and what people are told about addresses that cannot be listened on."""
+"""Listening sockets, and the errors for addresses that cannot be listened on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A self-signed certificate for a process that is given none.
+"""A self-signed certificate for a process without a configured one.
 
 Some of RocketMQ's clients use TLS by default and do not verify the certificate. The original makes one for them
-(source: ProxyAndTlsProtocolNegotiator). It proves nobody's identity; for that, a certificate has to be given.
+(source: ProxyAndTlsProtocolNegotiator). It proves no identity; that needs a configured certificate.
 
 `cryptography` is imported when the first certificate is made: that takes 50 ms of a start.
 """

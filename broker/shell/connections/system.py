@@ -1,4 +1,4 @@
-"""The loop's interface to a system behind listeners: it makes a session for each peer, and is told the time.
+"""The loop's interface to a system behind listeners, which makes a session for each peer.
 
 BlazingMQ's `broker.bmq.node.node.Node` is one; `broker.rocketmq.node.Node` is another.
 """
@@ -31,7 +31,7 @@ class Dirty(Protocol):
 
 
 class System(Protocol):
-    """A system that the loop serves. A session is handed only to the system that made it."""
+    """A system that the loop serves. A session is passed only to the system that made it."""
 
     stopping: bool
 
@@ -79,14 +79,14 @@ class System(Protocol):
         ...
 
     def rest(self) -> bool:
-        """Send what steps left to go with later output; return True if there was any.
+        """Send output that steps left to go with later output; return True if there was any.
 
         Called before the loop waits for longer than a moment.
         """
         ...
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         ...
 
     def retire(self) -> bool:
@@ -99,5 +99,5 @@ class System(Protocol):
         ...
 
     def leave(self) -> None:
-        """Say farewell to all peers."""
+        """Notify all peers of the end."""
         ...

@@ -95,7 +95,7 @@ class TlsStream:
 
 
 class EitherStream:
-    """A connected socket whose peer says by its first byte if it speaks TLS, which is answered then."""
+    """A connected socket whose peer shows by its first byte whether it speaks TLS."""
 
     def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
         self._stream: socket | TlsStream = sock
@@ -104,7 +104,7 @@ class EitherStream:
 
     @property
     def is_tls(self) -> bool:
-        """Return whether the peer has begun TLS."""
+        """True if the peer has begun TLS."""
         return isinstance(self._stream, TlsStream)
 
     def recv_into(self, view: memoryview) -> int:
@@ -113,7 +113,7 @@ class EitherStream:
         return self._stream.recv_into(view)
 
     def _look(self) -> None:
-        """Look at the first byte, which stays where it is. Raises OSError, `BlockingIOError` if there is none yet."""
+        """Peek at the first byte. Raises OSError, `BlockingIOError` if there is none yet."""
         assert isinstance(self._stream, socket)
         first = self._stream.recv(1, MSG_PEEK)
         self._is_known = True

@@ -1,4 +1,4 @@
-"""A file that grows at its end by small pieces, each of which is on the disk when it counts."""
+"""A file that grows at its end by small pieces; each is on the disk when its write returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["AppendedFile"]
 
 
 class AppendedFile:
-    """One file, made with its first piece. Nobody else writes it."""
+    """One file, created with its first piece. Only this object writes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class AppendedFile:
         return self._is_sound
 
     def read(self) -> bytes:
-        """Read all of it; nothing if there is no such file. Raises `OSError`."""
+        """Return its content; nothing if there is no such file. Raises `OSError`."""
         try:
             self._open(self._path)
         except FileNotFoundError:
@@ -47,9 +47,9 @@ class AppendedFile:
         self._is_sound = True
 
     def append(self, data: bytes) -> None:
-        """Write behind the end, and wait for the disk.
+        """Write at the end, and wait for the disk.
 
-        Raises `OSError`: for a disk that is full, nothing has changed, else the file is no longer sound.
+        Raises `OSError`: after a full disk nothing has changed, otherwise the file is no longer sound.
         """
         assert self._fd is not None
         assert self._is_sound
@@ -65,9 +65,9 @@ class AppendedFile:
         self._is_sound = True
 
     def replace(self, data: bytes) -> None:
-        """Have it hold something else, in one step, on the disk.
+        """Replace its content, atomically, on the disk.
 
-        Raises `OSError`: it holds the one or the other then, and is not sound in the latter case.
+        Raises `OSError`: then it has the old or the new content, and is not sound in the latter case.
         """
         fresh = self._path.with_name(f"{self._path.name}.tmp")
         fd = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -85,7 +85,7 @@ class AppendedFile:
         self._is_sound = True
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None

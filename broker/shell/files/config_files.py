@@ -1,4 +1,4 @@
-"""Small files that are written as a whole, with a copy of what they held before (source: MixAll.string2File)."""
+"""Small files that are written as a whole, with a copy of the previous content (source: MixAll.string2File)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class ConfigFile:
         return b""
 
     def write(self, data: bytes) -> None:
-        """Have it hold `data`, on the disk, too.
+        """Replace the content by `data`, on the disk, too.
 
-        Raises `OSError`. It holds what it held then, unless it was the folder that could not be flushed.
+        Raises `OSError`. The file then has its old content, unless only the flush of the folder failed.
         """
         fresh = self._path.with_name(f"{self._path.name}.tmp")
         descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         with os.fdopen(descriptor, "wb") as file:
-            # A file that a crash has left may have another mode.
+            # A file left by a crash may have another mode.
             os.fchmod(descriptor, PRIVATE_FILE)
             file.write(data)
             file.flush()
@@ -65,7 +65,8 @@ class ConfigFile:
     def _flush_folder(self) -> None:
         flush_folder(self._path.parent)
         if not self._is_folder_kept:
-            # The folder may be new. One of another account's, which cannot be read, is not ours to have made.
+            # The folder may be new. One that belongs to another account, and cannot be read, was not created by this
+            # process.
             with suppress(PermissionError):
                 flush_folder(self._path.parent.parent)
             self._is_folder_kept = True

@@ -1,4 +1,4 @@
-"""A thread that waits for the disk, and tells the loop when it is done."""
+"""A thread that waits for the disk, and notifies the loop at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FlushThread"]
 class FlushThread:
     """One piece of work at a time. A source of events of `broker.shell.loop.server.Server`, readable at the work's end.
 
-    The thread does not hold up the end of the process.
+    The thread does not delay the end of the process.
     """
 
     work = "the end of a flush"
@@ -34,7 +34,7 @@ class FlushThread:
         self._work.put(work)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the work, and call `done`; False if the time is over before, or there is none."""
+        """Wait for the end of the work, and call `done`; return False after `timeout_s`, or without work."""
         if self._done is None or not self._ended.wait(timeout_s):
             return False
         self._finish()

@@ -16,7 +16,7 @@ __all__ = ["FileFolder", "FolderView", "RootFolder", "SpreadFolder", "flush_fold
 
 
 class FileFolder:
-    """A folder, made when it is missing. Whoever holds the store sees to it that nobody else does."""
+    """A folder, created if missing. The holder of the store ensures that no other process uses it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class FileFolder:
         shutil.rmtree(self._path / name)
 
     def flush(self) -> None:
-        # One that was removed, while a thread has files flushed, has nothing that could be lost.
+        # A folder removed while a thread has files flushed has nothing to lose.
         with suppress(FileNotFoundError):
             flush_folder(self._path)
 
@@ -139,7 +139,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 class FolderView:
-    """A folder, or several whose files make one row, to be read without a change. A missing folder is empty.
+    """A folder, or several whose files make one row, for reading only. A missing folder is empty.
 
     `elsewhere` has the folders in it that are at other paths, by their names.
     """
@@ -188,7 +188,7 @@ class FolderView:
 
 
 def flush_folder(path: Path) -> None:
-    """Wait until it is on the disk what is in a folder, by name."""
+    """Wait until the names in a folder are on the disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         HOST.flush(folder)

@@ -2,13 +2,13 @@
 
 A store file is sparse: it has its maximum length from the start, and is allocated chunk by chunk. Chunks double from
 `CHUNK_BYTES_MIN` to `CHUNK_BYTES` as the file fills, so that a queue with one message takes one page of disk. Writing a
-mapped page that the disk cannot hold kills the process (SIGBUS), so every chunk is allocated before its first
-byte is written, and a full disk becomes a result instead.
+mapped page that the disk cannot hold kills the process (SIGBUS), so every chunk is allocated before its first byte is
+written, and a full disk becomes a result instead.
 
 Files and folders are created for the account of the node only: they hold other people's messages.
 
-What the kernel may make wait for the disk is done in threads, for as long as the caller need not wait for it: the next
-chunk is allocated while the one before is filled, and files that are out of use are closed, cut and deleted.
+Work that may wait for the disk in the kernel is done in threads until the caller needs its result: the next chunk is
+allocated while the one before is filled, and unused files are closed, cut and deleted.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ PRIVATE_FOLDER = 0o700
 # much more would delay other work.
 AHEAD_BYTES = 256 << 10
 
-# The pages of a file that is closed are unmapped in parts of this size: memory that others ask the kernel for waits
-# until a part is done, and for a whole file of 1 GiB that would be long.
+# The pages of a closed file are unmapped in parts of this size: other allocations of memory wait in the kernel until a
+# part is done, which would be long for a whole file of 1 GiB.
 UNMAPPED_BYTES = 4 << 20
 UNMAPPING_PAUSE_S = 0.0005
 
@@ -162,7 +162,7 @@ class MappedFile:
         end = start + len(data)
         if end > self._size or (end > self._allocated and not self._allocate(end)):
             return False
-        # The kernel takes whole pages so, without clearing and mapping each of them first: five times as fast.
+        # A write call takes whole pages, without clearing and mapping each of them first: five times as fast.
         with memoryview(data) as left:
             while start < end:
                 start += os.pwrite(self._fd, left[start - end :], start)
@@ -179,7 +179,7 @@ class MappedFile:
         start = self._allocated
         chunk = _chunk_bytes(end)
         wanted = min(self._size, -(-end // chunk) * chunk)
-        # On a nearly full disk the whole chunk may not fit where the required part does.
+        # On a nearly full disk the required part may fit where the whole chunk does not.
         for stop in (wanted, end):
             try:
                 HOST.allocate(self._fd, start, stop - start)
@@ -199,8 +199,8 @@ class MappedFile:
 
     def _map_ahead(self, start: int, end: int) -> None:
         start -= start % mmap.PAGESIZE
-        # Once, and for all that is behind: a mapping is only divided when nobody walks through it, which the kernel
-        # does for as long as it writes the file's pages to the disk.
+        # Once, for the whole rest: the kernel divides a mapping only when no other task walks through it, as the
+        # write-back of the file's pages does.
         if not self._is_advised:
             self._is_advised = True
             HOST.read_nothing_ahead(self._map, start, self._size - start)
@@ -224,7 +224,7 @@ class MappedFile:
         os.close(self._fd)
 
     def unmap_slowly(self) -> None:
-        """Unmap its pages, before it is closed: in a thread beside which others go on."""
+        """Unmap its pages, before it is closed: in a thread, while others continue."""
         with self._closing:
             self._closed = True
         for start in range(0, self._size, UNMAPPED_BYTES):
@@ -238,7 +238,7 @@ def _chunk_bytes(end: int) -> int:
 
 
 def _allocated_to(fd: int, start: int, stop: int) -> int:
-    """Allocate a part of a file, if there is disk for it; return where what is allocated ends."""
+    """Allocate a part of a file, if there is disk for it; return the end of the allocated part."""
     try:
         HOST.allocate(fd, start, stop - start)
     except OSError:
@@ -251,7 +251,7 @@ DAMAGED_FOLDER = "damaged"
 
 
 def set_aside(folder: Path, name: str) -> str:
-    """Move a damaged file to where nothing deletes it; return its new path."""
+    """Move a damaged file to where it is not deleted; return its new path."""
     damaged = folder / DAMAGED_FOLDER
     make_folder(damaged)
     target = damaged / name
@@ -264,7 +264,7 @@ def set_aside(folder: Path, name: str) -> str:
 
 
 def delete(path: Path) -> None:
-    """Delete a file. Its disk space is freed in a thread, since that would delay others if the file is large."""
+    """Delete a file. Its disk space is freed in a thread, as that takes long for a large file."""
     try:
         held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -349,7 +349,7 @@ class DataDirectory:
             except Exception as error:
                 failed(error)
 
-        # One thread, so that those put away before are away before.
+        # One thread keeps the order of the calls.
         self._away.submit(work)
 
     def set_aside(self, name: str) -> str:
@@ -370,7 +370,7 @@ class DataDirectory:
                 raise
 
     def close(self) -> None:
-        """Release the folder for other nodes, when all is away that was put away."""
+        """Release the folder for other nodes, once all `put_away` work is done."""
         self._away.shutdown()
         os.close(self._folder)
         os.close(self._lock)

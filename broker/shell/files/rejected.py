@@ -1,4 +1,4 @@
-"""Files for people that say what a rejected message was."""
+"""Files that describe rejected messages, for people."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class StoreInUse(Exception):
 
 
 class StoreLock:
-    """The lock on the file `lock` in a store's folder. The kernel lets go of it when the process ends."""
+    """The lock on the file `lock` in a store's folder. The kernel releases it when the process ends."""
 
     def __init__(self, root: Path) -> None:
         make_folder(root)
@@ -33,14 +33,14 @@ class StoreLock:
         os.pwrite(self._descriptor, b"lock", 0)
 
     def release(self) -> None:
-        """Let another broker have the store."""
+        """Release the store for another broker."""
         os.close(self._descriptor)
 
 
 class FolderLock:
     """A lock on a folder of a commit log, which may be that of another store. The original does not know it.
 
-    The kernel releases it when the process ends. A file system without such locks, such as NFS, has none.
+    The kernel releases it when the process ends. On a file system without such locks, such as NFS, there is none.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,5 +54,5 @@ class FolderLock:
             pass
 
     def release(self) -> None:
-        """Let another broker have the folder."""
+        """Release the folder for another broker."""
         os.close(self._descriptor)

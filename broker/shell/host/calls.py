@@ -1,7 +1,7 @@
-"""The calls that differ between operating systems, chosen here for all others: `HOST` has them.
+"""The calls that differ between operating systems, selected here for all callers as `HOST`.
 
-On Linux they are Linux's own, elsewhere the portable ones. With `BMQCTL_PORTABLE=1` in the environment they are the
-portable ones on Linux, too, so that they can be tested there.
+On Linux they are Linux's own, elsewhere the portable ones. `BMQCTL_PORTABLE=1` in the environment selects the portable
+ones on Linux, too, for tests.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ KEEP_ALIVE: Final = (
 
 
 class Poller(Protocol):
-    """Descriptors, and the readiness for which each is watched. Once armed it is one itself, for tasks to wait for."""
+    """Descriptors, and the readiness for which each is watched.
+
+    An armed poller is itself a descriptor that tasks can wait for.
+    """
 
     def register(self, fd: int, mask: int, /) -> object: ...
     def modify(self, fd: int, mask: int, /) -> object: ...
     def unregister(self, fd: int, /) -> object: ...
 
     def poll(self, timeout_s: float, /) -> list[tuple[int, int]]:
-        """Wait in this thread; return the descriptors that are ready, with their bits. Errors are ready, too."""
+        """Wait in this thread; return the ready descriptors with their bits. Errors count as ready, too."""
         ...
 
     def arm(self) -> None:
@@ -101,11 +104,11 @@ class Host(Protocol):
         ...
 
     def allocate(self, fd: int, start: int, size: int) -> None:
-        """Have disk behind a part of a file, whose content stays. Raises `OSError` if there is not enough."""
+        """Allocate disk for a part of a file, and keep its content. Raises `OSError` if there is not enough."""
         ...
 
     def flush_data(self, fd: int) -> None:
-        """Wait until a file's data is on the disk, and its size; of its other attributes nothing is promised."""
+        """Wait until a file's data and size are on the disk; other attributes may not be."""
         ...
 
     def flush(self, fd: int) -> None:
@@ -113,7 +116,7 @@ class Host(Protocol):
         ...
 
     def read_nothing_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
-        """Have nothing read ahead in a part that is about to be written. `start` is the start of a page."""
+        """Disable read-ahead in a part that is about to be written. `start` is the start of a page."""
         ...
 
     def map_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
@@ -125,7 +128,7 @@ class Host(Protocol):
         ...
 
     def acknowledge_at_once(self, sock: AnySocket) -> None:
-        """Have the kernel acknowledge what has come without waiting for data to send."""
+        """Have the kernel acknowledge received data without waiting for data to send."""
         ...
 
     def set_slice(self, ns: int) -> bool:
@@ -133,7 +136,7 @@ class Host(Protocol):
         ...
 
     def memory(self) -> tuple[int, int]:
-        """Return the virtual and the resident memory of this process, in bytes, as far as it is known."""
+        """Return the virtual and the resident memory of this process, in bytes, if known."""
         ...
 
     def cpu_s(self, pid: int) -> float:
@@ -141,7 +144,7 @@ class Host(Protocol):
         ...
 
     def anonymous_memory(self, pid: int) -> int:
-        """Return a process's memory without its mapped files, in bytes, as far as it is known. Raises `OSError`."""
+        """Return a process's memory without its mapped files, in bytes, if known. Raises `OSError`."""
         ...
 
     def open_files(self, pid: int) -> int:
@@ -149,7 +152,7 @@ class Host(Protocol):
         ...
 
     def load_certificate(self, context: ssl.SSLContext, pem: bytes) -> None:
-        """Give a context a certificate with its key, which nobody else may read meanwhile. Raises `OSError`."""
+        """Load a certificate with its key into a context, without exposing them to other accounts. Raises `OSError`."""
         ...
 
 

@@ -1,8 +1,8 @@
 """File descriptors: their limit, and the limit of connections derived from it.
 
 Descriptors must be left for files that the store opens later (a rollover's files, the next ledger, a folder), and for
-links that this broker dials. Incoming connections are therefore refused before descriptors run out, and so are files of
-which clients can have any number made.
+links that this broker dials. Therefore incoming connections are refused before descriptors run out, and so are files
+that clients can have created in any number.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FILES_PER_PARTITION = 4
 
 # A mapped file's own descriptor, and the interpreter's copy of it.
 DESCRIPTORS_PER_FILE = 2
-# The part that is written to, which the kernel is told about, and those before and behind it.
+# The part that is written to, which has a mapping of its own, and those before and after it.
 MAPPINGS_PER_FILE = 3
 # For libraries, threads and memory.
 MAPPINGS_RESERVE = 4096
 # The kernel's own default.
 _MAPPINGS = 65_530
 
-# What macOS lets a process have where its hard limit is none (source: sys/syslimits.h).
+# The limit of descriptors that macOS sets where the hard limit is none (source: sys/syslimits.h).
 OPEN_MAX = 10_240
 
 
@@ -96,7 +96,7 @@ def mappings_max() -> int:
 def mapped_files_max(limit: int, connections: int, mappings: int) -> int:
     """Return the number of files that may be mapped at once, so that connections have descriptors, too.
 
-    If there are not enough for all connections that are wanted, each side gets one half. `limit` may be infinite (-1).
+    If there are not enough for all configured connections, each side gets one half. `limit` may be infinite (-1).
     """
     by_mappings = max(mappings - MAPPINGS_RESERVE, mappings // 2) // MAPPINGS_PER_FILE
     if limit < 0:

@@ -35,13 +35,13 @@ _ATTRIBUTES: Final = struct.Struct("=IIQiIQQQ")
 _TFD_TIMER_ABSTIME: Final = 1
 _SECOND_NS: Final = 1_000_000_000
 
-# Fields of /proc/PID/stat behind the program's name, which is in parentheses and may hold anything.
+# Fields of /proc/PID/stat after the program's name, which is in parentheses and may contain any characters.
 _UTIME: Final = 14 - 3
 _STIME: Final = 15 - 3
 
 
 class LinuxHost:
-    """The calls of Linux. An epoll waits for any number of descriptors at the cost of those that are ready."""
+    """The calls of Linux. The cost of an epoll depends on the number of ready descriptors, not of all."""
 
     name = "Linux"
 
@@ -64,7 +64,7 @@ class LinuxHost:
         os.fsync(fd)
 
     def read_nothing_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
-        # At the first touch the kernel would clear as much as it reads ahead, 8 MiB on some machines, in 20 ms.
+        # With read-ahead, the kernel would clear that much at the first touch: 8 MiB on some machines, in 20 ms.
         mapped.madvise(mmap.MADV_RANDOM, start, size)
 
     def map_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
@@ -114,7 +114,7 @@ class LinuxHost:
         return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
     def load_certificate(self, context: ssl.SSLContext, pem: bytes) -> None:
-        # OpenSSL reads files only. This one is in memory, and nobody else's.
+        # OpenSSL reads files only. This one is in memory, and private.
         descriptor = os.memfd_create("certificate")
         try:
             os.write(descriptor, pem)

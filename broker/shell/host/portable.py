@@ -1,6 +1,6 @@
 """Calls that Linux and macOS both have; see `broker.shell.host.calls`.
 
-What was tried is their use on Linux. The few lines for macOS alone are checked by mypy, and were not run.
+They are tested on Linux. The few lines for macOS alone are checked by mypy, and were not run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PortableHost:
     def allocate(self, fd: int, start: int, size: int) -> None:
         holes = [*_holes(fd, start, start + size)]
         disk = os.fstatvfs(fd)
-        # What a write leaves behind that fails in its midst could not be given back: the part would stay allocated.
+        # A write that fails midway could not release its part, which would stay allocated.
         if sum(end - first for first, end in holes) > disk.f_bavail * disk.f_frsize:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for first, end in holes:
@@ -92,7 +92,7 @@ class PortableHost:
         return int(_told(pid, "ps", "-o", "rss=")) << 10
 
     def open_files(self, pid: int) -> int:
-        # One line for each, "f" and its number; the others are of the process, of its folder and of what it maps.
+        # One line for each, "f" and its number; the others are of the process, of its folder and of its mappings.
         return sum(line[0] == "f" and line[1:].isdigit() for line in _told(pid, "lsof", "-Ff").splitlines())
 
     def load_certificate(self, context: ssl.SSLContext, pem: bytes) -> None:
@@ -119,7 +119,7 @@ def _holes(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _told(pid: int, *command: str) -> str:
-    """Return what a program, `ps` or `lsof`, says of a process."""
+    """Return the output of a program, `ps` or `lsof`, about a process."""
     run = subprocess.run([*command, "-p", str(pid)], capture_output=True, text=True, check=False)
     if not run.stdout.strip():
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(pid))
@@ -161,8 +161,8 @@ class PipeWakener:
 class ThreadPoller:
     """A poll for the loop, and another of the same descriptors for a thread that waits while the loop does not.
 
-    The thread only says that something is ready; what it is, the loop's own poll finds. So a descriptor that is
-    closed, or used for something else, while the thread waits for it, costs the loop one poll in vain.
+    The thread only reports that some descriptor is ready; the loop's own poll finds which. So a descriptor that is
+    closed or reused while the thread waits for it costs the loop one poll in vain.
     """
 
     def __init__(self) -> None:

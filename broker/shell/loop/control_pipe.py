@@ -17,14 +17,14 @@ LINE_BYTES_MAX = 64 << 10
 
 
 class PipeInUse(Exception):
-    """The pipe cannot be had; the text says why, and what to do."""
+    """The pipe cannot be used; the text has the reason and the remedy."""
 
 
 class ControlPipe:
-    """Makes the pipe, gives `on_line` every line that comes, without its end, and removes the pipe at last.
+    """Creates the pipe, calls `on_line` with every line without its end, and finally removes the pipe.
 
-    Only the node's own user may write to it: whoever may, administers the node. Lines wait in the pipe until it is
-    read from; set `on_line` before that.
+    Only the node's own account may write to it, as writers administer the node. Lines wait in the pipe until it is
+    read; set `on_line` before that.
     """
 
     on_line: Callable[[str], None]
@@ -32,17 +32,17 @@ class ControlPipe:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._begun = b""  # a line that is not whole yet
+        self._begun = b""  # an incomplete line
         self._passing_over = False  # until the end of a line that is too long
         _make_fifo(path)
-        # Open for writing as well: the pipe would otherwise be at its end whenever nobody writes.
+        # Open for writing as well: otherwise the pipe would be at its end whenever it has no writer.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def fileno(self) -> int:
         return self._fd
 
     def on_readable(self) -> None:
-        """Take what is there, and handle the whole lines."""
+        """Read the available input, and handle the whole lines."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
@@ -66,7 +66,7 @@ class ControlPipe:
 
 
 def _make_fifo(path: Path) -> None:
-    """A FIFO of our own; one that a dead node left is replaced, anything else is in the way."""
+    """Create a FIFO; replace one that a dead node left. Anything else at the path is an error."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def _make_fifo(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:
-        # ENXIO: nobody reads it any more.
+        # ENXIO: it has no reader any more.
         path.unlink()
         os.mkfifo(path, 0o600)
         return

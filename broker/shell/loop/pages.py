@@ -1,8 +1,8 @@
-"""Pages over HTTP for those who watch a broker, served beside it: Prometheus, and probes of Kubernetes.
+"""Pages over HTTP for monitoring a broker: Prometheus, and probes of Kubernetes.
 
-A long page is made in pieces, one in each turn of trio's loop, so that the broker's own work goes on between two of
-them (`broker.shell.loop.server`). A page that is made at once is sent at once: a probe waits for no long page. A fault
-here ends one connection, and nothing of the broker.
+A long page is made in pieces, one in each turn of trio's loop, so that the broker's own work goes on between them
+(`broker.shell.loop.server`). A page that is made at once is sent at once: a probe waits for no long page. A fault here
+ends one connection, and does not affect the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("broker.pages")
 
 # Maximum number of connections. Beyond it the oldest is closed, so that silent or slow peers do not delay probes.
 CONNECTIONS_MAX = 64
-# Time for a peer to ask, and to take what it has asked for.
+# Time for a peer to send its request, and to receive the page.
 REQUEST_S = 5.0
 RESPONSE_S = 30.0
 # Wait after a connection could not be accepted, most likely for want of file descriptors.
@@ -36,7 +36,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class Page(NamedTuple):
-    """A page. Pieces of its content are made as they are sent; an empty one only gives way to other work."""
+    """A page. Pieces of its content are made as they are sent; an empty one only lets other work run."""
 
     status: HTTPStatus
     content_type: str

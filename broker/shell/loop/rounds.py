@@ -1,13 +1,13 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The steps of the loop: what links have received goes to their sessions, and what the steps have to send is sent.
+"""The steps of the loop: passes the input of links to their sessions, and sends the output of the steps.
 
 A link whose input can wait, such as a consumer's confirms, becomes patient when it is read twice within a millisecond:
 the poller no longer watches it for input. Rounds that others have caused read it instead, once a millisecond, which
-saves a round for nearly every message. It is watched again as soon as it had nothing to read, had other input, or
-nothing else has caused a round for a moment (`rest`).
+saves a round for nearly every message. It is watched again when it had nothing to read, had other input, or nothing
+else has caused a round for a moment (`rest`).
 
-Nothing here waits, so it can be compiled (see packaging/compiled.toml); `broker.shell.loop.server` has what is
-asynchronous.
+Nothing here waits, so it can be compiled (see packaging/compiled.toml); `broker.shell.loop.server` has the asynchronous
+part.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class Rounds:
         if self._patient and now.ms != self._patience_ms:
             self._read_patient(now.ms)
         self.is_long = self.flush()
-        # Nearly always the output of the steps has acknowledged what they left.
+        # Nearly always the output of the steps has acknowledged the fronts of events that they left.
         while self._owing:
             self._acknowledge(self._owing.pop())
         return True
 
     def take_last(self, rounds: int) -> None:
-        """Process what peers have already sent, in so many rounds at most."""
+        """Process data that peers have already sent, in at most `rounds` rounds."""
         for _ in range(rounds):
             self._end_patience()
             ready = self._poller.poll(0)
@@ -129,7 +129,7 @@ class Rounds:
             self._fail(link, error)
 
     def _read(self, fd: int, link: Link) -> None:
-        # Not where it is known that the link is not over: mypyc would take that for granted after the read, too.
+        # Without a check that the link is not over: mypyc would assume the same after the read, too.
         link.on_readable()
         if link.owes_acknowledgment:
             self._owing.append(link)

@@ -1,4 +1,4 @@
-"""Settings of Python and the clocks that every node makes as it starts, whichever system it serves."""
+"""Settings of Python and the clock of any node at its start."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["freeze_collector", "import_beside", "start_clock"]
 
 
 def start_clock() -> Now:
-    """Return the time, as it is now."""
+    """Return the present time."""
     now = Now()
     set_clock(now)
     return now
 
 
 def freeze_collector() -> None:
-    """Keep Python's cycle collector off what cannot be garbage; it rests until here, while the store is read.
+    """Exclude present objects from Python's cycle collector, which is off until here, while the store is read.
 
-    A message is freed by its reference count. Left alone, the collector would walk all that are outstanding again
-    and again: at a million of them, for a second each time.
+    A message is freed by its reference count. Otherwise the collector would walk all outstanding messages again and
+    again: at a million of them, for a second each time.
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
@@ -32,10 +32,10 @@ def freeze_collector() -> None:
 
 
 def import_beside(modules: Sequence[str]) -> threading.Thread:
-    """Import modules in a thread, which is returned.
+    """Start to import modules in a thread, and return it.
 
-    A module that is first imported by a request holds up all others: numpy by 50 ms or more. Imported before the node
-    is ready, it would delay the start. A module that cannot be imported fails where it is used.
+    A request that first imports a module delays all others: by 50 ms or more for numpy. Imported before the node is
+    ready, it would delay the start. A module that cannot be imported fails at its use.
     """
 
     def run() -> None:

@@ -60,8 +60,8 @@ RETIRE_CHECK_S = 0.02
 TURN_MS = 8
 
 # After a round, the next one is awaited in the poller itself for these times: returning to trio for every read costs
-# more than the read. Trio's tasks (a tick a second, signals) can wait for them. Between the two, input and output
-# that could wait for the next round no longer do.
+# more than the read. Trio's tasks (a tick a second, signals) can wait for them. Between the two, input and output that
+# could wait for the next round no longer do.
 MOMENT_S = 0.001
 LINGER_S = 0.002
 
@@ -92,8 +92,8 @@ class Waker:
 class Listener(NamedTuple):
     """An address that peers connect to, with the TLS context used there (None for plain connections).
 
-    `connect` makes their sessions if a system has several ways to do so; see `System.connect`. `takes_plain`: who does
-    not begin with TLS is served without it.
+    `connect` makes their sessions if a system has several ways to do so; see `System.connect`. `takes_plain`: peers
+    that do not begin with TLS are served without it.
     """
 
     sock: socket.socket
@@ -103,7 +103,7 @@ class Listener(NamedTuple):
 
 
 class EventSource(Protocol):
-    """A source of events other than a socket; `work` says for people what it is that its events lead to."""
+    """A source of events other than a socket; `work` describes, for people, the work that its events cause."""
 
     work: str
 
@@ -114,8 +114,8 @@ class EventSource(Protocol):
 class Server:
     """Carries bytes between sockets and the sessions of a system, and sets the system's time.
 
-    `read_bytes` is the most that one connection is read in a step. The more it is, the longer the others wait for it.
-    `account` bounds the memory of accepted connections.
+    A step reads at most `read_bytes` from a connection. Larger values make the other connections wait longer. `account`
+    bounds the memory of accepted connections.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Server:
 
     @contextmanager
     def making_page(self) -> Iterator[None]:
-        """Give trio's other tasks their turn after each round, as long as a page is made by one."""
+        """Let trio's other tasks run after each round while one of them makes a page."""
         self._making += 1
         try:
             yield
@@ -262,7 +262,7 @@ class Server:
                     await trio.lowlevel.checkpoint()
 
     def _take_turn(self) -> bool:
-        """Take rounds until trio's other tasks are to have their turn; return False if nothing comes for a while."""
+        """Take rounds until it is the turn of trio's other tasks; return False if nothing comes for a while."""
         rounds, now = self._rounds, self._node.now
         self._set_clock()
         until_ms = now.ms + TURN_MS
@@ -405,7 +405,7 @@ class Server:
 
     async def _work(self, work: Callable[[], T], done: Callable[[T], None], limiter: trio.CapacityLimiter) -> None:
         with self._boundary("work in a thread"):
-            # At the node's end nobody waits for it.
+            # At the node's end the result is no longer needed.
             result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
             self._set_clock()
             done(result)

@@ -16,8 +16,7 @@ log = logging.getLogger("broker")
 def announce(line: str) -> None:
     """Print a line at once.
 
-    If standard output is closed, full or a pipe without a reader, a warning is logged instead: a broker serves its
-    clients all the same.
+    If standard output is closed, full or a pipe without a reader, log a warning instead: the broker goes on serving.
     """
     try:
         print(line, flush=True)

@@ -23,14 +23,14 @@ LEVELS = {
 
 DEFAULT_FORMAT = "%I %s %c %m\\n"
 
-# Of a longer line the rest is left out; answers to an operator, which have many, are shown whole.
+# A longer line is cut; answers to an operator, which have many lines, are shown whole.
 LINE_CHARACTERS_MAX = 16 << 10
 # The innermost frames of a traceback.
 FRAMES_MAX = 30
 
 
 def severity_name(level: int) -> str:
-    """The reference's word for a severity: that of the nearest one at or below `level`."""
+    """Return the reference's word for a severity: that of the nearest one at or below `level`."""
     return next((name for name, at_least in LEVELS.items() if level >= at_least), "TRACE")
 
 
@@ -44,7 +44,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _bounded(text: str) -> str:
-    """A line without what it has beyond the bound: names that peers give themselves may be in it."""
+    """Return a line, cut at the limit: it may contain names that peers give themselves."""
     beyond = len(text) - LINE_CHARACTERS_MAX
     return text if beyond <= 0 else f"{text[:LINE_CHARACTERS_MAX]}... ({beyond} characters more)"
 
@@ -58,8 +58,8 @@ def _printable(text: str) -> str:
 class LineFormatter(logging.Formatter):
     """Records in the form that `spec` gives, line ends included; unknown fields stay as they are written.
 
-    What peers send stands in messages: nothing in it may begin a line of its own, or speak to the terminal. A record
-    made with `extra={"multiline": True}` keeps its line breaks; whoever makes it answers for what its lines hold.
+    Messages contain data from peers, which must neither begin a line nor control the terminal. A record made with
+    `extra={"multiline": True}` keeps its line breaks; its maker is responsible for the content of its lines.
     """
 
     def __init__(self, spec: str) -> None:

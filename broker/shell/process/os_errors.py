@@ -29,7 +29,7 @@ _REMEDIES = {
 def os_error_line(error: OSError, folder: str | None = "folder") -> str:
     """Return the error in one line, with a remedy where one follows from its cause.
 
-    `folder` is the name of what the user may replace by another; None if the command writes no folder.
+    `folder` names what the user may replace by another; None if the command writes no folder.
     """
     path = f"{error.filename}: " if error.filename else ""
     remedy = _REMEDIES.get(error.errno or 0, "")

@@ -18,15 +18,15 @@ EXIT_FAILED = 1
 EXIT_CONFIG = 2
 EXIT_INCONSISTENT = 3
 
-# The disk is to be changed, and nothing that the process was given.
+# The disk has to be replaced or freed; the process's configuration is not at fault.
 _OF_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class Ends(NamedTuple):
-    """The faults that end a process: of what it was given, which is to be changed, and of what it stores.
+    """The faults that end a process: those of its input, which has to be changed, and those of its store.
 
-    `name` is what the process is, for its last line. `terminates` writes into the log that it terminates deliberately,
-    with the alarm by which the log is watched.
+    `name` names the process in its last line. `terminates` logs that it terminates deliberately, with the alarm by
+    which the log is watched.
     """
 
     given: tuple[type[Exception], ...]
@@ -38,7 +38,7 @@ class Ends(NamedTuple):
 
 
 def run_to_end(run: Callable[[], None], ends: Ends) -> int:
-    """Run a process; its exit code. Faults are one line on stderr."""
+    """Run a process; return its exit code. Faults are one line on stderr."""
     try:
         run()
     except ends.given as fault:

@@ -1,1 +1,1 @@
-"""Lite topics: many small topics in one, each consumed in order by those who subscribe to it."""
+"""Lite topics: many small topics in one, each consumed in order by its subscribers."""

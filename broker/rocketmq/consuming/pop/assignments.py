@@ -53,7 +53,7 @@ _CIRCLE: Final = "AVG_BY_CIRCLE"
 
 
 class AssignmentRequests:
-    """Answers clients, and keeps what administrators say. `find_queues` finds the queues of a topic on other brokers.
+    """Answers clients, and keeps the modes that administrators set. `find_queues` asks for queues on other brokers.
 
     `keep` writes the file; if it raises `OSError`, the change is undone. With a `Keeper` for the `file`, changes are
     written at the end of the step.

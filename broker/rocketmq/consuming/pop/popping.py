@@ -284,7 +284,7 @@ class Popper:
         return True
 
     def _as_original(self, header: PopMessageRequest, offset: int, data: bytes, popped: _Popped) -> bytes:
-        """The record of a message of a retry topic, as if it were still in its own; its receipt handle goes with it."""
+        """Return the record of a message of a retry topic as in its original topic, with its receipt handle."""
         try:
             record = decode_record(data)
             assert isinstance(record, Record)

@@ -32,7 +32,10 @@ class _OpenPoint:
 
 
 class ReviveQueue:
-    """The open checkpoints of one queue. `next_offset` is that of the next note; `name` the broker's, where none is."""
+    """The open checkpoints of one queue. `next_offset` is that of the next note.
+
+    `name` is the broker's, for checkpoints without one.
+    """
 
     def __init__(self, next_offset: int, name: str) -> None:
         self.next_offset = next_offset
@@ -59,8 +62,10 @@ class ReviveQueue:
                 known.acked |= 1 << offsets.index(each)
 
     def first_over(self, now_ms: int) -> tuple[CheckPoint, list[int], int] | None:
-        """The first checkpoint, if its time is over: it, the offsets of its messages that were not acknowledged, and
-        its own offset in the log."""
+        """Return the first checkpoint if it is due; None otherwise.
+
+        With it come the offsets of its unacknowledged messages, and its own offset in the log.
+        """
         for known in self._open.values():
             point = known.point
             # The bound also holds after the clock was set back.

@@ -81,9 +81,10 @@ class NoMaster(ReplicationEnd):
 
 
 class MasterTerm:
-    """A broker as master. `propose` asks for another set of brokers in sync, `moved` is told that one got further.
+    """A broker as master. `propose` asks for another set of brokers in sync.
 
-    It lasts over all epochs that follow each other without another master between.
+    `moved` is called when a slave has acknowledged more. A term lasts over all consecutive epochs without another
+    master between.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ _EVERYTHING: Final = 1 << 63
 
 @dataclass(slots=True)
 class SlaveProgress:
-    """The state of a connected slave: how far it is, -1 before it has said so, and when it last had everything."""
+    """The state of a connected slave: the end of its log (-1 if unknown), and when it last had everything."""
 
     is_learner: bool
     caught_up_ms: int
