@@ -24,7 +24,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "broker/common": 20,
     "broker/shell": 18,
     "broker/bmq": 38,
-    "broker/rocketmq": 106,
+    "broker/rocketmq": 19,
     "bmqctl": 48,
     "scripts": 2,
     "tests": 80,
