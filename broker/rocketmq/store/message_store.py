@@ -231,7 +231,7 @@ class MessageStore:
     # -- readable messages
 
     def hold_back(self, unnoted: int | None = None) -> None:
-        """Enter messages into their queues only once `confirm` allows it, from now on.
+        """Enter messages into their queues only once `confirm` allows it, from here on.
 
         The confirmed offset is the one last noted on the disk; without a note it is `unnoted`, or the end of the log.
         """
