@@ -107,7 +107,7 @@ class MemoryFile:
 class MemoryDirectory:
     """The folder of a store. `free` is the disk that is left, in bytes; `chunk` is how much a file takes at a time.
 
-    What is archived leaves the disk, unless `keeps_archive`.
+    Archived files leave the disk, unless `keeps_archive`.
 
     `steps_left` calls that change something succeed, then `Crash` is raised: the moments between them are those at
     which a killed process leaves the folder in different states.
@@ -125,10 +125,10 @@ class MemoryDirectory:
     flushed: list[str] = field(default_factory=list)
     # As many are waited for, then `Crash` is raised.
     flushes_left: int = 1 << 40
-    # What a machine without power still has of each file.
+    # The contents of each file that survive a power failure.
     platter: dict[str, bytes] = field(default_factory=dict)
-    # What was done to the folder since it was flushed, in order: a file that is there since then, by its name, or what
-    # the disk has of one that is there no longer.
+    # Changes to the folder since it was flushed, in order: a file that is there since then, by its name, or what the
+    # disk has of one that is there no longer.
     unflushed: list[tuple[str, bytes | None]] = field(default_factory=list)
     # As many flushes fail, and leave undone what they were asked for.
     flushes_failing: int = 0
@@ -202,7 +202,7 @@ class MemoryDirectory:
         self.flushed.append(name)
 
     def take(self, size: int) -> bool:
-        """Use `size` bytes of disk, or give them back when negative; False when so much is not left."""
+        """Use `size` bytes of disk, or give them back when negative; return False when the disk is full."""
         if size > max(0, self.free):
             return False
         self.free -= size

@@ -38,7 +38,7 @@ __all__ = [
 
 ROOT = Path(__file__).parents[3]
 OURS = (str(ROOT / "broker"), str(ROOT / "formats"))
-# What handles a fault is not what may be at fault.
+# Fault handlers are not themselves given faults.
 HANDLING = str(ROOT / "broker" / "common" / "faults.py")
 
 
@@ -91,7 +91,7 @@ class Injector:
             sys.unraisablehook = hook
 
     def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """A generator that nobody wants any more is closed: what it raises then is told to nobody."""
+        """An abandoned generator is closed, and exceptions that it then raises go nowhere."""
         assert isinstance(unraisable.exc_value, Injected)
         self.is_lost = True
 
@@ -141,7 +141,7 @@ class Ended:
 
 @dataclass
 class Outcome:
-    """All injections: those that ended the node, those that ended only a session, and those without effect."""
+    """All injections: those ending the node, those ending only a session, and those without effect."""
 
     on_purpose: dict[str, str] = field(default_factory=dict)
     sessions: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Events of clients that follow from a seed, some of them odd, and the count of those that are taken whole."""
+"""Clients' events drawn from a seed, some of them odd, and the number of events taken whole."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RandomEvents:
 
 
 class CountedBulk:
-    """The taker of whole events behind it, which is counted where it takes one."""
+    """Wraps the taker of whole events, and counts the events that it takes."""
 
     def __init__(self, bulk: Any) -> None:
         self._bulk = bulk

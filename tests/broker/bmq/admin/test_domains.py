@@ -1,4 +1,4 @@
-"""Lists, purges, configurations anew and removals, told by what clients and the store see of them."""
+"""Lists, purges, reconfigurations and removals of domains, judged by clients and the store."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_a_consumer_has_room_after_a_purge(node: Administered) -> None:
     assert consumer.payloads() == [b"next"]
 
 
-# -- configurations anew
+# -- reconfigurations
 
 
 def test_limits_change(node: Administered) -> None:

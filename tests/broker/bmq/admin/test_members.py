@@ -152,7 +152,7 @@ def test_a_new_primary_tells_what_was_there_before_it_was_one() -> None:
             assert found == before["appIds"][app]["values"][f"queue_{name}"], (app, name)
         assert after["appIds"][app]["values"]["queue_queue_time_max"] > 0
     assert after["appIds"]["foo"]["values"]["queue_content_msgs"] == 32
-    # What it has done itself it counts from nothing.
+    # Its own operations are counted from zero.
     assert [after["values"][f"queue_{name}"] for name in ("put_msgs_abs", "confirm_msgs_abs")] == [0, 0]
 
 
@@ -200,7 +200,7 @@ def test_only_the_primary_purges(command: str, *, is_read_there: bool) -> None:
     assert f"Not purging queue '{QUEUE}'  with primary node: [host0, 0][reason: queue is NOT local]" in said
     assert "Printing 1 message(s)" in ask(cluster, 0, "DOMAINS DOMAIN priority QUEUE q LIST 0 0")
     if is_read_there:
-        # What the hop holds for its consumers stays there until they confirm it.
+        # Messages that the hop holds for its consumers stay there until confirmed.
         consumer.confirm(1, guid(1))
         cluster.run()
         assert "Printing 0 message(s)" in ask(cluster, 0, "DOMAINS DOMAIN priority QUEUE q LIST 0 0")

@@ -1,7 +1,7 @@
 """Each setting of a configuration has an effect, or the reference page says that it has none, and why.
 
-A configuration that has every member is changed in one member at a time. What a broker is put together from is made of
-both, by the functions that put a broker together, and compared.
+A configuration that has every member is changed in one member at a time. The parts of a broker are made of both, by the
+functions that put a broker together, and compared.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ SAMPLES: dict[type[Model], dict[str, Any]] = {
     DomainVariant: domain_sample(),
 }
 
-# What a member is changed to, where the next number or a longer text would say the same, or nothing.
+# Other values for members whose next number or longer text would have the same effect, or none.
 CHANGED: dict[str, Any] = {
     "LogController.loggingVerbosity": "TRACE",
     "LogController.consoleSeverityThreshold": "WARN",

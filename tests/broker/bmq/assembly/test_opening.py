@@ -59,7 +59,7 @@ def test_what_a_crash_left_of_new_files_is_removed(used: bool, kinds: tuple[File
 
 
 def roll_over_and_crash(steps: int) -> MemoryDirectory | None:
-    """The folder after a crash so many changes into a rollover; None if it was over by then."""
+    """Return the folder after a crash at the given change of a rollover; None if it was over by then."""
     rig = filled()
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)

@@ -246,7 +246,7 @@ class Bus:
         return True
 
     def run(self, ms: int = 0) -> None:
-        """Let so much time pass, then go on until nothing is on its way."""
+        """Let time pass, then run until no message is in flight."""
         end = self.now.ms + ms
         while True:
             for node in self.nodes.values():

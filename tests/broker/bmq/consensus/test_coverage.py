@@ -13,7 +13,7 @@ from broker.bmq.consensus.coverage import covers
 def test_what_a_quorum_has_is_never_missed(nodes: int) -> None:
     quorum = nodes // 2 + 1
     for told in range(nodes + 1):
-        # Whichever quorum has acknowledged something, and whoever told: one is among both.
+        # A quorum that acknowledged and a quorum that reported have a node in common.
         is_safe = all(set(holders) & set(range(told)) for holders in combinations(range(nodes), quorum))
         for damaged in range(nodes + 1 - told):
             assert covers(told, damaged, nodes, quorum) == (is_safe and told + damaged == nodes), (told, damaged)

@@ -410,7 +410,7 @@ class WorldLinks:
 
     def send(self, node_id: int, event: Buffer) -> None:
         queue = self.world.queues.get((self.own_id, node_id))
-        # What a dead process still wants to say goes nowhere.
+        # Pending output of a dead process is dropped.
         if queue is not None and self.world.links[self.own_id] is self:
             queue.append((self.world.now.ms + self.world.random.randrange(30), decode(event)))
 
@@ -518,7 +518,7 @@ def test_never_two_leaders_in_one_term_and_always_one_in_the_end(seed: int) -> N
 
 # -- the reference's messages
 
-# Who dialed whom on the connections between nodes (node ids), in the captures' names.
+# Dialing and listening node ids of the connections, by the captures' names.
 BETWEEN = {"cluster.04": (1, 3), "cluster.05": (1, 2), "cluster.06": (2, 3)}
 
 

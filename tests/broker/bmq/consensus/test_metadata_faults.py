@@ -106,7 +106,7 @@ class History:
         bus = self.bus
         visible = [each for each in bus.ids if each != leader_id and bus.nodes[leader_id].is_up(each)]
         if len(visible) + 1 > len(bus.ids) // 2:
-            # Whoever voted follows no older leader any more.
+            # Voters no longer follow older leaders.
             voters = self.random.sample(visible, self.random.randrange(len(bus.ids) // 2, len(visible) + 1))
             bus.elect(leader_id, *voters, leader_id)
 
@@ -427,14 +427,14 @@ def test_numbers_that_no_leader_comes_to_are_not_recorded(term: int, sequence_nu
         assert frame is not None
         node.metadata.on_cluster_state(3, data, frame)
     assert (node.records(), node.metadata.number) == before
-    # What the leader says then is taken in.
+    # The leader's later messages are accepted.
     assign(bus.nodes[3], 1)
     bus.run()
     assert node.metadata.state.queues
 
 
 def test_a_new_leader_takes_no_lease_that_no_leader_comes_to() -> None:
-    """A follower whose ledger goes further tells of the highest lease there is: the next would have no number."""
+    """A follower with a longer ledger reports the highest possible lease, after which there is no number left."""
     bus = cluster()
     bus.cut(1, 2)
     bus.cut(1, 3)

@@ -150,7 +150,7 @@ class Alone:
     def hear(self, node_id: int, message: Said) -> None:
         data = memoryview(message.event)
         (frame,) = iter_frames(data, 0, len(data), 1 << 26)
-        # What is sent in answer bears the time at which the C++ node wrote its own: within the same second.
+        # Answers bear the time of the C++ node's own, within the same second.
         self.now.wall_s = message.wall_s or self.now.wall_s
         if frame.type == EventType.CLUSTER_STATE:
             self.metadata.on_cluster_state(node_id, data, frame)
@@ -285,7 +285,7 @@ def test_a_node_records_what_the_reference_recorded(tmp_path: Path) -> None:
         assert _settled(ber.decode(ClusterMessage, our.body).choice) == _settled(
             ber.decode(ClusterMessage, their.body).choice
         )
-    # What it was told as a follower stands there byte by byte.
+    # Records received as a follower are in the file byte by byte.
     followed = sum(record.header.elector_term == 1 for record in golden)
     assert followed == 14
     end = golden[followed - 1].end

@@ -209,7 +209,7 @@ def test_a_primary_that_restarts_while_the_leader_cannot_record_has_no_old_lease
 
 
 def test_what_was_pulled_is_kept_until_it_is_recorded() -> None:
-    """The leader is behind and its disk is full: who registers then must not be told the leader's old state."""
+    """The leader lags and its disk is full: a registering node must not get its old state."""
     bus = cluster()
     bus.kill(1)
     assign(bus.nodes[3], "q")

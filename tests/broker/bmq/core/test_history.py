@@ -46,7 +46,7 @@ def test_many_are_known_in_any_order() -> None:
     for number in (*range(0, count, 9973), count - 1):
         assert not history.is_new(of(number))
     assert history.is_new(of(7, producer=3))
-    # What comes after the index was made is found, too, and only whole GUIDs are.
+    # GUIDs added after the index was made are found, too, but only whole ones.
     history.add(of(5, producer=4), count)
     assert history.is_new(of(6, producer=4))
     assert not history.is_new(of(5, producer=4))

@@ -113,7 +113,7 @@ class Liars(Members):
             self.processes[here].member.peer_up(there, self.wires[here, there])
 
     def lie(self, count: int) -> None:
-        """Let the liar tell so many lies, while clients post and read everywhere."""
+        """Let the liar tell `count` lies, while clients post and read everywhere."""
         clients = [self.connect(node_id) for node_id in self.ids]
         for client in clients:
             self._begin(client)

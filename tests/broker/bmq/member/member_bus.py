@@ -167,7 +167,7 @@ class Members:
         return some
 
     def run(self, ms: int = 0) -> None:
-        """Let so much time pass, and all be delivered."""
+        """Let time pass, and deliver all messages."""
         end = self.now.ms + ms
         while True:
             while self.step():

@@ -1,4 +1,4 @@
-"""Nodes that authenticate themselves at those that they dial: before they say who they are, and again in time."""
+"""Nodes that authenticate themselves to the nodes they dial, before negotiation and again in time."""
 
 from __future__ import annotations
 

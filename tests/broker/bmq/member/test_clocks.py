@@ -19,7 +19,7 @@ TTL_S = 1000
 
 
 def cluster_with(*numbers: int, behind_s: int = 0) -> Members:
-    """A cluster whose primary got these messages, by a clock that was behind by so much."""
+    """A cluster whose primary received messages while its clock was slow by a given time."""
     cluster = members()
     cluster.off_s = {cluster.leader.node_id: -behind_s}
     cluster.run(1000)
@@ -81,7 +81,7 @@ def test_a_backlog_that_is_old_expires_at_a_fail_over_without_an_alarm(caplog: p
 
 
 def start_all(cluster: Members, *, later_s: int) -> None:
-    """All nodes were off for so long."""
+    """All nodes were down for that time."""
     disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
     cluster.off_s = {node_id: later_s + cluster.off_s.get(node_id, 0) for node_id in cluster.ids}
     for node_id, disk in disks.items():
@@ -108,7 +108,7 @@ def test_a_cluster_that_was_off_for_long_says_so_before_it_expires_what_is_old(
 def test_what_a_primary_wrote_whose_clock_was_behind_is_held_though_all_clocks_are_right_now(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A cluster whose nodes all began anew, so that none has seen time pass since the last record."""
+    """A cluster whose nodes all restarted, so that none has seen time pass since the last record."""
     cluster = cluster_with(1, 2, behind_s=DAY_S)
     cluster.off_s = {}
     start_all(cluster, later_s=0)

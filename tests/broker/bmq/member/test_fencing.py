@@ -1,4 +1,4 @@
-"""Records that a node of a partition rejects: from another node, lease or payload; and those that it takes back."""
+"""Records that a node of a partition rejects: from another node, lease or payload; and records that it takes back."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool, calls: s
         kinds["the hop" if raised is not None or links_failed else "others"] += 1
         found = primary_state(step.world)
         if links_failed:
-            # What came behind the push that failed goes to others.
+            # Messages after the failed push go to others.
             assert without_places(found) == without_places(states[1]), injector.where
         else:
             assert found in states if raised is not None else found == states[1], injector.where

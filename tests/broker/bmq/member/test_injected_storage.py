@@ -94,7 +94,7 @@ def test_every_call_of_a_replica(make: Callable[[], Bus], calls: slice) -> None:
     assert replica.partition.position > before
     bus = make()
     bus.nodes[0].flush()
-    # Behind each event; the last call for one is made when all is written.
+    # Called after each event, the last time when all is written.
     states = [bus.nodes[REPLICA].files()]
     _take(bus, lambda: states.append(bus.nodes[REPLICA].files()))
     kinds = {"on purpose": 0, "the link": 0}

@@ -27,7 +27,7 @@ def test_what_a_member_sends_ends_its_link_at_most(seed: int) -> None:
 
 
 def test_two_queues_that_a_leader_has_given_one_key() -> None:
-    """The messages of the two queues could not be told apart; but a node can forget one queue and then the other."""
+    """Messages of the two queues look the same, but a node can forget one queue and then the other."""
     world = World(DOMAINS)
     world.make_primary(0)
     client = world.client(1)

@@ -181,7 +181,7 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     cluster.run()
     assert [ack.status for ack in client.acks()] == [AckStatus.SUCCESS]
     assert f"acknowledged with {max(1, copies)} of 5 copies, less than a majority" in caplog.text
-    # What the next primary may lack is passed on to it all the same.
+    # Records that the next primary may lack are still passed on to it.
     assert stored.kept.kept_number < number
     assert cluster.faults() == []
 
@@ -357,7 +357,7 @@ def test_a_push_of_what_a_replica_lacks_comes_again_when_it_is_there() -> None:
     cluster.run()
     wire.events = deque()
     assert consumer.payloads() == []
-    # The next record does not fit: the replica heals, and its hop begins anew.
+    # The next record does not fit: the replica heals, and its hop restarts.
     cluster.run(5000)
     assert consumer.payloads() == [b"1"]
     assert cluster.faults() == []

@@ -73,7 +73,7 @@ class Foreign(NamedTuple):
         return self.cluster.processes[0]
 
     def request(self, *choices: OpenQueue | ConfigureStream) -> None:
-        """Have node 2 request something, and let so much time pass that the primary answers."""
+        """Have node 2 send a request, and wait until the primary answers."""
         for number, choice in enumerate(choices, FIRST_REQUEST):
             event = memoryview(build_schema_event(ber.encode(ControlMessage(r_id=number, choice=choice))))
             (frame,) = iter_frames(event, 0, len(event), len(event))

@@ -112,7 +112,7 @@ def test_the_next_primary_erases_what_the_last_had_no_time_for() -> None:
 
 
 def configure(cluster: Members, config: DomainConfig) -> None:
-    """The administrator has all nodes read a domain's configuration anew, one after the other."""
+    """The administrator has all nodes reread a domain's configuration, one after the other."""
     cluster.domains[config.name] = config
     for process in cluster.processes.values():
         domain = process.node.domain(config.name)
@@ -139,7 +139,7 @@ def test_apps_come_and_go(at: int) -> None:
 
 
 def roll_out(cluster: Members, *app_ids: str) -> None:
-    """All nodes are given a domain's configuration with other apps, and started anew one after the other."""
+    """All nodes get a domain's configuration with other apps, and restart one after the other."""
     cluster.domains["fanout"] = replace(cluster.domains["fanout"], app_ids=app_ids)
     for node_id in cluster.ids:
         directory = cluster.kill(node_id)

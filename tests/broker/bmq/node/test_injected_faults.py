@@ -144,7 +144,7 @@ def confirm_of_one_app() -> Story:
 
 
 def _rejecting(uri: str, rejected_before: int = 0, count: int = 2) -> Story:
-    """A proxy has messages that its consumers may not have survived, the first of them so often `rejected_before`."""
+    """A proxy has messages that may have killed its consumers, the first of them `rejected_before` times."""
     told = story(uri, domains=[*DOMAINS.values(), *MORTAL])
     proxy = told.clients["proxy"] = Client(told.rig.node)
     proxy.negotiate(replace(identity(), client_type=ClientType.TCPBROKER, cluster_node_id=-1))

@@ -70,7 +70,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def fill(rig: Rig, messages: int = MANY, uri: str = MEMORY) -> Queue:
-    """A queue with so many messages, whose numbers are their payloads."""
+    """A queue of numbered messages, whose numbers are their payloads."""
     producing(rig, uri)
     queue = rig.node.queues[uri]
     for number in range(messages):
@@ -323,7 +323,7 @@ def test_subscriptions_that_become_one_hold_what_both_held(rig: Rig) -> None:
 
 # -- the order of what comes back
 
-# What comes back, as lots of numbers, and which of them the app has done with by then.
+# Messages that return, as lots of numbers, and the ones that the app has finished with by then.
 lots = st.lists(st.lists(st.integers(0, 400), unique=True, max_size=60), max_size=5)
 
 
@@ -485,7 +485,7 @@ def test_no_dictionary_has_to_move_very_many_messages(rig: Rig, small_chunks: in
     consumer.confirm(1, *map(guid, sorted(gone, key=lambda number: number % 7)))
     left = [number for number in range(MANY) if number not in gone]
     assert [int(queue.log.read(each)) for each in queue.messages.values()] == left
-    # What is here is known again, in whichever dictionary it is.
+    # Entries here are found again, in any of the dictionaries.
     for number in left[::7]:
         add(queue, number)
     assert len(queue.messages) == len(left)

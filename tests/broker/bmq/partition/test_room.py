@@ -41,7 +41,7 @@ def confirming(rig: Rig, uri: str = QUEUE, app: str = "") -> Client:
 
 
 def fill(producer: Client, first: int = 0, size: int = 100) -> int:
-    """Post until a message is refused; the number of those that were not."""
+    """Post until a message is refused; return the number of accepted messages."""
     for number in range(first, first + 10_000):
         status = producer.post(1, guid(number), bytes(size))
         if status is not AckStatus.SUCCESS:

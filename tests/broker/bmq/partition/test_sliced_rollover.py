@@ -172,7 +172,7 @@ def test_redelivery_between_slices_is_in_order() -> None:
     assert numbers(bar) == expected
 
 
-# What may happen between two slices.
+# Events that may happen between two slices.
 actions = st.lists(
     st.tuples(
         st.sampled_from(

@@ -20,7 +20,7 @@ from tests.broker.bmq.rig import APPS, Rig, guid, start
 
 RECORDS = 500
 LIMITS = PartitionLimits(journal=RECORDS * JOURNAL_RECORD_SIZE, data=256 << 10, qlist=4 << 10)
-# The reference writes messages as long as so many records are left, for sync points and purges.
+# Records that the reference leaves free in a journal, for sync points and purges.
 LEFT = 18
 
 
@@ -119,7 +119,7 @@ def test_confirms_of_some_apps_do_not_take_the_room_that_removals_need() -> None
     assert left(rig) > LEFT - 4
     consumers[2].confirm(1, *map(guid, range(count - 10)), sub_id=1)
     settle(rig)
-    # Those that are left have room, and with them what some apps are done with.
+    # The remaining messages have room, as do confirms of some apps.
     assert partition(rig).tight is None
     again = rig.restart()
     assert [numbers(reading(again, FANOUT, app)) for app in APPS] == [[], [], list(range(count - 10, count))]

@@ -63,7 +63,7 @@ def test_confirms_go_on_and_whoever_dies_has_lost_nothing(amount: int) -> None:
         if steps % 11 == 0:
             check_payloads(rig)
             here = in_files(rig)
-            # What was removed stays so, from the moment at which a next process would not see it.
+            # Removed messages stay removed once a next process would not find them.
             assert here >= set(range(gone, count))
             assert not here & lost
             lost |= set(range(count)) - here

@@ -70,7 +70,7 @@ def test_the_cluster_is_killed_for_a_minute(hops: int, caplog: pytest.LogCapture
     assert not it.producer.session.finished
     it.restart()
     assert [(ack.guid, ack.status) for ack in it.producer.acks()] == [(guid(number), 0) for number in range(10, 20)]
-    # What the consumer has, confirmed or not, does not come again.
+    # The consumer's messages, confirmed or not, do not come again.
     assert [push.guid for push in it.consumer.pushes()] == [guid(number) for number in range(10, 20)]
     assert len(it.root.node.queues[QUEUE].messages) == 15
     it.consumer.confirm(0, *(guid(number) for number in range(5, 20)))
@@ -309,6 +309,6 @@ def test_the_root_goes_on_without_the_proxy() -> None:
     other = it.tree.client(it.root.node)
     other.read(0, QUEUE)
     it.crash()
-    # What the proxies' consumers had goes to others; that is so when a broker dies, too.
+    # Messages of the proxies' consumers go to others, also when a broker dies.
     assert isinstance(it.root, Rig)
     assert other.payloads() == [b"1"]

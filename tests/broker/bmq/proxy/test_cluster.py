@@ -271,7 +271,7 @@ def test_consumers_confirm_before_another_node_is_used(stays: bool) -> None:
     it.guests(2).set_status(NodeStatus.STOPPING)
     it.tree.run()
     assert it.proxy.cluster.active_id == 2
-    # What is posted goes on; what is new goes to others, or waits.
+    # Posts continue; new messages go to others, or wait.
     assert it.producer.post(0, guid(3), b"3") is AckStatus.SUCCESS
     assert it.consumer.pushes() == []
     assert [push.guid for push in elsewhere.pushes()] == [guid(3)]

@@ -40,7 +40,7 @@ def talk() -> tuple[Tree, Rig, Link]:
 
 
 def damaged(data: bytes, random: Random) -> bytes:
-    """The events behind the first (who they are), with some bits, bytes or whole parts otherwise."""
+    """The events after the negotiation, with some bits, bytes or whole parts changed."""
     view = memoryview(data)
     first = next(iter(iter_frames(view, 0, len(view), 1 << 30)))
     out = bytearray(data[first.end :])

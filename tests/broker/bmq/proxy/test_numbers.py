@@ -18,7 +18,7 @@ def test_a_message_without_a_guid_is_refused(client_type: ClientType) -> None:
     rig = Tree(DOMAINS).root()
     peer = Client(rig.node)
     peer.negotiate(identity(client_type))
-    # A broker is told the node's status.
+    # The node sends its status to a broker.
     peer.take()
     peer.inbox.clear()
     peer.open(1, QUEUE, WRITE | ACK)

@@ -178,7 +178,7 @@ def test_subscriptions_choose_behind_the_proxy(tree: Tree, root: Rig) -> None:
     producer.post(0, guid(0), b"0")
     assert [client.payloads() for client in (low, high, elsewhere)] == [[], [b"0"], []]
     high.drop()
-    # What it did not confirm stays behind the proxy as long as there is somebody; what is new goes to who is next.
+    # Its unconfirmed messages stay at the proxy while a consumer is there; new ones go to the next.
     producer.post(0, guid(1), b"1")
     assert [client.payloads() for client in (low, elsewhere)] == [[b"0"], [b"1"]]
     low.drop()

@@ -33,7 +33,7 @@ LIMITS = PartitionLimits(journal=1 << 20, data=4 << 20, qlist=16 << 10)
 
 
 class Result(NamedTuple):
-    """The bytes that clients got, those that went up and down, the state of queues, and how much was taken whole."""
+    """Bytes received by clients and sent up and down, the state of queues, and the number of events taken whole."""
 
     outputs: list[bytes]
     up: bytes

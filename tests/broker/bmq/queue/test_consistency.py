@@ -77,7 +77,7 @@ def test_a_payload_that_has_rotted_while_its_message_waited_for_copies_is_not_de
     rig.now.ms += 200
     partition(rig).kept.copied(partition(rig).sequence_number)
     assert acks(client) == [(guid(1), 0), (guid(2), 0), (guid(3), 0)]
-    # What comes after it waits, too, until other nodes have been asked for it.
+    # Later messages wait, too, until other nodes have been asked for it.
     assert client.payloads() == [b"message 1"]
     assert guid(2) in rig.node.queues[QUEUE].messages
     put(client, 4)
@@ -121,7 +121,7 @@ def test_copies_of_very_many_messages_are_told_of_in_slices_and_in_order(rig: Ri
     assert len(told) == len(pushed) == AMOUNT
     late = MANY
     while any(rig.node.end_step()):
-        # What comes between two slices does not overtake, wherever its own copies are.
+        # Messages that arrive between two slices do not overtake, wherever their own copies are.
         put(client, late)
         late += 1
         partition(rig).kept.copied(partition(rig).sequence_number)
@@ -151,7 +151,7 @@ def test_nobody_is_told_of_copies_under_a_lease_that_is_over(rig: Rig, client: C
     rig.node.work.finish()
     assert not waiting
     assert acks(client) == []
-    # The next lease's are told of as ever.
+    # The next lease's are reported as usual.
     partition(rig).activate(lease_id + 1)
     partition(rig).stores.update(stores)
     put(client, MANY)
@@ -260,7 +260,7 @@ def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Ri
     assert (partition(rig).due, rig.node.queues[QUEUE].bytes) == (0, 0)
     told = acks(client)
     assert len(told) == AMOUNT
-    # Whoever posts one of them again has it taken, at once and by the next process; and nothing of what was kept.
+    # Posting one of them again succeeds, at once and in the next process; nothing kept is posted twice.
     for again in (rig.restart(), rig):
         other = again.connect()
         other.open(1, QUEUE, WRITE | ACK)

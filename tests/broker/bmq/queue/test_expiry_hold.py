@@ -34,7 +34,7 @@ def held(rig: Rig) -> list[bytes]:
 
 
 def restart(rig: Rig, *, later_s: int) -> Rig:
-    """A new process, for which the clock is ahead by so much of what the last one wrote."""
+    """A new process whose clock is ahead of the last one's records."""
     rig.now.wall_s += later_s
     return rig.restart()
 

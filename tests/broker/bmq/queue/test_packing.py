@@ -243,7 +243,7 @@ def test_histories_of_a_queue_in_memory(steps: list[tuple[str, int]]) -> None:
 
 
 def waiting(rig: Rig, count: int, uri: str = QUEUE) -> Queue:
-    """A queue of so many messages, which are packed as far as they can be."""
+    """A queue of messages that are packed as far as possible."""
     post(producing(rig, uri), *range(count))
     settle(rig)
     return rig.node.queues[uri]
@@ -356,7 +356,7 @@ def start_with_part(rig: Rig, part: int) -> Rig:
 
 
 def test_messages_in_the_way_of_others_are_left_where_they_are() -> None:
-    """A stuck consumer holds the first ones, and those that wait behind them are packed."""
+    """A stuck consumer holds the first ones; later ones that wait are packed."""
     rig = begin(4)
     consumer = reading(rig, messages_max=3)
     queue = waiting(rig, 30)

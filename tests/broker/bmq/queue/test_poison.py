@@ -1,4 +1,4 @@
-"""Messages that consumers die of: attempts are counted, the last one removes the message, and the operator is told."""
+"""Poison messages: attempts are counted, the last one removes the message, and an alarm notifies the operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_DISTANCE = QueueSettings(MessageThrottle(0, 0, 0, 0))
 
 
 def limited(attempts: int, keep: Callable[[str], str] = lambda text: "/tmp/rejected") -> Rig:
-    """A node whose domains allow so many attempts; no message has to keep a distance."""
+    """A node whose domains limit delivery attempts; messages need no distance from each other."""
     domains = [replace(DOMAINS[name], delivery_attempts_max=attempts) for name in ("priority", "fanout", "memory")]
     return start(domains=domains, settings=NO_DISTANCE, services=ProcessServices(keep_rejected=keep))
 

@@ -113,7 +113,7 @@ def test_what_a_purge_removed_is_read_from_the_journal_in_slices(monkeypatch: py
 
 
 def test_a_rollover_that_was_cut_short_is_known_once_at_the_next_start() -> None:
-    """A file may tell of the journal that is in use again."""
+    """A file may describe the journal that is in use again."""
     rig = begin()
     pass_on(rig, *range(20))
     for flushes in range(100):

@@ -55,7 +55,7 @@ def post(client: Client, *numbers: int, name: str = "x", schema_id: int = 0) -> 
 
 
 def numbers(client: Client) -> list[int]:
-    """The payloads that came, which stand behind the properties."""
+    """The received payloads, which follow the properties."""
     return [int(push.payload[properties_size(push.payload) :]) for push in client.pushes()]
 
 

@@ -278,7 +278,7 @@ def test_an_app_that_goes_leaves_its_messages_to_the_others() -> None:
     bar.confirm(1, guid(2), guid(3), sub_id=1)
     baz.confirm(1, guid(2), guid(3), sub_id=1)
     assert not queue(rig, FANOUT).messages
-    # It comes back under another key, and begins anew.
+    # It comes back under another key, and starts empty.
     foo.close(1, FANOUT, READ, sub_id=1, app="foo")
     post(producer, 4)
     changed(rig, *APPS)

@@ -148,7 +148,7 @@ class World:
         self.nodes: dict[int, Hop] = {}
         self.primary: int | None = None
         self.leases = 0
-        self.uncopied: set[int] = set()  # nodes whose copies of the partition are behind
+        self.uncopied: set[int] = set()  # nodes with outdated copies of the partition
         self.wire: list[tuple[int, int, bytes]] = []  # all that was sent: from, to, bytes
         self.does_slices = False  # between what is carried over
         for node_id in self.ids:
@@ -187,7 +187,7 @@ class World:
         return None
 
     def slice(self, amount: int) -> None:
-        """Let the nodes do their long tasks in slices of so much; others are served between two of them."""
+        """Let the nodes do their long tasks in slices of this size; others are served between two slices."""
         self.does_slices = True
         for hop in self.nodes.values():
             hop.rig.node.work.amount = hop.rig.node.work.left = amount
@@ -263,7 +263,7 @@ class World:
         client = HopClient(self.nodes[node_id].rig.node)
         client.world = self
         client.negotiate(replace(identity(client_type), cluster_node_id=-1))
-        del client.inbox[:]  # a proxy is told at once who leads
+        del client.inbox[:]  # a proxy learns at once which node leads
         return client
 
     # -- bytes

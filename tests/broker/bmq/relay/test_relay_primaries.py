@@ -106,7 +106,7 @@ def test_the_hop_itself_becomes_the_primary(three: World) -> None:
     # A retransmission of what was acknowledged before.
     producer.put(0, guid(3), b"3")
     consumer.confirm(1, guid(0))
-    # Who opens it now, waits.
+    # The next client to open it waits.
     other.world = None
     number = other._requests + 1
     other._requests = number
@@ -292,7 +292,7 @@ def test_a_primary_that_becomes_a_hop_posts_anew_for_its_own_clients_alone() -> 
 
 
 def test_a_primary_that_becomes_a_hop_refuses_a_post_whose_payload_has_rotted() -> None:
-    """Posted anew it would have a checksum that fits, and consumers would get it."""
+    """If posted again it would get a checksum that fits, and reach consumers."""
     world = World((DomainConfig("strong", Mode.PRIORITY, strong=True),), (0, 1))
     world.make_primary(0)
     primary = world.nodes[0].rig.node
@@ -316,7 +316,7 @@ def test_a_primary_that_becomes_a_hop_refuses_a_post_whose_payload_has_rotted() 
 def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come_again(
     three: World, uri: str, app: str, rollovers: int
 ) -> None:
-    """No record is written of a confirm that comes behind the purge, and the purge goes with the lease."""
+    """A confirm after the purge has no record, and the purge goes with the lease."""
     three.nodes[0].rig.node.partitions[0].kept.copies_wanted = 2
     three.nodes[0].rig.node.partitions[0].kept.is_copied = True
     reader, sub_id = "foo" if uri == FANOUT else "", int(uri == FANOUT)
@@ -348,7 +348,7 @@ def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come
     wanted = {
         each: sum(bool(message.outstanding & bit) for message in root.messages.values()) for each, bit in bits.items()
     }
-    # Nobody at the old primary reads the other app, and so could tell of it.
+    # No client at the old primary reads the other app, so none could report it.
     assert wanted == ({"foo": 0, "bar": 3} if reader else {"__default": 0})
 
 
@@ -541,7 +541,7 @@ def test_a_hop_waits_for_its_copy_of_the_partition(three: World) -> None:
 @pytest.mark.parametrize("producer_at", [1, 2])
 @pytest.mark.parametrize("uri", [QUEUE, f"{FANOUT}?id=foo"])
 def test_a_consumer_that_has_left_had_confirmed(three: World, producer_at: int, primary: int, uri: str) -> None:
-    """The old primary is lost with the confirm: whoever reads there next does not get that message again.
+    """The old primary is lost with the confirm: the next reader there does not get that message again.
 
     With the producer elsewhere nobody has the queue open at the hop meanwhile.
     """

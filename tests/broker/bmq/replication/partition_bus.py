@@ -1,6 +1,6 @@
 """One partition on several nodes, on a bus in memory: links are cut, nodes killed and restarted, disks kept.
 
-Who is primary is the test's to say. A primary posts messages to one queue and counts which of them are kept.
+The test chooses the primary. A primary posts messages to one queue and counts which of them are kept.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_random_histories_meet_at_their_last_common_record() -> None:
             met.add(plan.case)
             if plan.action is SyncAction.SEND:
                 break
-            # The replica drops what is behind `begin`.
+            # The replica drops everything after `begin`.
             shorter = [position for position in other if position <= plan.begin]
             assert len(shorter) < len(other), "it gets on"
             other = shorter

@@ -50,7 +50,7 @@ def test_deletions_go_after_a_time_without_messages(primary: Node) -> None:
         assert not sent(primary)
         primary.partition.flush(gathers=True)
     assert len(sent(primary)) == 1
-    # What comes next has as much time.
+    # Later records have as much time.
     primary.remove(100)
     primary.partition.flush(gathers=True)
     assert len(sent(primary)) == 1

@@ -47,7 +47,7 @@ LIMITS = PartitionLimits(journal=2 << 20, data=8 << 20, qlist=4 << 10)
 # The links on which one node sent to another: all of the first lease; the second, live; the second, to a node that had
 # been killed and came back.
 FIRST, SECOND, HEALING = "06.48154-30202.s2c", "05.40530-30201.c2s", "27.56362-30202.c2s"
-# What the first link's other direction, and that of the second, answered.
+# Answers in the first link's other direction, and in that of the second.
 FIRST_RECEIPTS, SECOND_RECEIPTS = "06.48154-30202.c2s", "05.40530-30201.s2c"
 HEALING_ANSWERS = "27.56362-30202.s2c"
 
@@ -245,7 +245,7 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: ReplicaFile
     data = memoryview(captured()[HEALING])
     frame = next_frame(data, 0, len(data), 1 << 30)
     assert frame is not None
-    frame = next_frame(data, frame.end, len(data), 1 << 30)  # behind the negotiation
+    frame = next_frame(data, frame.end, len(data), 1 << 30)  # after the negotiation
     while frame is not None:
         if frame.type == EventType.STORAGE:
             partition.on_storage(1, data, frame)
@@ -265,7 +265,7 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: ReplicaFile
     files = stored.files
     assert bytes(files.journal.buffer[: files.journal_end]) == bytes(copy.files.journal.buffer[: files.journal_end])
     assert bytes(files.data.buffer[: files.data_end]) == bytes(copy.files.data.buffer[: files.data_end])
-    # What it said is what the reference's replica said.
+    # It said the same as the reference's replica.
     answers = [memoryview(event) for event in link.sent]
     frames = [(view, next_frame(view, 0, len(view), 1 << 30)) for view in answers]
     controls = [control(view, frame) for view, frame in frames if frame and frame.type == EventType.CONTROL]

@@ -40,7 +40,7 @@ def is_served(cluster: Members) -> bool:
 
 
 def lose_majority(cluster: Members, kept: int) -> None:
-    """Start all nodes anew: one has its partitions, and no ledger; the others have nothing."""
+    """Restart all nodes: one has its partitions, and no ledger; the others have nothing."""
     disks = {node_id: cluster.kill(node_id) for node_id in cluster.ids}
     for name in disks[kept].names():
         if name.startswith("bmq_csl"):

@@ -245,7 +245,7 @@ def test_a_primary_that_was_cut_off_becomes_a_replica_and_loses_its_tail(bus: Bu
     bus.settle(3000)
     assert bus.states() == [REPLICA, PRIMARY, REPLICA]
     assert bus.kept(0) == [guid(1), guid(2), guid(5)]
-    # Cut back, not received anew.
+    # Truncated, not received again.
     assert len(old.directory.archived) == 0
     bus.check_equal()
 
@@ -485,7 +485,7 @@ def test_a_disk_that_is_full_stops_a_replica_until_there_is_room(bus: Bus) -> No
 
 
 def test_nothing_was_heard_by_a_replica_whose_journal_has_no_record() -> None:
-    """A record came, and the replica has begun anew before the tick."""
+    """A record came, and the replica has restarted before the tick."""
     replica = Bus().nodes[2]
     replica.stored.hears = True
     replica.stored.tick()

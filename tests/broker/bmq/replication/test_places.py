@@ -18,7 +18,7 @@ QUEUES = (b"first", b"other")
 
 
 def posted(*sizes: int) -> tuple[Partition, dict[int, int]]:
-    """Files with messages of so many bytes, and where they are in DATA."""
+    """Files with messages of given sizes, and their offsets in DATA."""
     files, offsets = Partition().create(), {}
     for number, size in enumerate(sizes):
         offsets[number] = files.files.data_end

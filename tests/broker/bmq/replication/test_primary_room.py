@@ -42,7 +42,7 @@ def test_a_primary_without_room_for_a_partition_waits_before_it_asks_for_it_agai
 
 
 def test_a_primary_that_has_room_again_serves_on() -> None:
-    """Room that is there again before the next try: the node does not begin anew."""
+    """Room is free before the next attempt: the node does not restart."""
     bus = Bus()
     new = without_disk(bus)
     while new.partition.state is not State.PRIMARY_HEALING_STG2:

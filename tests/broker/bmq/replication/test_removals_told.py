@@ -1,4 +1,4 @@
-"""A node that receives a partition anew is told which messages were removed before: it may lead the partition soon."""
+"""A node that receives a whole partition learns of earlier removals, as it may lead the partition soon."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ DENY_ALL = Authorizations(RuleAuthorizer([]))
 
 
 class Recorder:
-    """An authorizer that keeps what it was asked, and answers what it is told."""
+    """An authorizer that keeps its questions, and gives prepared answers."""
 
     name = "Recorder"
 

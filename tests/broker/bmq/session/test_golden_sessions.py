@@ -63,7 +63,7 @@ def messages(stream: bytes) -> Iterator[Message]:
     """Decode a stream: control events as they are, acks and pushes one by one, however they share events.
 
     OUT_OF_ORDER is left out of the flags: the reference sets it for proxies on what it delivers from a list that it
-    keeps for apps behind the fastest; clients do not look at it.
+    keeps for apps slower than the fastest; clients do not look at it.
     """
     view = memoryview(stream)
     at = 0

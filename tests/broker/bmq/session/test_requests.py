@@ -202,7 +202,7 @@ def test_a_queue_cannot_be_made_on_a_full_disk() -> None:
 
 
 def test_a_queue_of_a_partition_that_is_not_served_is_refused() -> None:
-    """The node ran with two partitions once; now it is told to serve one."""
+    """The node ran with two partitions once; now its configuration has one."""
     wide = start(num_partitions=2)
     client = wide.connect()
     client.open(1, "bmq://priority/in-0", WRITE)

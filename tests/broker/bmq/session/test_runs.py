@@ -21,7 +21,7 @@ def posts(*numbers: int, queue_id: int = 1) -> bytes:
 
 
 def overlong(number: int) -> bytes:
-    """An event whose message has a word more than the event: with four bytes of 1 behind it, it is a valid one."""
+    """An event whose message is a word longer than the event: with four more bytes of 1, it is valid."""
     event = bytearray(put_event(1, guid(number), b"message", crc32c(b"message" + b"\1" * 4)))
     words = int.from_bytes(event[EVENT_HEADER_SIZE : EVENT_HEADER_SIZE + 4], "big")
     event[EVENT_HEADER_SIZE : EVENT_HEADER_SIZE + 4] = (words + 1).to_bytes(4, "big")

@@ -112,7 +112,7 @@ def test_a_node_alone_does_not_go_on_where_others_were_to_heal_it() -> None:
     assert f"remove {NOTE}" in str(error)
     directory = rotten("ledger")
     open_all(directory)
-    # What a dead process had begun to receive does not count, either.
+    # Half-received events of a dead process do not count, either.
     name = next(name for name, _ in directory.damaged)
     directory.files[name] = filled().directory.files[filled().directory.find("csl")]
     with pytest.raises(StoreDamaged, match=LEDGER_NOTE):
@@ -151,5 +151,5 @@ def test_a_note_that_is_gone_does_not_come_back_after_a_power_failure(synced: bo
     damage = Damage(directory, partition_note(0))
     assert damage.note("rotten")
     damage.heal(synced=synced)
-    # What was done to the folder since it was flushed last may be undone.
+    # Changes to the folder since its last flush may be undone.
     assert [name for name, _ in directory.unflushed] == ([] if synced else [partition_note(0)])

@@ -1,7 +1,7 @@
 """Random histories of a store, with crashes anywhere: what was acked is there, what was confirmed is not.
 
-A model says what must be there. A crash in the midst of a step may leave the state before or after it: nobody was told.
-After every restart, and after every step that rolled over, the validator must find no error in the files.
+A model says what must be there. A crash in the midst of a step may leave the state before or after it: no client had an
+answer. After every restart, and after every step that rolled over, the validator must find no error in the files.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class History:
                     data, wanted = found[uri].setdefault(push.guid, (push.payload, frozenset()))
                     assert data == push.payload
                     found[uri][push.guid] = (data, wanted | {app})
-            # Who reads all apps sees one order.
+            # A reader of all apps sees one order.
             merged = [id for id in self.rig.node.queues[uri].messages if id in found[uri]]
             assert set(merged) == set(found[uri])
             assert all(order == [id for id in merged if id in set(order)] for order in orders)

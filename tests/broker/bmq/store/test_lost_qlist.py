@@ -296,7 +296,7 @@ def test_records_that_begin_elsewhere_are_not_told() -> None:
     partition = Partition().create(apps=("foo",)).create(apps=("bar",), added=True).sync_point()
     journal = bytearray(readable(partition.files.journal))
     extent = journal_extent(journal)
-    at = extent.first_record_offset + JOURNAL_RECORD_SIZE  # behind the first sync point: the CREATION
+    at = extent.first_record_offset + JOURNAL_RECORD_SIZE  # after the first sync point: the CREATION
     del journal[at : at + JOURNAL_RECORD_SIZE]
     names = {KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo", "bar")])}
     with pytest.raises(NotTold, match="where the records were"):

@@ -1,4 +1,4 @@
-"""Names of new files sort behind those that are there."""
+"""Names of new files sort after the existing ones."""
 
 from __future__ import annotations
 

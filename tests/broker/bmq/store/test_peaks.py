@@ -68,7 +68,7 @@ def test_apps_that_do_not_want_a_message_did_not_have_it(*, is_before: bool) -> 
             partition.confirm(number, "foo", reason=ConfirmReason.AUTO_CONFIRMED)
     partition.confirm(0, "bar").delete(0)
     assert {app: peak.messages for app, peak in found(partition).items() if app != "foo"} == {"": 1, "bar": 1, "baz": 1}
-    # One that is named behind a message has it for a moment.
+    # A file named after a message has it for a moment.
     assert found(partition).get("foo", of(0)).messages == (0 if is_before else 1)
 
 

@@ -21,7 +21,7 @@ WAYS = 4
 
 
 def fill_and_roll_over(directory: MemoryDirectory, what: str, left: int) -> None:
-    """`KEPT` is posted, and others until the files are full; `Crash` when so much more of `what` is done."""
+    """`KEPT` is posted, and others until the files are full; `Crash` after that many more steps of `what`."""
     rig = start(directory, limits=LIMITS, outlives_power=True)
     durability = Durability(rig.node.partitions.values(), rig.node.ledger)
     client = rig.connect()
@@ -60,9 +60,9 @@ def crashes() -> Iterator[MemoryDirectory]:
 def powerless(directory: MemoryDirectory) -> Iterator[MemoryDirectory]:
     """Yield possible states of the disk after a power failure.
 
-    First some of the sectors, those that were written first; every other time without the last changes of the folder
-    that were not waited for. Then any sectors of files that were never waited for: in the others, that would be damage
-    amid records, which no node takes.
+    First some of the sectors, the oldest ones; every other time without the last changes of the folder that were not
+    waited for. Then any sectors of files that were never waited for: in the others, that would be damage amid records,
+    which no node takes.
     """
     for way in range(2 * WAYS):
         disk = Disk(Random(way), directory.after_crash())

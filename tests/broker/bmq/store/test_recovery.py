@@ -236,7 +236,7 @@ def test_a_purge_says_from_where_on_it_refused_for_want_of_copies(partition: Par
     partition.create(OTHER).post(0).new_lease().post(1).post(8, OTHER).post(2).post(3)
     partition.purge(refused=2)
     assert partition.reopen()[1].gone == {KEY: guid(0) + guid(1)}
-    # Those behind it may come again, and go as others do; and what other queues have is none of its.
+    # Later ones may come again, like any others; messages of other queues do not matter to it.
     partition.post(3).post(4).operate(QueueOpType.PURGE).operate(QueueOpType.PURGE, OTHER)
     _, recovered = partition.reopen()
     assert recovered.gone == {KEY: guid(0) + guid(1) + guid(3) + guid(4), OTHER: guid(8)}

@@ -188,7 +188,7 @@ def test_a_confirm_of_itself_is_of_the_message_behind_it_and_of_no_later_one(row
 
 
 def test_a_part_takes_as_long_however_long_the_journal_is() -> None:
-    """The records that are looked at, and those that are compared, are bounded by the constants."""
+    """Constants bound the numbers of records read and compared."""
     found = JournalSieve()
     looked_at: list[int] = []
     partition = Partition(limits=LIMITS).create()

@@ -74,7 +74,7 @@ class Partition:
         return self
 
     def purge(self, key: bytes = KEY, *, refused: int) -> Partition:
-        """Purge a queue, of which the messages among the last so many records were never acknowledged."""
+        """Purge a queue; messages among the last records were never acknowledged."""
         return self.operate(QueueOpType.PURGE, key, start=(self.lease, max(1, self.number + 1 - refused)))
 
     def post(self, number: int, key: bytes = KEY, ref_count: int = 3, payload: bytes = b"") -> Partition:

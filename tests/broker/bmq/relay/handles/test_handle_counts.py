@@ -31,7 +31,7 @@ def test_a_count_follows_its_clients(seed: int) -> None:
                 if more:
                     asked.append((number, more))
                 else:
-                    # What needs nothing of the upstream waits for what it is being asked.
+                    # Requests that need nothing from the upstream wait for its pending answer.
                     count.answered(number, more, granted=not asked)
                     held += [] if asked else [number]
             case "answer" if asked:

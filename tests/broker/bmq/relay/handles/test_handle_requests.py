@@ -211,7 +211,7 @@ def test_who_opens_while_there_is_no_upstream_waits() -> None:
     upstream = Upstream()
     hop.openings.found(upstream)
     upstream.answer()
-    # Behind what was open before.
+    # After everything that was open before.
     assert [type(choice) for choice in upstream.take()] == [ConfigureStream, OpenQueue]
     upstream.answer()
     assert hop.outcomes == [None, None, None]

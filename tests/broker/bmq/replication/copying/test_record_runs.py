@@ -19,7 +19,7 @@ COUNT = 8
 
 
 class Sent:
-    """Records behind those of a store that a replica has already, as an event's body and as they are on the disk."""
+    """Records after those that a replica has already, as an event's body and as stored."""
 
     def __init__(self) -> None:
         self.partition = Partition(limits=LIMITS).create()

@@ -61,7 +61,7 @@ def type_of(event: bytes) -> int:
 
 
 def twice() -> tuple[Bus, Node]:
-    """The primary is through with two rollovers, and has posted between and behind; a replica has begun with one."""
+    """The primary has completed two rollovers, with posts between and after; a replica has begun one."""
     bus, replica = at_a_replica()
     primary = bus.nodes[0]
     while primary.work.end_step():
@@ -85,7 +85,7 @@ def test_another_rollover_of_the_primary_waits_until_the_first_is_finished() -> 
     receive_all(bus, replica)
     assert replica.stored.files is old
     assert replica.partition.copy.kept == kept
-    # What has come between the two can be read, what is behind the other waits.
+    # Messages between the rollovers can be read; later ones wait.
     assert replica.partition.read(b"queue", guid(NEW[5])) is not None
     assert replica.partition.read(b"queue", guid(NEW[15])) is None
     files = [old]
@@ -278,7 +278,7 @@ def test_a_rollover_that_came_to_nothing_is_looked_through_while_all_is_received
 
 
 def put_aside() -> tuple[Bus, Node]:
-    """A replica is sent live records before the end of those that heal it, as another primary may do."""
+    """A replica receives live records before it is healed, as another primary may send them."""
     bus = full()
     primary, replica = bus.nodes[0], bus.nodes[1]
     bus.part(1)

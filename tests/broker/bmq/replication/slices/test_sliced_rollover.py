@@ -241,7 +241,7 @@ def test_too_many_posts_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def at_a_replica(amount: int = AMOUNT, *, outlives_power: bool = False) -> tuple[Bus, Node]:
-    """A partition whose primary has just rolled over; its replicas have been told, and have done one slice at most."""
+    """A partition whose primary has just rolled over; its replicas know, and have done one slice at most."""
     bus = full(amount, outlives_power=outlives_power)
     primary, replica = bus.nodes[0], bus.nodes[1]
     slice_by_slice(primary)
@@ -288,7 +288,7 @@ def test_a_replica_acknowledges_nothing_before_it_is_over() -> None:
             primary.receive(1, bus.links[1, 0].popleft())
         assert not any(100 <= number < 1000 for number in primary.acked)
         assert replica.partition.copy.kept == kept
-        # What it got meanwhile is there to be read, and so is what was there before.
+        # Messages from before the rollover and during it can be read.
         assert has(replica, 105)
         assert has(replica, LIVE[7])
         replica.flush()

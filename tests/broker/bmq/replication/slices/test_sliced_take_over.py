@@ -146,7 +146,7 @@ def test_a_primary_that_becomes_a_replica_finds_its_messages_in_slices(how: str)
 
 def test_a_primary_whose_files_have_rotted_receives_them_from_others() -> None:
     bus = full()
-    # The records of queues, behind the head of the file.
+    # The records of queues, after the head of the file.
     qlist = bus.nodes[1].stored.files.qlist
     qlist.buffer[30:60] = b"\xff" * 30
     del qlist
