@@ -155,7 +155,7 @@ class Player(QObject):
             else:
                 QTimer.singleShot(POLL_MS, lambda: self._wait(expression))
 
-        # What the page does not have yet is no fault of it.
+        # Parts that the page does not have yet are no fault.
         self._page.runJavaScript(
             f"(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()", 0, take
         )

@@ -127,7 +127,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Order the files so that those with processes, which mostly wait, run beside those that compute, to the end.
+    """Order the files so that process tests, which mostly wait, run beside computing tests until the end.
 
     Of either kind the longest come first, so that none of them is the last to end. Every worker must find the same
     order.

@@ -1,4 +1,4 @@
-"""The watch over ports: those that were given, and others."""
+"""The watch over ports: given ones, and others."""
 
 from __future__ import annotations
 

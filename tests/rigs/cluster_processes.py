@@ -17,7 +17,7 @@ _LEADER = re.compile(r"node (\d+) is (\w+) \[term: (\d+), leader: (\w+)\]")
 
 
 class ClusterProcesses:
-    """`nodes[id]`; all run inside the `with` block, but for those that the test stops."""
+    """`nodes[id]`; all run inside the `with` block, unless the test stops them."""
 
     def __init__(self, directory: Path, count: int = 3) -> None:
         port = free_ports(count)

@@ -13,7 +13,7 @@ __all__ = ["ASKED", "axe_steps"]
 
 AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}}
-# What axe has looked at last, and what it objects to.
+# The page that axe examined last, and its violations.
 JUDGE = (
     f"axe.run(document, {json.dumps(RULES)}).then(found => ({{ shown: document.querySelector('h1').textContent,"
     " objections: found.violations.map("
@@ -32,7 +32,7 @@ globalThis.fetch = async (path, options) => {
   return ask(path, options);
 };
 """
-# What each page asks for by itself; the overview is asked for once, by the frame.
+# Requests of each page; the frame requests the overview once.
 ASKED = {"/api/overview", "/api/ask/messages", "/api/ask/message", "/api/ask/domain"}
 
 

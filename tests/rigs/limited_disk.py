@@ -22,7 +22,7 @@ def main() -> None:
 
     def limited(fd: int, start: int, size: int) -> None:
         status = os.fstat(fd)
-        # What the range has already is no more to pay for; it begins where the allocated part ends.
+        # Allocated parts of the range are free; it begins at the end of the allocated part.
         wanted = size - max(0, min(status.st_blocks * 512, start + size) - start)
         occupied = sum(path.stat().st_blocks * 512 for path in folder.iterdir() if path.is_file())
         if wanted and occupied + wanted > int(quota.read_text()):

@@ -75,7 +75,7 @@ async def stored_bodies(rocket: RocketProcess, topic: str) -> list[tuple[bytes, 
 
 
 async def make_read_only(rocket: RocketProcess, topic: str) -> None:
-    """Take the permission to write from a topic, and wait until the nameserver tells of it."""
+    """Take the permission to write from a topic, and wait until the nameserver reports it."""
     header = CreateTopicRequest(topic, "TBW102", 4, 4, Permission.READ, "SINGLE_TAG", False, 0)
     async with Client.connect(*_place(rocket), _TIMEOUT_S) as client:
         for address in await client.masters():

@@ -72,7 +72,7 @@ class Rig:
         # Whether the log goes to the disk before the files, and what of it was not there when one was written.
         self.is_sync = False
         self.unflushed: dict[str, int] = {}
-        # What a nameserver says of other brokers.
+        # A nameserver's answer about other brokers.
         self.other_queues: dict[str, list[QueueData]] = {}
         self._open()
         self.put_topics(TopicConfig("t", 1, 1))

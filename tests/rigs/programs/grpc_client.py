@@ -72,7 +72,7 @@ class Listener(MessageListener):  # type: ignore[misc]
 
 
 def receive(consumer: Any, count: int) -> list[Any]:
-    """Receive and acknowledge messages until there are so many."""
+    """Receive and acknowledge `count` messages."""
     found: list[Any] = []
     until = time.monotonic() + WAIT_S
     while len(found) < count and time.monotonic() < until:

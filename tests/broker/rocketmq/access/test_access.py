@@ -380,7 +380,7 @@ def test_answer_tells_nothing_of_a_password(body: bytes) -> None:
 
 
 def test_nobody_takes_back_messages_of_topics_that_he_may_not_read() -> None:
-    """Otherwise anybody reads them in the retry topic of a group of his own: places in the log can be guessed."""
+    """Otherwise anyone could read them in the retry topic of another group: offsets in the log can be guessed."""
     rig, root, user = rig_with()
     root.call(RequestCode.AUTH_CREATE_ACL, policy("Group:g", "Sub"), subject="User:walter")
     root.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, GROUP_CONFIG.write(GroupConfig("g")))
@@ -395,7 +395,7 @@ def test_nobody_takes_back_messages_of_topics_that_he_may_not_read() -> None:
     root.call(RequestCode.AUTH_UPDATE_ACL, policy("Topic:t", "Sub"), subject="User:walter")
     assert user.call(RequestCode.CONSUMER_SEND_MSG_BACK, **fields).code == ResponseCode.SUCCESS
     rig.pass_time(3_600_000)
-    # What has come again is taken back again, by whoever may read the topic it came from.
+    # A user who may read the source topic can take back a redelivered message again.
     again = next(iter(rig.store.get("%RETRY%g", 0, 0, 1))).physical_offset
     assert user.call(RequestCode.CONSUMER_SEND_MSG_BACK, **{**fields, "offset": again}).code == ResponseCode.SUCCESS
 

@@ -28,7 +28,7 @@ SECRET = b"secret"
 
 
 class Node:
-    """A broker with topics `mine` and `theirs`, groups of these names, and a user with rights on what is his."""
+    """A broker with topics `mine` and `theirs`, groups of these names, and a user with rights on the former."""
 
     def __init__(self, rig: Rig | None = None, *own: str) -> None:
         self.rig = rig = rig or Rig()
@@ -229,7 +229,7 @@ def test_transaction_of_another_topic_is_not_ended(how: Transaction, named: dict
 
 @pytest.mark.parametrize("named", [{}, {"topic": "mine"}, {"topic": HALF}])
 def test_transaction_of_ones_own_is_ended_by_clients_of_any_age(named: dict[str, Any]) -> None:
-    """Clients before 5.0 name no topic, and those that were asked for the outcome name that of the question."""
+    """Clients before 5.0 name no topic, and answers to transaction checks name that of the check."""
     node = Node()
     answer = end(node.user, prepare(node.user, "mine"), Transaction.COMMIT, **named)
     assert answer is not None

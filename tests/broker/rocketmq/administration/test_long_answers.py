@@ -83,7 +83,7 @@ def ask(rig: Rig, code: RequestCode, **fields: Any) -> Frame:
 def test_requests_about_many_things_hold_up_nobody(full: Rig, code: RequestCode) -> None:
     def steps() -> list[Callable[[], object]]:
         for number in range(TOPICS):
-            # What is asked for has changed.
+            # The requested data has changed.
             full.offsets.commit(f"t{number}", "g", 0, 1 - (full.offsets.get(f"t{number}", "g", 0) or 0))
         peer = full.peer()
         return [lambda: put(peer, code, **ASKED[code]), *[full.broker.end_step] * 200]

@@ -18,7 +18,7 @@ ROUTE = TOPIC_ROUTE.write(TopicRoute([], [FAR]))
 
 
 class Link:
-    """A nameserver that answers when it is told to."""
+    """A nameserver that answers when the test lets it."""
 
     def __init__(self, *, connected: bool = True) -> None:
         self.connected = connected

@@ -339,5 +339,5 @@ def test_offsets_are_bounded_in_all(rig: Rig) -> None:
     popped = peer.answer(peer.pop(group="another"))
     assert popped is not None
     assert "consumerOffsetMaxNum allows 20" in (popped.remark or "")
-    # Those that there are go on.
+    # Existing entries are kept.
     assert peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="c-0", **asked).code == ResponseCode.SUCCESS

@@ -39,7 +39,7 @@ class Log:
 
 
 class Slow:
-    """A disk that finishes a flush when it is told to; `waits` is whether it does in time for who waits."""
+    """A disk that finishes a flush when the test lets it; `waits` is whether it does in time for who waits."""
 
     def __init__(self) -> None:
         self.begun: tuple[Callable[[], None], Flushed] | None = None
@@ -209,7 +209,7 @@ def test_flush_after_a_failed_one_hides_nothing() -> None:
     rig = Rig()
     rig.log.log_end = 10
     rig.say(answer())
-    # The kernel tells of what it has lost only once.
+    # The kernel reports lost pages only once.
     rig.disk.waits, rig.disk.error = True, OSError(5, "Input/output error")
     for _ in range(2):
         with pytest.raises(DiskSilent, match=r"has failed: .*Input/output error"):
@@ -281,7 +281,7 @@ def test_files_wait_for_the_log_and_not_for_ever() -> None:
     rig.disk.waits = False
     with pytest.raises(DiskSilent, match="does not complete"):
         rig.gate.keep_order()
-    # Nobody waits again for a flush that has been silent for so long.
+    # No request waits again for a flush that has been silent for that time.
     rig.disk.waits = True
     rig.now.ms += 1_000
     with pytest.raises(DiskSilent):

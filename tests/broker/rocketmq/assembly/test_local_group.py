@@ -21,7 +21,7 @@ from broker.rocketmq.assembly.local_group import (
 
 
 def ports(nodes: int) -> dict[str, int]:
-    """Return ports of the first of so many nodes, of which all ports are free."""
+    """Return ports of the first of `count` nodes, of which all ports are free."""
     first = free_ports(8 + 10 * (nodes - 1))
     names = ("nameserver_port", "controller_port", "port", "grpc_port", "remoting_port")
     return {name: first + number for number, name in zip((0, 1, 4, 6, 7), names, strict=True)}

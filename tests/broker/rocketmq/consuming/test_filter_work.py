@@ -299,5 +299,5 @@ def test_a_closed_connection_is_forgotten_in_slices(steps: Steps) -> None:
     assert steps.settle() > 2 * MANY // PER_STEP - 2
     other.send(b"m")
     assert len(other.rig.messages("t")) == 1
-    # The message waits for whoever asks next.
+    # The message waits for the next request.
     assert other.popped(group="g0")

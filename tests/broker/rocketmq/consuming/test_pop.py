@@ -448,7 +448,7 @@ def test_nothing_is_lost_that_was_not_acknowledged(rig: Rig, end: str) -> None:
     got = set(peer.popped(invisibleTime=HOUR_MS))
     for _ in range(4):
         got |= set(pop_again(rig, peer, 5_000, invisibleTime=HOUR_MS))
-    # What was acknowledged may come once more after a crash, as offsets are written from time to time.
+    # Acknowledged messages may come once more after a crash, as offsets are written periodically.
     assert got >= {str(number) for number in range(40) if number % 2 or number >= 32}
     assert end == "crash" or got == {str(number) for number in range(40) if number % 2 or number >= 32}
 

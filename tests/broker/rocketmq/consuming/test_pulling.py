@@ -483,9 +483,9 @@ def golden_files(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("slave_read", "broker_id", "offset", "expected"),
     [
-        (True, 0, 0, 1),  # far behind
+        (True, 0, 0, 1),  # far from the end
         (True, 0, 9, 0),
-        (True, 1, 0, 1),  # a slave sends back those who have caught up
+        (True, 1, 0, 1),  # a slave sends consumers back once they have caught up
         (True, 1, 9, 0),
         (False, 0, 0, 0),
         (False, 1, 0, 0),

@@ -30,7 +30,7 @@ def test_full_disk_takes_nothing_that_a_group_has_not_consumed_before_an_alarm_h
     now_ms = rig.wall_ms
     for _ in range(3):
         retention.look(now_ms)
-    # Those that the group has consumed are gone.
+    # Messages that the group has consumed are gone.
     assert files_of(rig) == 3
     assert retention.alarm == "messages of topic t that group g has not consumed"
     (record,) = [each for each in caplog.records if "ALARM" in each.message]

@@ -46,7 +46,7 @@ class Controller:
         self.alive[broker_id] = Live(0, 10_000, epoch, offset, priority, None)
 
     def come(self, count: int) -> None:
-        """Let so many brokers come, of which the first is elected."""
+        """Register brokers, of which the first is elected."""
         for each in range(1, count + 1):
             code = f"10.0.0.{each}:10911;{each}"
             assert self.do(self.decisions.apply_id(headers.ApplyBrokerIdRequest("c", NAME, each, code))).code == 0

@@ -1,7 +1,7 @@
 """Replica groups that a controller leads, in worlds made from a seed: nothing that was confirmed is ever lost.
 
 Brokers are killed, started again and cut off, connections carry their bytes piece by piece or break, and the controller
-elects whenever it may. An old master that was cut off goes on writing until it is told.
+elects whenever it may. An old master that was cut off continues to write until it learns of the new one.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class World:
 
     def heal(self) -> None:
         self.reachable.update((1, 2, 3))
-        # Old masters are told, and those who follow them, too.
+        # Old masters learn of it, and so do their followers.
         group = self.groups.by_name[NAME]
         for each in sorted(self.leading):
             if group.master != each or group.master_epoch != self.leading[each]:

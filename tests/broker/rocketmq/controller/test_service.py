@@ -79,7 +79,7 @@ def test_other_broker_is_elected_at_once_when_the_master_is_cut_off(size: int) -
     changed = headers.NotifyBrokerRoleChangedRequest("10.0.0.3:10911", 2, 3, 3)
     assert read_header(type(changed), frames[0][1].ext_fields) == changed
     assert SYNC_STATE_SET.read(frames[0][1].body) == SyncStateSet([3], 3)
-    # The old one comes back, and is told whom to follow; what it believed of itself is refused.
+    # The old one comes back and learns its master; its own claim is refused.
     brokers[0].connect()
     header = headers.RegisterBrokerToControllerResponse(CLUSTER, NAME, 3, "10.0.0.3:10911", 2, 3)
     assert read_header(headers.RegisterBrokerToControllerResponse, brokers[0].register().ext_fields) == header
@@ -366,7 +366,7 @@ def test_requests_need_a_user_where_they_are_checked(caplog: pytest.LogCaptureFi
     asked = Frame(RequestCode.CONTROLLER_GET_METADATA_INFO, 0, ext_fields={}, version=493)
     fields: dict[str, Any] = dict(signed(asked, "inner", "secret-1").ext_fields or {})
     assert peer.call(RequestCode.CONTROLLER_GET_METADATA_INFO, **fields).code == 0
-    # Those who sign as somebody else do not, and it is said why, once at each.
+    # Peers that sign with another identity do not, and each logs the reason once.
     rig.seal = lambda frame: signed(frame, "inner", "guess")
     with caplog.at_level("WARNING"):
         rig.pass_time(5_000)

@@ -1,4 +1,4 @@
-"""Messages that are consumed at a time of their own, and those that are recalled before it."""
+"""Messages with delivery times, and messages recalled before theirs."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_a_wider_connection_is_used_once_a_read(echo: Echo, monkeypatch: pytest.
     client, session = blocked(echo, monkeypatch, window=70_000)
     assert sum(map(len, client.data.values())) == 65_535
     session.receive(updates(100))
-    # The hundred bytes go to the first of those that wait.
+    # The hundred bytes go to the first call that waits.
     assert session.pumped == 1
     client.http.increment_flow_control_window(1 << 20)
     client.exchange()
@@ -260,7 +260,7 @@ def test_halves_of_messages_of_calls_that_are_over_are_not_kept(echo: Echo) -> N
     kept = half(client, 6_000)
     assert client.status(kept) is None
     assert client.status(half(client, 6_000)) == "8"
-    # What is whole is not counted, either.
+    # Complete messages are not counted, either.
     client.http.send_data(kept, bytes((0x40 << 8) - 6_000), end_stream=True)
     client.exchange()
     assert client.status(kept) == "0"

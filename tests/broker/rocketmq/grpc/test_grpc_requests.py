@@ -148,7 +148,7 @@ def test_messages_that_wait_for_the_end_of_their_calls_have_a_bound_together(ser
     client.http.reset_stream(second)
     client.exchange()
     assert status(begin()) is None
-    # What is whole at once does not wait.
+    # A message that is complete at once does not wait.
     third = client.open("SendMessage", x_mq_client_id="client")
     client.http.send_data(third, frame_message(request), end_stream=True)
     client.exchange()

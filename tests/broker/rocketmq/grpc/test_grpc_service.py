@@ -300,7 +300,7 @@ def test_a_call_with_too_little_time_is_refused(served: Served, version: dict[st
 
 
 def waited_ms(served: Served, timeout: str) -> int:
-    """The time after which a consumer that does not say how long it waits is told that there is nothing."""
+    """Time after which a consumer without a waiting time of its own gets an empty answer."""
     request = served.receive_request()
     request.ClearField("long_polling_timeout")
     stream = served.begin("ReceiveMessage", request, grpc_timeout=timeout)

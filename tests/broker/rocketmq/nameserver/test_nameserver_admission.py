@@ -77,7 +77,7 @@ class Peer:
         named = {name: str(value) for name, value in fields.items()}
         frame = self.seal(Frame(code, self._opaque, ext_fields=named, body=body))
         self.session.receive(memoryview(encode_frame(frame)))
-        # What changes a table is answered at the end of the step, when the table is written.
+        # Requests that change a table are answered at the end of the step, when the table is written.
         self._server.service.end_step()
         return self.answer()
 

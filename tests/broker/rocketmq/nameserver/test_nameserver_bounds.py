@@ -117,7 +117,7 @@ def test_registrations_are_bounded() -> None:
     assert "registeredTopicMaxNum allows 100" in (served.register("c", 11).remark or "")
     assert served.register("c", 10).code == ResponseCode.SUCCESS
     assert "registeredBrokerMaxNum allows 3" in (served.register("d", 0).remark or "")
-    # Those that are registered may register again, and what one leaves is room for another.
+    # Registered brokers may register again, and the room of one that leaves can be used by another.
     assert served.register("a", 40).code == ResponseCode.SUCCESS
     where: dict[str, Any] = {"brokerName": "a", "brokerAddr": _address("a"), "clusterName": "c", "brokerId": 0}
     assert served.call(RequestCode.UNREGISTER_BROKER, **where).code == ResponseCode.SUCCESS

@@ -1,4 +1,4 @@
-"""The port that is nameserver and broker at once: what is the broker's, whose routes are told, and who may ask."""
+"""One port for nameserver and broker: the broker's requests, the routes given, and the right to ask."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_own_broker_is_at_the_port_and_others_stay_where_they_are() -> None:
     assert [data.broker_addrs for data in route.broker_datas] == [{0: TOLD, 1: SLAVE}, {0: OTHER}]
     assert route.queue_datas == QUEUES
     assert route.order_topic_conf == "a:4"
-    # What the nameserver knows is as it was.
+    # The nameserver's tables are unchanged.
     assert BROKERS[0].broker_addrs == {0: OWN, 1: SLAVE}
 
 

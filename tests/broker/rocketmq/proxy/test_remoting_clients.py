@@ -188,7 +188,7 @@ def test_what_waits_until_a_broker_is_found_is_bounded(monkeypatch: pytest.Monke
     proxied.served.network.is_stuck = False
     proxied.step()
     assert client.answers[first].remark == "cannot find broker nobody"
-    # What is known no longer waits.
+    # Requests for known data no longer wait.
     proxied.pass_time(2_000)
     assert client.call(RequestCode.GET_MAX_OFFSET, b"x" * 10_000, **fields).remark == "cannot find broker nobody"
 

@@ -80,7 +80,7 @@ def test_policies_are_looked_up_anew_and_without_an_answer_nothing_is_allowed() 
     served.pass_time(21_000)
     served.send(message())
     assert served.send(message()).status.code == Code.UNAUTHORIZED
-    # Known is who he is, but not what he may do.
+    # The user's identity is known, but not the rights.
     fresh = proxy()
     authenticate(fresh)
     fresh.end_broker(0)
@@ -184,7 +184,7 @@ def test_settings_of_producers_need_the_right_to_send() -> None:
 
 
 def test_nobody_has_messages_buried_of_topics_that_he_may_not_read() -> None:
-    """Otherwise anybody reads them among the dead letters of a group of his own: places in the log can be guessed."""
+    """Otherwise anyone could read them among the dead letters of another group: offsets in the log can be guessed."""
     served = proxy()
     allow(served.rig, "Topic:t", "Group:g*")
     served.rig.topics.put(TopicConfig("secret", 1, 1), served.rig.wall_ms)
@@ -328,7 +328,7 @@ def test_the_proxy_looks_at_what_a_remoting_client_names_by_its_place() -> None:
         }
         return client.call(RequestCode.END_TRANSACTION, **place, **fields).code
 
-    # Who he is and what he may do is looked up with the first of them.
+    # The first of them looks up the user's identity and rights.
     back(secret)
     assert back(secret) == end(halves[0]) == ResponseCode.NO_PERMISSION
     assert served.rig.messages("%DLQ%g") == []

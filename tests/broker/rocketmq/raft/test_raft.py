@@ -36,7 +36,7 @@ class One:
         self.raft = Raft("n0", self.others, journal, self.machine, self.send, lambda below: 0, self.now_ms, TIMES)
 
     def send(self, receiver: str, message: Message) -> None:
-        # It is on the disk what is told: as a restart would find it.
+        # Messages are based on what the disk has, as a restart would find it.
         kept = Journal.open(MemoryFile(self.file.data), Words().check, Words().check_state)
         assert message.term <= kept.term or (isinstance(message, (Solicit, Ballot)) and message.pre)
         if isinstance(message, Ballot) and message.granted and not message.pre:
@@ -183,7 +183,7 @@ def test_follower_takes_what_follows_and_says_where_its_log_ends() -> None:
     assert one.hear("n2", other) == [Appended(2, True, 2, 9)]
     assert one.hear("n2", other) == [Appended(2, True, 2, 9)]
     assert one.machine.words == ["w1", "w3"]
-    # An old leader is told of the newer term.
+    # An old leader learns of the newer term.
     assert one.hear("n1", Append(1, 2, 1, 2, 10)) == [Appended(2, False, 2, 10)]
     with pytest.raises(FormatError, match="was agreed to"):
         one.hear("n2", Append(3, 0, 0, 2, 9, [Entry(3, "w4")]))
@@ -198,7 +198,7 @@ def test_snapshot_is_sent_to_who_is_behind_it_and_taken() -> None:
     assert one.hear("n1", Append(1, 2, 1, 4, 6, [Entry(1, "w2"), Entry(1, "w3")])) == [Appended(1, True, 4, 6)]
     assert one.machine.words == ["w1", "w2", "w3"]
     one.lead()
-    # n2 has nothing. It is told once, and then that there is a leader.
+    # n2 has nothing. It learns of the leader once, and then gets heartbeats.
     first = one.hear("n2", Appended(one.raft.term, False, 0, one.now_ms))
     assert first == [Install(one.raft.term, 3, 1, one.now_ms, "w1 w2")]
     assert one.hear("n2", Appended(one.raft.term, False, 0, one.now_ms)) == []

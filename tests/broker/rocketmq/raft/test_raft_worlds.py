@@ -87,7 +87,7 @@ class World:
         self.cut: set[tuple[str, str]] = set()
         self.loss = self.draw.choice((0.0, 0.05, 0.3))
         self.words = count(1)
-        # By proposal: who took it, the index and term. What was acknowledged, in this order.
+        # By proposal: the accepting node, the index and term. Acknowledged proposals, in order.
         self.open: list[tuple[Raft, int, int, str]] = []
         self.acknowledged: list[str] = []
         self.agreed: list[str] = []

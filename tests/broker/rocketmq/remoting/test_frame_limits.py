@@ -39,7 +39,7 @@ def dialed(echo: Echo) -> Session:
 
 
 def front(frame: Frame, length: int) -> bytes:
-    """The length and the header of a frame that claims to have so many bytes."""
+    """The length and the header of a frame with a claimed size."""
     return struct.pack(">I", length) + encode_frame(frame)[4:]
 
 

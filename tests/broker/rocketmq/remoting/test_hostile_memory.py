@@ -85,7 +85,7 @@ class Peer:
 
 
 class Served:
-    """A broker behind the real loop."""
+    """A broker served by the real loop."""
 
     def __init__(self, rig: Rig, server: Server, port: int) -> None:
         self.rig = rig
@@ -192,7 +192,7 @@ def test_answers_that_are_not_read_hold_up_further_requests(size: int) -> None:
             await peer.send(ASK + asked)
             assert (await peer.answer()).opaque == 7
         assert await served.is_served()
-        # What is being sent, what is to follow, an answer more of each, and the requests.
+        # Bytes being sent, bytes to follow, one more answer of each, and the requests.
         assert served.held <= len(peers) * (2 * (BACKLOG_BYTES + size) + len(asked))
         for number in range(count):
             found = await peers[1].answer()

@@ -57,7 +57,7 @@ class Group:
 
     def _nameserver(self, name: str) -> NameserverService:
         guard = Guard(AccessOptions(), AccessTables(b"", b"", lambda _: None, lambda _: None), "")
-        # What is registered with one is not with the other.
+        # A registration with one is not valid with the other.
         settings = self.settings if name == NAMESERVER else no_settings()
         requests = Nameserver(Routes(), KeyValues(b"", lambda _: None), settings)
         calls = BrokerCalls(self.dial, self.open)
@@ -110,7 +110,7 @@ class Group:
 
 
 class Broker:
-    """A broker, as far as it is about others. `found` are the masters that it was told of."""
+    """A broker, as far as it is about others. `found` are the masters that it learned of."""
 
     def __init__(self, group: Group, broker_id: int, names: tuple[str, ...], options: dict[str, Any]) -> None:
         self.group = group
@@ -255,7 +255,7 @@ def test_master_that_one_nameserver_still_knows_is_there() -> None:
     assert (slave.members.least, slave.members.alive) == (1, 1)
 
 
-# -- what brokers are told
+# -- notices to brokers
 
 
 def test_brokers_are_told_at_once_who_has_the_least_id() -> None:
@@ -363,7 +363,7 @@ def test_older_offsets_are_not_taken() -> None:
     assert offsets.get("t", "g", 0) == 3
     other.follow(offsets.body())
     assert CONSUMER_OFFSETS.read(other.body()).data_version == DataVersion(2, 0, 6)
-    # What it has from its master is no change of its own.
+    # Data from its master is no change of its own.
     assert CONSUMER_OFFSETS.read(other.file(99)).data_version == DataVersion(2, 0, 6)
     assert offsets.follow_newer(other.body())
 

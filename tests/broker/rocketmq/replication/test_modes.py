@@ -175,7 +175,7 @@ def test_slave_that_is_too_far_behind_is_not_in_sync(gap: int) -> None:
         group.put()
     assert group.send(is_silent=True) == (LATE if gap == 4_000 else TOO_FEW)
     group.options.auto_in_sync = True
-    # Who is not in sync is not waited for.
+    # Sends do not wait for slaves that are not in sync.
     assert group.send(is_silent=True) == (LATE if gap == 4_000 else OK)
 
 

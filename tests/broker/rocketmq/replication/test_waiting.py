@@ -12,7 +12,7 @@ from tests.broker.rocketmq.replication.streams.ends import Clock, Master
 
 
 class Group:
-    """A master, slaves that report what they are told to, and one sender."""
+    """A master, slaves that report what the test says, and one sender."""
 
     def __init__(self, slaves: int, role: Role = Role.SYNC_MASTER, replicas: int = 2) -> None:
         self.clock = Clock()

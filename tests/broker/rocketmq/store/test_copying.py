@@ -68,7 +68,7 @@ def test_golden_log_is_copied_byte_for_byte_with_its_queues(tmp_path: Path) -> N
     assert (len(names), store.log.end) == (6, end)
     queues = 0
     for path, written in kept(root).items():
-        # Behind the last entry of a queue the original keeps nothing, or what was there before.
+        # After the last entry of a queue the original keeps nothing, or older contents.
         size = len(written.rstrip(b"\0"))
         assert written[:size] == (broker / path).read_bytes()[:size], path
         queues += path.startswith("consumequeue")
@@ -220,7 +220,7 @@ def test_a_record_of_a_queue_that_cannot_be_is_in_the_log_and_in_no_queue(
 
 
 def test_record_that_fills_its_file_is_refused() -> None:
-    """A record needs room for a blank one behind it."""
+    """A record needs room for a blank one after it."""
     _, master = filled(1)
     record = master.log.read(0).record
     for more in range(1025):
@@ -302,7 +302,7 @@ def index_of(store: MessageStore) -> list[bytes]:
 def test_records_taken_together_are_those_taken_one_by_one(
     drawn: list[tuple[int, int, int, int]], confirmed: int | None, piece: int, files: int
 ) -> None:
-    """Both those that are read record by record, and those that are read in columns."""
+    """Both records read one by one and records read in columns."""
     options = SMALL._replace(
         index_entries=50,
         commit_log_file_bytes=SMALL.commit_log_file_bytes * files,

@@ -233,7 +233,7 @@ def _content(record: Record) -> Any:
 
 
 def test_store_has_what_the_original_stored(replay: Replay, golden: list[tuple[int, Record]]) -> None:
-    """Copies of prepared messages are left out: the original asks again for those that it has just heard of."""
+    """Copies of prepared messages are left out: the original checks again the ones that it has just heard of."""
     without = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")
     theirs = [_content(record) for _, record in golden if record.topic not in without]
     ours = [_content(record) for record in replay.stored() if record.topic not in without]

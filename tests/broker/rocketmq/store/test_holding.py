@@ -18,7 +18,7 @@ def open_held(folder: MemoryFolder, unnoted: int | None = None) -> MessageStore:
 
 
 def put(store: MessageStore, *numbers: int) -> list[int]:
-    """Store messages; where each ends, and the end of its queue by what senders are told."""
+    """Store messages; return the end of each, and the end of its queue according to the senders' answers."""
     ends = []
     for number in numbers:
         stored = store.put(make_message(number), 1000 + number)

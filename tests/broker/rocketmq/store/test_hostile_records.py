@@ -59,7 +59,7 @@ VALUES = {
     "fullwidth": "\N{FULLWIDTH DIGIT SEVEN}",
 }
 PRODUCER = json.dumps({"clientID": "one", "producerDataSet": [{"groupName": "p"}]}).encode()
-# A checkpoint of a later time counts as over so much after it was read.
+# A checkpoint of a later time expires this long after it was read.
 LATE_MS = 10_000
 # The messages of one rig: far more of them is multiplication.
 GROWTH_MAX = 4

@@ -24,7 +24,7 @@ class Rig:
         self.store = open_small(self.root)
         self.places = [self.put(number) for number in range(2)]
         self.store.flush()
-        # What says this has to get there as well.
+        # The file that reports this has to get there as well.
         self.store.flush()
         self.places += [self.put(number) for number in range(2, 5)]
 

@@ -344,7 +344,7 @@ def test_after_a_crash_nothing_is_read_that_was_on_the_disk(monkeypatch: pytest.
             store.flush()
     reads = Reads(monkeypatch)
     again = open_small(root.after_crash())
-    # The last message that was in the index then, and those behind it.
+    # The last message that was in the index then, and later ones.
     assert reads.begins == [places[39]]
     assert again.log.end == store.log.end
     for number, place in enumerate(places):
@@ -575,7 +575,7 @@ def test_properties_that_end_with_a_zero_and_have_no_room_for_a_separator_are_re
 def test_zeros_that_the_original_has_written_count_if_anything_is_behind_them(
     monkeypatch: pytest.MonkeyPatch, behind: str
 ) -> None:
-    """The original adds no separator behind properties that end with zeros."""
+    """The original adds no separator after properties that end with zeros."""
     monkeypatch.setattr(commit_log, "PROPERTY_END", b"")
     root = MemoryFolder()
     store = open_small(root)

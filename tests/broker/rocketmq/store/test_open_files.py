@@ -20,7 +20,7 @@ from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_m
 
 @contextmanager
 def descriptors_left(number: int) -> Iterator[None]:
-    """Leave the process so many descriptors."""
+    """Leave the process `count` descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.open(os.devnull, os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken[0] + 8, 64), hard))
@@ -91,5 +91,5 @@ def test_copy_of_a_queue_that_finds_no_room_is_taken_later() -> None:
     folder.is_out_of_descriptors = False
     store.put_copy(found[3], source.log.data(found[3].offset, found[3].size))
     assert store.span("topic", 0) == (3, 4)
-    # Also for who opens the store anew.
+    # Also for a process that opens the store again.
     assert open_small(root.after_crash()).span("topic", 0)[1] == 4

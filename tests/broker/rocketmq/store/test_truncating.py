@@ -33,7 +33,7 @@ def index_of(store: MessageStore) -> list[list[int]]:
 
 
 def check_cut(root: MemoryFolder, store: MessageStore, offset: int, count: int) -> None:
-    """Check that a store is what it is with so many messages, and goes on as such a one."""
+    """Check that a store has exactly these messages, and can take more."""
     other_root, other = filled(count)
     assert store.log.end == offset
     assert [bodies(store, queue_id=number) for number in (0, 1)] == [
@@ -163,7 +163,7 @@ def test_nothing_is_cut_without_disk_for_the_note() -> None:
 
 
 def test_golden_store_is_cut_where_the_original_cut_it(tmp_path: Path) -> None:
-    """Broker c1 had 5 messages of its own behind offset 1305, of which Apache's c1 keeps nothing."""
+    """Broker c1 had 5 messages of its own after offset 1305, of which Apache's c1 keeps nothing."""
     (before,) = unpack("ha-truncate/before-c1-diverged", tmp_path / "before")
     after, _ = unpack("ha-truncate/after", tmp_path / "after")
     store = open_store(FileFolder(before), GOLDEN, lambda ms: f"{ms:017d}")

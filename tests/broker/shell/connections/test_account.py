@@ -32,7 +32,7 @@ def closed(account: Account) -> list[Connection]:
 
 
 def clients(account: Account, *sizes: int) -> list[Connection]:
-    """Clients that use so much."""
+    """Clients that use given numbers of bytes."""
     made = [Connection(Standing.CLIENT) for _ in sizes]
     for each, size in zip(made, sizes, strict=True):
         account.set_size(each, size)

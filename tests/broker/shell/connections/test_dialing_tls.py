@@ -39,7 +39,7 @@ def client_side(authority: trustme.CA, certificate: trustme.LeafCert | None = No
 
 
 def server_side(authority: trustme.CA, certificate: trustme.LeafCert) -> ssl.SSLContext:
-    """Asks for a certificate, and takes those that the authority has issued."""
+    """Asks for a certificate, and accepts the authority's."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     authority.configure_trust(context)

@@ -61,7 +61,7 @@ BACKLOG_BYTES_MAX = 4 << 20
 
 
 class Words:
-    """A machine whose events are a length byte (0: 1 MiB) and so many bytes; it echoes what `echo` says."""
+    """A machine whose events are a length byte (0: 1 MiB) and that number of bytes; it echoes what `echo` says."""
 
     def __init__(self, echo: int = 0) -> None:
         self.events: list[bytes] = []

@@ -138,7 +138,7 @@ def test_a_file_takes_little_more_disk_than_is_in_use(tmp_path: Path) -> None:
     for end in (1, 20, 4_000, 30_000, 1_000_000, size):
         assert file.reserve(end)
         assert file.granted >= end
-        # What is in use, the chunk that it is in, and the next one.
+        # The chunks in use, the current chunk, and the next one.
         assert path.stat().st_blocks * 512 <= 4 * max(end, CHUNK_BYTES_MIN)
         assert path.stat().st_size == size
     file.close()
@@ -233,7 +233,7 @@ def test_nothing_is_read_ahead_where_a_file_is_about_to_be_written(tmp_path: Pat
     assert file.reserve(1)
     assert advised_bytes(path) == 4 * CHUNK_BYTES
     file.close()
-    # What an earlier process wrote may have to be read.
+    # Files of an earlier process may have to be read.
     file = MappedFile(path, 4 * CHUNK_BYTES)
     assert file.reserve(3 * AHEAD_BYTES - 1)
     assert advised_bytes(path) == 4 * CHUNK_BYTES - 2 * AHEAD_BYTES + mmap.PAGESIZE
@@ -356,7 +356,7 @@ def test_folder_below_more_missing_ones_than_calls_can_be_nested(tmp_path: Path)
         make_folder(folder)
         assert folder.is_dir()
     finally:
-        # What removes the test's folder is nested, too.
+        # The function that removes the test's folder is nested, too.
         while folder != tmp_path:
             folder.rmdir()
             folder = folder.parent

@@ -36,7 +36,7 @@ class Limited:
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Directory, Fill]]:
-    """A folder, and a function that leaves it so many bytes of disk."""
+    """A folder, and a function that limits the bytes of disk left."""
     if request.param == "memory":
         memory = MemoryDirectory()
         yield memory, lambda free: setattr(memory, "free", free)
@@ -120,7 +120,7 @@ def test_a_full_disk_is_an_answer(place: tuple[Directory, Fill]) -> None:
     granted = file.granted
     assert granted < 2 * CHUNK_BYTES
     leave(0)
-    # What is allocated is granted bit by bit.
+    # Allocated space is granted in parts.
     while file.reserve(granted + 1):
         granted = file.granted
     assert granted < 2 * CHUNK_BYTES

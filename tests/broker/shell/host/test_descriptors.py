@@ -79,7 +79,7 @@ def test_connections_beyond_the_limit_are_closed_and_no_other(caplog: pytest.Log
         for peer in (first, second):
             opened = await peer.ask(OpenQueue(handle_parameters=handle(1, "bmq://priority/q", WRITE)))
             assert isinstance(opened, OpenQueueResponse)
-        # Who goes makes room for another.
+        # A closed connection makes room for another.
         first.close()
         while len(served.node.sessions) > 1:
             await second.ask(OpenQueue(handle_parameters=handle(2, "bmq://priority/q", WRITE)))

@@ -206,7 +206,7 @@ def test_disk_is_allocated_and_content_stays(host: Host, tmp_path: Path) -> None
         host.flush(fd)
         mapped.close()
         assert os.pread(fd, 4, MIB) == b"data"
-        # What has its disk already costs no more.
+        # Space already on disk costs no more.
         taken = path.stat().st_blocks
         host.allocate(fd, MIB + 5, 4 * MIB)
         assert path.stat().st_blocks == taken

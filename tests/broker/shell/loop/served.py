@@ -1,4 +1,4 @@
-"""A node behind the real loop, on a real port, with peers that are plain sockets."""
+"""A node served by the real loop, on a real port, with peers that are plain sockets."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LONG = [b"~" * 100_000] * 100
 
 
 class Watched:
-    """Pages on a free port; `making` counts those that are being made."""
+    """Pages on a free port; `making` counts pages in preparation."""
 
     def __init__(self) -> None:
         self.sock = listen(HOST, 0)
@@ -103,7 +103,7 @@ def test_pages_and_refusals() -> None:
 def test_a_fault_costs_one_page() -> None:
     async def test(watched: Watched) -> None:
         assert (await watched.ask("/broken")).startswith(b"HTTP/1.1 500 ")
-        # What is cut short has no end, which readers notice.
+        # A truncated page has no end, which readers notice.
         cut = await watched.ask("/breaks")
         assert b"a piece" in cut
         assert not cut.endswith(b"0\r\n\r\n")

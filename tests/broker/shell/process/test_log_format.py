@@ -24,7 +24,7 @@ def record(message: str, *args: object, level: int = logging.WARNING, **attribut
     [
         ("%d (%t) %s %F:%l %m\\n", "05NOV2026_16:20:01.123 (255) WARN session.py:42 hello\n"),
         ("%D", "05NOV2026_16:20:01.123456"),
-        # What bmqbrkr.tsk writes with this format, with TZ=America/New_York, too.
+        # Output of bmqbrkr.tsk with this format, with TZ=America/New_York, too.
         ("%i|%I|%O|%o", "2026-11-05T16:20:01Z|2026-11-05T16:20:01.123Z|2026-11-05T16:20:01.123456Z|%o"),
         ("%c~@~%p~@~%T~@~%f%u%a\n\n", "broker.session~@~77~@~FF~@~/there/session.py\n\n"),
         ("100%% %z \\x%", "100% %z \\x%"),

@@ -105,7 +105,7 @@ def test_group_in_all_lite_topics(client: LiteClient) -> None:
 def test_clients_can_be_had_look_again(client: LiteClient) -> None:
     assert client.popped() == []
     assert client.peer.call(RequestCode.TRIGGER_LITE_DISPATCH, group="shared").code == ResponseCode.SUCCESS
-    # What is under way stays so.
+    # Inquiries in progress continue.
     assert client.popped() == []
     client.acknowledge("a", 1, client.rig.wall_ms)
     assert client.popped() == ["2"]

@@ -310,7 +310,7 @@ def test_exclusive_lite_topic_goes_to_who_asked_last(rig: LiteRig) -> None:
     assert told.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE
     assert told.is_one_way
     assert told.ext_fields == {"clientId": "one", "consumerGroup": "exclusive", "liteTopic": "a"}
-    # Its group begins anew with the successor.
+    # Its group starts again with the successor.
     assert two.popped() == ["x"]
     two.send("y", "a")
     assert one.popped() == []

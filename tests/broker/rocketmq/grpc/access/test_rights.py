@@ -1,4 +1,4 @@
-"""The rights of those who call the broker of this process over gRPC."""
+"""The rights of users who call the broker of this process over gRPC."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_done(served: Served, name: str, request: Message) -> bool:
     if name == "Telemetry":
         return not is_denied(served, name, request)
     answers = served.answers(name, served.begin(name, request))
-    # Who waits for messages has been let in.
+    # Waiting consumers have passed the check already.
     return not answers or answers[0].status.code in (Code.OK, Code.MESSAGE_NOT_FOUND)
 
 

@@ -15,7 +15,7 @@ from formats.rocketmq.remoting.frame import Frame, encode_frame
 
 
 class Broker:
-    """A broker that answers as it is told to."""
+    """A broker with prepared answers."""
 
     def __init__(self) -> None:
         self.requests: list[Frame] = []

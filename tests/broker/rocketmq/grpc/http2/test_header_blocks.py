@@ -25,7 +25,7 @@ def block(encoder: Encoder, **changes: Any) -> bytes:
 
 
 def outcome(decoder: Decoder, data: bytes) -> Any:
-    """Read a block; the fields, or the reason why there are none, and the table behind it."""
+    """Read a block; return the fields, or the reason why there are none, and the table after it."""
     try:
         found: Any = list(decoder.decode(data, raw=True))
     except HPACKError as error:

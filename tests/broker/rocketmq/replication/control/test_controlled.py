@@ -455,7 +455,7 @@ def test_sender_is_refused_while_too_few_are_in_sync() -> None:
     assert refused is not None
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
     assert one.store.log.end == end
-    # Who does not wait is not refused either.
+    # Sends that do not wait are not refused either.
     assert one.role.refuse(sent("WAIT\x01false\x02")) is None
     assert not one.role.takes_plain
 

@@ -28,7 +28,7 @@ REPLICAS, ALTER = RequestCode.CONTROLLER_GET_REPLICA_INFO, RequestCode.CONTROLLE
 
 @dataclass
 class Cell:
-    """A broker between controllers that the test speaks for, and roles that only note what they are told."""
+    """A broker with simulated controllers, and roles that only record their calls."""
 
     known: BrokerIdentity | None = OWN
     log_state: LogState = EMPTY

@@ -419,7 +419,7 @@ def test_slave_reports_what_it_has_on_the_disk(master: Master, replica: Replica)
     assert far in replica.dirty
     pump(near, far)
     assert copy.acknowledged == first - 10
-    # Who is asked whether it is there says the same again.
+    # A second query whether it is there has the same answer.
     replica.on_disk = first - 20
     far.send()
     replica.clock.ms += replica.options.heartbeat_ms

@@ -30,7 +30,7 @@ SECRET, PORT = b"a secret of the group", 10912
 
 
 class Group:
-    """A master, and what is told of the brokers of its name; `asked` wait for the answer."""
+    """A master, and reports about the brokers of its name; `asked` wait for the answer."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -95,7 +95,7 @@ def test_stranger_gets_nothing_and_counts_for_nothing(group: Group, members: Map
     (copy,) = group.master.copies._copies
     assert (copy.state, copy.acknowledged) == (CopyState.WAITING, -1)
     assert group.master.copies.replicas_with(1) == 1
-    # It is told so at once when it comes again.
+    # It gets the answer at once when it comes again.
     again = group.connect(STRANGER)
     report(again)
     assert (again.finished, group.asked) == (True, [])

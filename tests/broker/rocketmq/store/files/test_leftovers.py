@@ -128,7 +128,7 @@ def test_damage_in_the_log_of_the_original_is_refused(tmp_path: Path, at: int, c
     if crashed:
         (root / "abort").write_bytes(b"")
     else:
-        # What was dispatched last is none that is there: the queues are not relied upon, and all records are read.
+        # The last dispatched message does not exist: queues are not relied upon, and all records are read.
         checkpoint = STORE_CHECKPOINT.unpack((root / "checkpoint").read_bytes())
         changed = checkpoint._replace(consume_queue_ms=checkpoint.consume_queue_ms + 1)
         (root / "checkpoint").write_bytes(STORE_CHECKPOINT.pack(changed).ljust(4096, b"\0"))
@@ -175,7 +175,7 @@ def as_the_original(folder: MemoryFolder, last_ms: int, *, crashed: bool) -> Non
 
 
 def overlay(new: MemoryFolder, old: MemoryFolder, width: int, unit: int) -> None:
-    """Have the bytes of an old file behind the end of a new one, from the first unit on that was not written."""
+    """Put the bytes of an old file after the end of a new one, from the first unwritten unit on."""
     for name, content in new.files.items():
         if name in old.files:
             end = len(content.data.rstrip(b"\0"))
