@@ -22,7 +22,7 @@ __all__ = ["EVENT_NAMES", "names_of", "print_missing"]
 
 
 def _names_of_class(cls: type[Any], known: set[type[Any]]) -> Iterator[str]:
-    """Yield the names of a message class, and of those that it contains."""
+    """Yield the names of a message class and of its parts."""
     if cls in known:
         return
     known.add(cls)

@@ -90,7 +90,7 @@ def json_entries() -> bytes:
     return b'\x01{"clusterMessage":{"queueUpdateAdvisory":{"queueUpdates":[' + b"{}," * MANY + b"{}]}}}"
 
 
-# What becomes the most objects for its size, by target.
+# Inputs that become the most objects for their size, by target.
 DENSEST: dict[str, Callable[[], bytes]] = {
     "put": puts,
     "push": pushes,

@@ -253,7 +253,7 @@ def test_any_bytes_are_refused_or_are_their_structures(data: bytes) -> None:
         elif isinstance(sent, MasterPiece):
             written = EPOCH_TRANSFER.pack(sent.head) + sent.body
         elif isinstance(sent, MasterEpochs):
-            # The last epoch is told twice, and the copy in the front is not compared.
+            # The last epoch is given twice, and the copy in the front is not compared.
             written = data[:16] + data[16:20] + encode_epoch_handshake(sent.head.offset, sent.epochs)[20:]
         elif isinstance(sent, SlaveHandshake):
             written = SLAVE_HANDSHAKE.pack(sent)

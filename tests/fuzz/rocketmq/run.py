@@ -126,7 +126,7 @@ class Fuzzer:
             self._left[port] = deque(mixed(every, Random(f"cases-{port}-{seed}")))
 
     def run(self, until: float, rounds: int = 1 << 31) -> None:
-        """Play rounds until a time, or so many."""
+        """Play rounds until a time, or a number of them."""
         for number in range(rounds):
             shape = self._order[number % len(self._order)]
             if time.monotonic() >= until:

@@ -174,7 +174,7 @@ def test_who_may_administer(node: NodeProcess) -> None:
         answer = ops.ask(command)
         assert isinstance(answer, AdminCommandResponse)
         assert '"BASIC_USER-shop"' in answer.text
-    # Whoever may write to the pipe may do everything.
+    # A process that may write to the pipe may do everything.
     fd = os.open(node.data_dir / "bmqbrkr.ctl", os.O_WRONLY | os.O_NONBLOCK)
     os.write(fd, b"CMD CLUSTERS LIST\n")
     os.close(fd)

@@ -94,7 +94,7 @@ def may_mount(folder: Path) -> bool:
 
 @pytest.fixture(params=["what there is", "quota"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    """A small file system where one can be mounted; and a node that is told that there is no more."""
+    """A small file system where one can be mounted; elsewhere a node with simulated limits."""
     if request.param == "quota" or not may_mount(tmp_path):
         limited = Quota(tmp_path)
         with limited.node:
@@ -111,7 +111,7 @@ def payload(number: int) -> bytes:
 
 
 def fill(client: Client, uri: str, first: int = 0) -> list[blazingmq.Ack]:
-    """Post until there is no more room; the acknowledgments of those that were taken."""
+    """Post until the disk is full; return the acknowledgments of the accepted messages."""
     taken: list[blazingmq.Ack] = []
     while True:
         start = first + len(taken)

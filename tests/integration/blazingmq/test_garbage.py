@@ -292,7 +292,7 @@ def test_a_peer_that_asks_and_never_reads_the_answers(node: NodeProcess, witness
 
 @contextmanager
 def limit_of_descriptors(pid: int, limit: int) -> Iterator[None]:
-    """Let a process have so many descriptors, and at last as many as before."""
+    """Limit a process to `count` descriptors, and restore the limit at the end."""
     if sys.platform == "linux":
         old = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, old[1]))

@@ -60,7 +60,7 @@ def test_what_is_posted_is_what_comes(node: NodeProcess, connect: Connect, domai
     confirm(delivered)
     consumer.barrier()
     consumer.close(uri)
-    # Nothing is left for whoever comes next.
+    # The next consumer gets nothing.
     consumer.open(uri, read=True)
     consumer.barrier()
     assert len(consumer.delivered) == len(SIZES)

@@ -192,7 +192,7 @@ def test_a_domain_with_a_faulty_expression_cannot_be_used(node: NodeProcess, con
 
 
 def test_what_was_confirmed_last_of_all_counts_when_the_node_stops(config_dir: Path, tmp_path: Path) -> None:
-    """Confirms that are on their way when the node is told to stop are read."""
+    """Confirms in flight when the node is stopped are read."""
     uri = "bmq://bmq.test.mem.priority/unused"
 
     async def run(node: NodeProcess) -> None:
@@ -236,7 +236,7 @@ def test_apps_come_and_go_with_the_configuration(tmp_path: Path, connect: Connec
         for _, handle in again.delivered:
             handle.confirm()
         again.barrier()
-        # What is owed to an app outlives the configuration; an operator's word ends it.
+        # An app's messages outlive the configuration; an operator's command removes them.
         assert "ALARM [FANOUT_APPIDS_DIFFER]" in node.log
         node.restart()
         assert "messages: 2," in node.ready_line

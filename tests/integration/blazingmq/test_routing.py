@@ -97,7 +97,7 @@ def test_every_app_gets_all(node: NodeProcess, connect: Connect) -> None:
         bar.barrier()
     assert numbers(foo) == list(range(100))
     assert sorted(numbers(bars[0]) + numbers(bars[1])) == list(range(100))
-    # What one app confirms, the others still have; the one that comes late gets all from the start.
+    # Messages confirmed by one app stay for the others; an app that comes late gets all from the start.
     confirm(foo.delivered)
     foo.barrier()
     foo.open(f"{uri}?id=baz", read=True)

@@ -1,4 +1,4 @@
-"""Peers that connect with TLS, and those who should and do not."""
+"""Peers that connect with TLS, and peers that should and do not."""
 
 from __future__ import annotations
 

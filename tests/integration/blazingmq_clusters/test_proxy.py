@@ -39,7 +39,7 @@ def proxies(tmp_path_factory: pytest.TempPathFactory, node: NodeProcess) -> Iter
 
 @pytest.fixture(params=[0, 2], ids=["one", "three"])
 def proxy(request: pytest.FixtureRequest, proxies: list[ProxyProcess]) -> ProxyProcess:
-    """One that is next to the node, and one behind two others."""
+    """One proxy connects to the node, and one through two others."""
     index: int = request.param
     return proxies[index]
 
@@ -62,7 +62,7 @@ def test_messages_go_through(proxy: ProxyProcess, node: NodeProcess, connect: Co
         confirm(reads.wait_for_messages(200, uri))
         assert reads.payloads(uri) == numbered(0, 200)
         reads.close(uri)
-        # What was confirmed is gone.
+        # Confirmed messages are gone.
         reads.open(uri, read=True)
         all_acked(posts, uri, [b"last"])
         confirm(reads.wait_for_messages(201, uri)[200:])
@@ -200,7 +200,7 @@ def test_a_stopped_proxy_leaves_nothing_behind(node: NodeProcess, tmp_path: Path
         assert not proxy.pid_file.exists()
         assert pages.is_over()
         reads.wait_for_event(ConnectionLost)
-        # Those that were with its consumers go to others at once.
+        # Messages of its consumers go to others at once.
         other = connect(node)
         other.open(uri, read=True)
         confirm(other.wait_for_messages(15, uri))

@@ -62,7 +62,7 @@ def relayed_proxy(node: NodeProcess, folder: Path) -> Iterator[tuple[ProxyProces
 
 
 def broadcast_to(consumers: int, node: NodeProcess, folder: Path) -> Carried:
-    """Let so many consumers behind a proxy hear a broadcast."""
+    """Let `count` consumers at a proxy hear a broadcast."""
     uri = queue_name("bmq.test.mem.broadcast")
     payloads = [b"%06d" % number + bytes(SIZE - 6) for number in range(MESSAGES)]
     with relayed_proxy(node, folder) as (proxy, relay), ExitStack() as stack:

@@ -66,7 +66,7 @@ class Traffic:
         self._consumer.wait(lambda: len(self._consumer.delivered) >= self.posted, 30)
         self._confirm_fresh()
         assert {ack.status for _, ack in self._producer.acks} == {SUCCESS}
-        # What was on its way when a broker went may come after what is newer: the broker's consumers held it.
+        # Messages in flight when a broker went may come after newer ones: the broker's consumers held them.
         assert sorted(map(int, self._consumer.payloads(self.uri))) == list(range(self.posted))
         for client in (self._producer, self._consumer):
             assert not lost(client.events)

@@ -111,7 +111,7 @@ def test_a_file_that_rots_while_its_node_is_down_is_healed(
     for number in (victim, other):
         code, output = run("journal", "validate", cluster.nodes[number].data_dir)
         assert code == 0, output
-    # What differs between the two is nothing: stopped one after the other, one may go further.
+    # The two do not contradict each other: stopped one after the other, one may have more.
     code, output = run("journal", "diff", cluster.nodes[victim].data_dir, cluster.nodes[other].data_dir)
     assert code in (0, 1), output
     assert "diverge" not in output.lower(), output

@@ -21,7 +21,7 @@ PAYLOAD = b"a payload that is easily found"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that a node has left behind, with messages in it."""
+    """The folder of a stopped node, with messages in it."""
     node = NodeProcess(tmp_path_factory.mktemp("written") / "store")
     with node, Client(node.uri) as client:
         uri = queue_name()

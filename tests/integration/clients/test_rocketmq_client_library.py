@@ -164,7 +164,7 @@ async def test_members_share_the_queues(node: RocketProcess, anyio_backend_name:
             await second.close()
             await until(lambda: len(first.queues) == 4)
             await first.close()
-        # What was confirmed is committed: a third member begins behind it.
+        # Confirmed messages are committed: a third member begins after them.
         third = await session.consume(topic, group, from_start=True)
         await producer.post(b"last")
         assert [message.payload for message in await take(third, 1)] == [b"last"]

@@ -109,7 +109,7 @@ def test_python_client_consumes_lite_topics(runs: Runs, name: str) -> None:
     assert seen["orders"] == [["o0", 1], ["again", 1], ["again", 1], ["o2", 1]]
     assert seen["offsets"] == list(range(10))
     assert seen["everything"] == ["all-p", "all-q"]
-    # The group begins anew with the second client, as its configuration says.
+    # The group starts again with the second client, as its configuration says.
     assert seen["turns"] == [["1"], ["1", "2"]]
     assert seen["pulled"] == ["s0"]
     refused = seen["refused"]

@@ -28,7 +28,7 @@ def uri_of(node: RocketProcess) -> str:
 
 
 async def receive(consumer: SimpleConsumer, count: int = 1) -> list[HiddenMessage]:
-    """Wait for so many messages."""
+    """Wait for `count` messages."""
     found: list[HiddenMessage] = []
     with anyio.fail_after(WAIT_S):
         while len(found) < count:

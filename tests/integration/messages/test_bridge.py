@@ -139,7 +139,7 @@ async def lose_what_is_sent(
 ) -> None:
     """Produce the last part while the destination stands still; then kill it together with the bridge.
 
-    What the bridge sent in that time is nowhere but at the source.
+    Messages that the bridge sent in that time are only at the source.
     """
     skip = len(bridge.told)
     os.kill(destination.pid, signal.SIGSTOP)
@@ -443,7 +443,7 @@ def test_messages_that_cannot_be_carried(tmp_path: Path) -> None:
         assert f"{account['ended_by']}; it stays at the source" in first.stderr
         assert "--skip-refused" in first.stderr
         assert (account["delivered"], account["refused"], account["in_flight"]) == (1, 1, 0)
-        # What was refused is still there, and comes again.
+        # Refused messages are still there, and come again.
         words.insert(0, "--skip-refused")
         second = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
         (account,) = json.loads(second.stdout)["bridges"]

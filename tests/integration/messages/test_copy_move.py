@@ -261,7 +261,7 @@ class Stage:
         return waiting_of("127.0.0.1", self._source.port, Asking(WAIT_S, None, None), parse_uri(f"{PRIORITY}/q"))
 
     def kill_in_between(self) -> None:
-        """Kill a move, and its source, after the destination has acknowledged what the source was not told of."""
+        """Kill a move and its source after the destination has acknowledged, and before the source knows."""
         before = self.arrived()
         with started(*self.words) as process:
             eventually(lambda: self.arrived() > before, state=process.poll)
@@ -331,7 +331,7 @@ def test_a_move_to_a_topic_that_is_killed_repeats_messages_with_the_same_mark(tm
         found = stored(topic)
     numbers = Counter(int(row["payload"]) for row in found)
     assert sorted(numbers) == list(range(COUNT))
-    # Beyond the window nothing is repeated, and what is can be told by its mark.
+    # Nothing is repeated beyond the window, and repeated messages have a mark.
     assert 0 < len(found) - COUNT <= 100
     assert len({row["properties"]["bmq_guid"] for row in found}) == COUNT
 

@@ -42,7 +42,7 @@ def guarded_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProce
 
 
 async def taken(node: NodeProcess, uri: str, count: int) -> list[tuple[bytes, list[Property]]]:
-    """Confirm so many messages of a queue, and return them."""
+    """Confirm `count` messages of a queue, and return them."""
     found: list[tuple[bytes, list[Property]]] = []
     async with connect(node.uri) as session:
         queue = await session.open(uri, read=True)

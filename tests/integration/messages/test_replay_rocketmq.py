@@ -255,7 +255,7 @@ def test_killed_again_and_again_it_loses_nothing(tmp_path: Path, large: Path, ro
     found = account(replay(*options, large))
     assert (found["before"], found["posted_again"]) == (before[ReplayStep.POSTED], before[ReplayStep.SENT])
     assert found["before"] + found["posted"] == found["selected"] == COUNT
-    # What was on its way may be there twice, under one id.
+    # Messages in flight may be there twice, under one id.
     check_all(rocket, "killed")
     assert account(replay(*options, large))["before"] == COUNT
 

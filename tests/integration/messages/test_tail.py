@@ -38,7 +38,7 @@ def test_a_queue_is_shown_and_confirmed(node: NodeProcess) -> None:
     run("post", *at, "--lines", stdin=b"one\ntwo\nthree\n\xff")
     output, _ = run("tail", *at, "--count", "2", "--json")
     assert [row["payload"] for row in rows_of(output)] == ["one", "two"]
-    # What was not shown is still there, and what was is not.
+    # Messages not shown are still there, and shown ones are not.
     output, _ = run("tail", *at, "--raw", "--count", "1")
     assert output == "three\n"
     output, _ = run("tail", *at, *IDLE, "--json")

@@ -77,7 +77,7 @@ def test_both_listeners_check_and_no_secret_is_told(tmp_path: Path) -> None:
                     RequestCode.AUTH_LIST_USER,
                 )
             ]
-            # What proxies check signatures with.
+            # The credentials with which proxies check signatures.
             shown = call(remote, ROOT, RequestCode.AUTH_GET_USER, username="walter")
             assert json.loads(bytes(shown.body))["password"] == "hush-walter"
         assert not [each for each in told if b"hush" in bytes(each.body)]

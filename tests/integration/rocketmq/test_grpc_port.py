@@ -22,7 +22,7 @@ from tests.rigs.default_port import with_default
 
 
 class Unasked(RocketProcess):
-    """A node that is told nothing of a port for gRPC."""
+    """A node without a configured port for gRPC."""
 
     def _words(self) -> list[str]:
         words = super()._words()

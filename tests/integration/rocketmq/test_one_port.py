@@ -29,7 +29,7 @@ ACCESS = 'authenticationEnabled=true\ninitAuthenticationUser={"username":"root",
 
 
 class Unasked(RocketProcess):
-    """A node that is told nothing of that port."""
+    """A node without a configuration of that port."""
 
     def _words(self) -> list[str]:
         words = super()._words()
@@ -86,7 +86,7 @@ def test_a_client_needs_no_other_port(tmp_path: Path) -> None:
             closing(socket.create_connection((HOST, node.remoting_port), WAIT_S)) as sock,
             suppress(ConnectionError),
         ):
-            # Who speaks no such protocol is sent away, and nobody else.
+            # Only a client that speaks neither protocol is disconnected.
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
             while sock.recv(65_536):
                 pass

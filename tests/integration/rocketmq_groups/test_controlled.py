@@ -106,7 +106,7 @@ class Group:
         return codes
 
     def send_soon(self) -> None:
-        """Send to whoever is master, until a message is acknowledged."""
+        """Send to the current master until a message is acknowledged."""
 
         def is_sent() -> bool:
             try:

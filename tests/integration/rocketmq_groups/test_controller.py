@@ -43,7 +43,7 @@ class Controllers:
             each.start()
 
     def leader(self) -> ControllerProcess | None:
-        """The leader that all who run tell of."""
+        """The leader that all running controllers name."""
         told = set()
         for each in self.all:
             if each.is_running:

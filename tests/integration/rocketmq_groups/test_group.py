@@ -106,7 +106,7 @@ class Group:
             return -1
 
     def send_soon(self, body: bytes) -> None:
-        """Send to whoever takes it."""
+        """Send to the broker that accepts the message."""
         ports = [self.port(number) for number in range(1, NODES + 1)]
         eventually(lambda: ResponseCode.SUCCESS in [self.send(port, body) for port in ports])
 

@@ -170,7 +170,7 @@ def test_remoting_clients_take_it_for_the_nameserver_and_every_broker(proxy: Roc
     fields = {"a": "p", "b": "Normal", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": ""}
     answer = remote.call(RequestCode.SEND_MESSAGE_V2, b"remoting", n=broker.broker_name, **fields)
     assert answer.code == ResponseCode.SUCCESS
-    # Who speaks no such protocol is sent away, and nobody else.
+    # Only a client that speaks neither protocol is disconnected.
     with socket.create_connection((HOST, proxy.remoting_port), WAIT_S) as sock, suppress(ConnectionError):
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
         while sock.recv(65_536):

@@ -172,7 +172,7 @@ def test_a_cluster_whose_nodes_go_one_by_one(tmp_path: Path) -> None:
             assert all(each[other - 1] == "does not answer" for each in copies())
             found = pages.look()
             assert any(f"node {other} cannot be asked" in each["text"] for each in found["map"]["problems"])
-            # The node that was named goes, and another one of those that it told of answers.
+            # The named node goes, and another one that it listed answers.
             cluster.kill(asked)
             states = {each["name"]: each["is_well"] for each in pages.look()["map"]["nodes"]}
             assert [states[f"node {number}"] for number in (other, asked)] == [False, False]
@@ -212,7 +212,7 @@ def test_who_logs_in_is_who_asks(tmp_path: Path) -> None:
         assert pages.post("/api/login", {"user": "ops", "password": "x"}).value["user"] == "ops"
         assert pages.get("/api/overview").status == 200
         assert "BASIC_USER-ops" in node.log
-        # Whoever may administer, and not read, is not shown what was posted.
+        # A user who may administer and not read does not see payloads.
         with AdminClient("127.0.0.1", node.port, credentials=Credentials("BASIC", b"ops:x")) as admin:
             command = f"DOMAINS DOMAIN shop.orders QUEUE q MESSAGE {'0' * 32}"
             assert admin.send(command) == f"Not authorized to read from queue '{ORDERS}'"

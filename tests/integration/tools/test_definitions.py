@@ -61,7 +61,7 @@ def test_topics_and_groups(tmp_path: Path) -> None:
         assert found["topics"]["orders"]["attributes"] == {"message.type": "FIFO"}
         assert (list(found["topics"]), found["groups"]["billing"]["retryMaxTimes"]) == (["orders"], 5)
         assert run("diff", str(exported), *at) == (0, "Nothing differs.\n")
-        # What is applied again is not changed by a context or the environment.
+        # A context or the environment does not change definitions applied again.
         printed = CliRunner().invoke(app, ["definitions", "export", *at], env={"BMQCTL_OUTPUT": "csv"}).stdout
         assert json.loads(printed) == found
         rows = map(json.loads, run("export", *at, "--output", "jsonl")[1].splitlines())

@@ -52,7 +52,7 @@ PACKAGE = "rocketmq-go-e2e/mqgotest/fifo"
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path; what its programs were told goes to files in it. The home of the runner is `tmp_path`."""
+    """A folder on the path; its programs' arguments go to files in it. The home of the runner is `tmp_path`."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "report.xml").write_text(REPORT)

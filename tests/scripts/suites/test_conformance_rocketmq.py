@@ -29,7 +29,7 @@ exit {code}
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path; what its programs were told goes to files in it."""
+    """A folder on the path; its programs' arguments go to files in it."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, text in (("java", JAVA), ("mvn", MAVEN), ("javac", "#!/bin/sh\n")):

@@ -232,14 +232,14 @@ def test_leases_of_advisories_count_at_once() -> None:
 
 
 def test_damage_amid_the_records() -> None:
-    """The records behind it still count: each has a checksum of its own."""
+    """Later records still count: each has its own checksum."""
     ledger = Ledger().snapshot().commit().assign(queue()).commit().assign(queue(OTHER_URI, OTHER_KEY)).commit()
     ledger.content[ledger.offsets[2] + 40] ^= 1
     faults, state = ledger.check()
     assert [(fault.code, fault.offset) for fault in faults] == [("ledger-checksum", ledger.offsets[3] - 4)]
     assert state.damaged
     assert set(state.queues) == {OTHER_KEY}
-    # What the damage may have hidden is not blamed on the journal.
+    # Records that the damage may have hidden are not reported as missing from the journal.
     assert list(check_agreement(state, [partition(known(), known(OTHER_URI, OTHER_KEY))])) == []
 
 

@@ -1,4 +1,4 @@
-"""Plain records in columns: those that are read one by one, and what is made of them."""
+"""Plain records in columns: the records read one by one, and their results."""
 
 from __future__ import annotations
 

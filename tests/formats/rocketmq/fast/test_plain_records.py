@@ -1,4 +1,4 @@
-"""Plain records: those that `decode_record` finds sound, and what is left to it."""
+"""Plain records: the ones that `decode_record` finds sound, and the ones left to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER = TRANSACTION_MASK | SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[int, bytes]:
-    """A few records behind each other, and the offset at which they begin."""
+    """A few consecutive records, and the offset at which they begin."""
     offset = draw(st.sampled_from((0, FILE_BYTES - 700, 3 * FILE_BYTES)))
     data = b""
     for _ in range(draw(st.integers(1, 5))):
@@ -98,7 +98,7 @@ def test_plain_records_are_the_sound_ones_at_the_front(log: tuple[int, bytes], m
     found = list(plain_records(memoryview(data), offset, FILE_BYTES, SIZE_MAX))
     wanted = sound(data, offset)
     assert found[: len(wanted)] == wanted
-    # That a topic is UTF-8 is for those who read it.
+    # Readers of the topic check that it is UTF-8.
     assert all(not _is_text(field) for _, _, field, *_ in found[len(wanted) : len(wanted) + 1])
 
 

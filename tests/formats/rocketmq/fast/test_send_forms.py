@@ -71,7 +71,7 @@ def test_a_form_reads_what_the_patterns_read(opaque: int, queue_id: str, born: s
         assert posted is not None
         assert posted.rest == read(encoded()).rest
         assert found == parts(posted)
-    # What is not like the first, and what is rare, is left to the patterns.
+    # Requests unlike the first, and rare ones, are left to the patterns.
     is_taken = queue_id in QUEUES[:4] and born in TIMES[:3] and unique_id in IDS[:3] and wait == "true"
     assert (found is not None) == (is_taken and 0 <= opaque < 10**9)
     # Whatever it has read, it reads the next one as before.
