@@ -27,7 +27,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "broker/rocketmq": 19,
     "bmqctl": 48,
     "scripts": 2,
-    "tests": 80,
+    "tests": 40,
     "docs": 9,
 }
 

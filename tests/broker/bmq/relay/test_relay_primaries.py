@@ -292,7 +292,7 @@ def test_a_primary_that_becomes_a_hop_posts_anew_for_its_own_clients_alone() -> 
 
 
 def test_a_primary_that_becomes_a_hop_refuses_a_post_whose_payload_has_rotted() -> None:
-    """If posted again it would get a checksum that fits, and reach consumers."""
+    """A second post would give it a checksum that fits and have it reach consumers."""
     world = World((DomainConfig("strong", Mode.PRIORITY, strong=True),), (0, 1))
     world.make_primary(0)
     primary = world.nodes[0].rig.node
