@@ -314,7 +314,7 @@ def test_missing_files_of_the_log_are_damage_and_nothing_is_changed(
     assert str(store / "commitlog") in str(told.value)
     assert contents(store) == before
     # A node that opens the store without that check loses nothing, either.
-    with pytest.raises(StoreDamaged, match="replica or a backup"):
+    with pytest.raises(StoreFileDamaged, match="replica or a backup"):
         open_store(FileFolder(store), SIZES, lambda ms: f"{ms:017d}")
     assert {**before, "checkpoint": b""} == {**contents(store), "checkpoint": b""}
 

@@ -140,30 +140,6 @@ def test_answers_to_several_questions_commit_once() -> None:
     assert questions(peer) == []
 
 
-def test_crash_after_a_check_leaves_no_copies_that_are_checked_by_themselves() -> None:
-    """The group's offset is not written yet: the next check begins with the message that the last one stored again."""
-    rig = Rig()
-    prepare(rig.peer(), b"one")
-    for number in range(4):
-        peer = rig.peer()
-        peer.call(RequestCode.HEART_BEAT, PRODUCER)
-        asked: list[Frame] = []
-        while not asked:
-            rig.pass_time(100)
-            asked = questions(peer)
-        assert len(asked) == 1
-        assert len(rig.messages(HALF)) == 2 + number
-        if number < 3:
-            rig.crash()
-    # The answer to the first question after the start, and then one about a copy from before.
-    copies = rig.messages(HALF)
-    for half in (copies[-1], copies[1]):
-        end(peer, half, Transaction.COMMIT)
-    rig.pass_time(60_000)
-    assert questions(peer) == []
-    assert bodies(rig) == [b"one"]
-
-
 def test_nobody_is_asked_for_ever() -> None:
     rig = Rig()
     peer = rig.peer()
