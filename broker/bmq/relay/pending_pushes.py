@@ -23,13 +23,15 @@ _WAITING_MAX: Final = 1 << 16
 class PendingPushes:
     """The pushes of one queue that wait, oldest first.
 
-    `begin` is called when the first one begins to wait; None if there is no store to wait for.
+    `begin` is called when the first one begins to wait, or the first message is dropped; None if there is no store to
+    wait for.
     """
 
     def __init__(self, begin: Callable[[], None] | None) -> None:
         self.begin: Final = begin
         self.waiting: deque[tuple[Push, Sequence[SubQueueInfo]]] = deque()
         self.removed: set[bytes] = set()  # messages of waiting pushes that the store has had a removal of
+        self.dropped: set[bytes] = set()  # messages that were taken from consumers for a removal in the store
         self.is_going_on = False  # True while they are delivered, in slices
 
     def add(self, push: Push, infos: Sequence[SubQueueInfo]) -> bool:
@@ -46,6 +48,21 @@ class PendingPushes:
             if any(push.guid in some for some in guids):
                 self.removed.add(push.guid)
 
+    def note_dropped(self, guid: bytes) -> None:
+        """Note that a message was taken from consumers.
+
+        A store that heals learns of removals late: if it has the message when it is healed, that was posted again.
+        """
+        if self.begin is not None:
+            if not self.dropped:
+                self.begin()
+            self.dropped.add(guid)
+
+    def take_dropped(self) -> set[bytes]:
+        """Return the messages that were taken from consumers, and forget them."""
+        dropped, self.dropped = self.dropped, set()
+        return dropped
+
     def pop(self) -> None:
         """Drop the oldest push."""
         self.waiting.popleft()
@@ -56,3 +73,4 @@ class PendingPushes:
         """Drop all pushes."""
         self.waiting.clear()
         self.removed.clear()
+        self.dropped.clear()

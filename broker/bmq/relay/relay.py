@@ -501,8 +501,13 @@ class RelayQueue(Queue):
             self._miss(self.lacking.waiting[0][0])
 
     def go_on(self) -> None:
-        """Deliver the pushes that waited for this node's store, which is healed."""
-        if self.lacking.waiting and not self.lacking.is_going_on:
+        """Deliver the pushes that waited for this node's store, which is healed.
+
+        If it has a message that was dropped, the queue is opened again: the root holds it to be here.
+        """
+        if any(self._read(guid) is not None for guid in self.lacking.take_dropped()):
+            self._out_of_step(self)
+        elif self.lacking.waiting and not self.lacking.is_going_on:
             self.work.start(self._go_on())
 
     def _go_on(self) -> Task:
@@ -679,6 +684,7 @@ class RelayQueue(Queue):
         if message is not None:
             wanting = [app for app in self.apps.values() if message.outstanding & app.bit]
             self.forget(message)
+            self.lacking.note_dropped(guid)
             for app in wanting:
                 self.deliver(app)
 

@@ -160,6 +160,31 @@ def test_one_that_was_posted_again_after_its_removal_is_delivered(
     assert values(consumer) == [1, 2]
 
 
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_one_that_was_posted_again_and_is_held_comes_back(
+    world: World, producer: HopClient, consumer: HopClient, is_purged: bool
+) -> None:
+    """A copy still has the first message when the second is pushed, and learns of the removal when a consumer holds it.
+
+    The root holds the second to be there: when its consumer leaves, another one there gets it.
+    """
+    post(producer, 1)
+    assert values(consumer) == [1]
+    world.uncopied.add(1)
+    queues, key = world.nodes[1].queues, relay_of(world).key
+    if is_purged:
+        queues.purged(0, key, ({guid(1)},), heals=True)
+    else:
+        queues.removed(0, key, guid(1))
+    other = world.client(1)
+    other.read(1, QUEUE, messages_max=1000)
+    world.uncopied.clear()
+    world.wait(300)
+    consumer.drop()
+    world.wait(300)
+    assert sorted(values(other)) == [0, 1]
+
+
 def test_if_there_are_too_many_the_queue_is_opened_again(
     world: World,
     producer: HopClient,
