@@ -78,6 +78,24 @@ def test_message_that_is_taken_after_the_answer_to_a_change_is_noticed() -> None
         producer.answer(ResponseCode.SUCCESS, queueOffset="0")
 
 
+def test_deletion_that_was_not_answered_may_have_emptied_the_queues() -> None:
+    """World 2001536: power failed when the queues were removed, and the topic was still there."""
+    made, _, producer, _ = changing(is_guarded=False)
+    made._places = {(0, queue_id, 0): "c.0" for queue_id in range(4)}
+    change(made, exists=False, offsets=1)
+    made._send("A")
+    producer.answer(ResponseCode.SUCCESS, queueOffset="0")
+    assert not made._acked
+
+
+def test_offset_that_another_message_has_is_noticed() -> None:
+    made, _, producer, _ = changing(is_guarded=False)
+    made._places = {(0, queue_id, 0): "c.0" for queue_id in range(4)}
+    made._send("A")
+    with pytest.raises(Violation, match=r"has c\.1, and had c\.0"):
+        producer.answer(ResponseCode.SUCCESS, queueOffset="0")
+
+
 def test_right_that_is_taken_away_ends_at_once() -> None:
     made, admin, producer, _ = changing(is_guarded=True)
     change(made, rights=("Sub",))

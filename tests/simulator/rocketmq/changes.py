@@ -5,7 +5,7 @@ A form that the broker has answered holds from that answer on, over restarts, to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -442,11 +442,9 @@ class Changing:
         if not is_done:
             self._refused.add(name)
             return None
-        lives = _lives(self._forms(name))
-        if len(lives) > 1:
-            return None
-        (life,) = lives
-        self._acked.setdefault(life, set()).add(name)
+        life = _life(self._forms(name))
+        if life is not None:
+            self._acked.setdefault(life, set()).add(name)
         return life
 
     def _place(self, life: int, queue_id: int, offset: int, name: str) -> None:
@@ -530,8 +528,8 @@ class Changing:
                 raise Violation(f"{name} is stored with flags {record.system_flags}: {met}")
             if all(self._sent[name][0] not in SUBSCRIPTIONS[each] for each in subscriptions):
                 raise Violation(f"{GROUP} gets {name} of tag {self._sent[name][0]}, not {subscriptions}")
-        if len(lives) == 1:
-            (life,) = lives
+        life = _life(forms)
+        if life is not None:
             for offset in range(begin, end):
                 known = self._places.get((life, queue_id, offset))
                 if offset in got:
@@ -576,3 +574,13 @@ def _policies(rights: tuple[str, ...]) -> tuple[RequestCode, dict[str, Any], byt
     ]
     body = write_acl(AclInfo(f"User:{USER}", [PolicyInfo("Custom", entries)]))
     return RequestCode.AUTH_UPDATE_ACL, {"subject": f"User:{USER}"}, body
+
+
+def _life(forms: Sequence[Form]) -> int | None:
+    """Return the life of the topic that a request met; None if it is uncertain.
+
+    A deletion that the process did not survive may have emptied the queues of a topic that is still there.
+    """
+    lives = _lives(forms)
+    deleted = {form.life for form in forms if not form.exists}
+    return min(lives) if len(lives) == 1 and lives.isdisjoint(deleted) else None
