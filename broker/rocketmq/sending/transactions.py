@@ -179,7 +179,7 @@ class Transactions:
             if immunity and request.now_ms - record.born_ms > self._immunity_ms(immunity):
                 raise Refused(ResponseCode.ILLEGAL_OPERATION, "")
         if record.queue_offset in self._ended or record.queue_offset in self._passed:
-            # It was ended while somebody was asked what became of it.
+            # It ended while a producer was asked for the outcome.
             return success()
         if header.transaction == Transaction.COMMIT:
             try:
