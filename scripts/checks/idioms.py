@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 LIMITS: Final[Mapping[str, int]] = {
-    "formats": 36,
-    "broker/common": 20,
-    "broker/shell": 18,
-    "broker/bmq": 38,
-    "broker/rocketmq": 19,
-    "bmqctl": 48,
+    "formats": 35,
+    "broker/common": 19,
+    "broker/shell": 16,
+    "broker/bmq": 36,
+    "broker/rocketmq": 16,
+    "bmqctl": 45,
     "scripts": 2,
-    "tests": 40,
+    "tests": 34,
     "docs": 9,
 }
 

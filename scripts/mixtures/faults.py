@@ -72,7 +72,9 @@ def wipe(setting: Setting) -> None:
 
 
 def exchange(setting: Setting) -> None:
-    """Give the files of one node to the other program; where all nodes are of one program, restart it."""
+    """Exchange the programs of one node of each kind, which keep their files; where all are of one kind, restart
+    two.
+    """
     cluster = setting.cluster
     is_mixed = 0 < len(cluster.foreign) < len(cluster.nodes)
     for theirs in (True, False):

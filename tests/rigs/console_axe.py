@@ -32,7 +32,7 @@ globalThis.fetch = async (path, options) => {
   return ask(path, options);
 };
 """
-# Requests of each page; the frame requests the overview once.
+# Requests that the pages make themselves; the frame requests the overview once.
 ASKED = {"/api/overview", "/api/ask/messages", "/api/ask/message", "/api/ask/domain"}
 
 

@@ -22,7 +22,7 @@ def main() -> None:
 
     def limited(fd: int, start: int, size: int) -> None:
         status = os.fstat(fd)
-        # Allocated parts of the range are free; it begins at the end of the allocated part.
+        # The range begins where the allocated part ends at the latest; blocks already allocated cost nothing.
         wanted = size - max(0, min(status.st_blocks * 512, start + size) - start)
         occupied = sum(path.stat().st_blocks * 512 for path in folder.iterdir() if path.is_file())
         if wanted and occupied + wanted > int(quota.read_text()):

@@ -161,7 +161,7 @@ def hop_waits(bench: HopBench) -> list[Outcome]:
 
 
 def hop_lost(bench: HopBench) -> list[Outcome]:
-    """The consumer for which all messages wait at a hop is lost."""
+    """A hop loses its upstream while all messages wait at it, for a consumer whose link has no room."""
     bench.reader(takes=False)
     bench.push()
     relay = bench.queue

@@ -237,7 +237,7 @@ def awaiting_stripped(bench: Bench) -> list[Outcome]:
 
 
 def awaiting_forgotten(bench: Bench) -> list[Outcome]:
-    """Measure the end of a primary's lease; `hand-over` measures its queue's clients."""
+    """Measure a primary that retires with all messages awaiting copies; `hand-over` measures its queue's clients."""
     bench.fill_awaiting()
     node, queue, partition = bench.rig.node, bench.queue, bench.rig.node.partitions[0]
 

@@ -94,7 +94,7 @@ def may_mount(folder: Path) -> bool:
 
 @pytest.fixture(params=["what there is", "quota"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    """A small file system where one can be mounted; elsewhere a node with simulated limits."""
+    """A disk that can be filled: a small file system where one can be mounted, or a node with a quota."""
     if request.param == "quota" or not may_mount(tmp_path):
         limited = Quota(tmp_path)
         with limited.node:

@@ -39,7 +39,7 @@ def proxies(tmp_path_factory: pytest.TempPathFactory, node: NodeProcess) -> Iter
 
 @pytest.fixture(params=[0, 2], ids=["one", "three"])
 def proxy(request: pytest.FixtureRequest, proxies: list[ProxyProcess]) -> ProxyProcess:
-    """One proxy connects to the node, and one through two others."""
+    """The proxy next to the node, or the last of a chain of three."""
     index: int = request.param
     return proxies[index]
 

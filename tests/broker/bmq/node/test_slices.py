@@ -485,7 +485,7 @@ def test_no_dictionary_has_to_move_very_many_messages(rig: Rig, small_chunks: in
     consumer.confirm(1, *map(guid, sorted(gone, key=lambda number: number % 7)))
     left = [number for number in range(MANY) if number not in gone]
     assert [int(queue.log.read(each)) for each in queue.messages.values()] == left
-    # Entries here are found again, in any of the dictionaries.
+    # Remaining messages are recognized as duplicates, whichever dictionary has them.
     for number in left[::7]:
         add(queue, number)
     assert len(queue.messages) == len(left)

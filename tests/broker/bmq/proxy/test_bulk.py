@@ -158,7 +158,7 @@ def test_no_more_than_the_consumer_may_have() -> None:
     assert it.consumer.payloads() == [b"0", b"1"]
     it.consumer.confirm(5, guid(0), guid(1))
     assert it.consumer.payloads() == [b"2", b"3"]
-    # Messages that the proxy lacks, and messages that it has.
+    # Confirms of a message that the proxy lacks, and of messages that it has.
     it.consumer.confirm(5, guid(9), guid(2), guid(3))
     assert it.consumer.payloads() == [b"4"]
 

@@ -260,7 +260,7 @@ def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Ri
     assert (partition(rig).due, rig.node.queues[QUEUE].bytes) == (0, 0)
     told = acks(client)
     assert len(told) == AMOUNT
-    # Posting one of them again succeeds, at once and in the next process; nothing kept is posted twice.
+    # Posting one of them again succeeds, at once and in the next process; none of the kept messages is left.
     for again in (rig.restart(), rig):
         other = again.connect()
         other.open(1, QUEUE, WRITE | ACK)

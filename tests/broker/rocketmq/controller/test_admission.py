@@ -231,7 +231,7 @@ def test_brokers_prove_that_they_know_the_secret_from_wherever_they_come() -> No
     assert broker.apply().code == ResponseCode.NO_PERMISSION
     for peer in broker.peers.values():
         assert prove(peer).code == 0
-        # Brokers that share an address by NAT.
+        # The address changes, as with NAT; the proofs still count.
         broker.address = "192.168.0.1:10911"
     assert broker.apply().code == 0
     assert broker.register().code == 0

@@ -198,7 +198,7 @@ def test_snapshot_is_sent_to_who_is_behind_it_and_taken() -> None:
     assert one.hear("n1", Append(1, 2, 1, 4, 6, [Entry(1, "w2"), Entry(1, "w3")])) == [Appended(1, True, 4, 6)]
     assert one.machine.words == ["w1", "w2", "w3"]
     one.lead()
-    # n2 has nothing. It learns of the leader once, and then gets heartbeats.
+    # n2 has nothing. It gets the state once, and then heartbeats only.
     first = one.hear("n2", Appended(one.raft.term, False, 0, one.now_ms))
     assert first == [Install(one.raft.term, 3, 1, one.now_ms, "w1 w2")]
     assert one.hear("n2", Appended(one.raft.term, False, 0, one.now_ms)) == []

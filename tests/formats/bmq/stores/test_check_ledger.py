@@ -239,7 +239,7 @@ def test_damage_amid_the_records() -> None:
     assert [(fault.code, fault.offset) for fault in faults] == [("ledger-checksum", ledger.offsets[3] - 4)]
     assert state.damaged
     assert set(state.queues) == {OTHER_KEY}
-    # Records that the damage may have hidden are not reported as missing from the journal.
+    # Queues whose records the damage may have hidden are not reported against the journal.
     assert list(check_agreement(state, [partition(known(), known(OTHER_URI, OTHER_KEY))])) == []
 
 
