@@ -31,7 +31,7 @@ SAYS = {
     "a lost consumer's messages are not given back": "is not in 1 place|was never delivered",
     "the order is not kept": "to '.*' after number",
     "a full partition takes messages": (
-        "FormatError|with another payload|is lost|not sound|struct.error|ValueError|bytes that have disk"
+        "FormatError|with another payload|is lost|not sound|struct.error|ValueError|bytes that have disk|reserves room"
     ),
     "a payload is spoiled": "with another payload|is lost|payload-checksum",
     "the disk is not waited for": "was acked and is lost|is there again|had confirmed it|has not all of",

@@ -41,9 +41,9 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
-from bmqctl.carrying.replay.progress import Head, Step, open_state
+from bmqctl.carrying.replay.progress import Head, ReplayStep, open_state
 progress = open_state(Path(sys.argv[1]), Head.new("d", 10, {}, {}))
-progress.steps[:5] = Step.POSTED
+progress.steps[:5] = ReplayStep.POSTED
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code, path], check=False)
