@@ -15,7 +15,7 @@ class StoreFile(Protocol):
     """One preallocated file.
 
     `buffer` is its whole length, in bytes, zero where nothing was written. Writes below the end that `reserve` granted
-    cannot fail; other bytes may have no disk behind them.
+    cannot fail; other bytes may have no disk space allocated.
     """
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from abc import abstractmethod
 from typing import Any
 
 from grimp import ImportGraph
@@ -64,9 +65,9 @@ class _ImportRule(Contract):
                     broken += [f"{module} -> {imported} (l.{detail['line_number']})" for detail in details]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
+    @abstractmethod
     def allows(self, imported: str) -> bool:
         """Return True if one of the sources may import this module."""
-        raise NotImplementedError
 
     def render_broken_contract(self, check: ContractCheck) -> None:
         for line in check.metadata["broken"]:

@@ -46,7 +46,7 @@ SEQUENCE_BITS = 48
 
 @dataclass(frozen=True)
 class Journal:
-    """A journal that can be opened, with its other files; None for those that do not exist.
+    """A journal that can be opened, with its other files, each None if it does not exist.
 
     `data_stated` is the size of DATA that the last sync point states, in bytes; 0 without one.
     """

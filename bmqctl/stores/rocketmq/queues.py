@@ -119,7 +119,7 @@ def count_gone(store: StoreFiles, end: int, wanted: Callable[[str], bool] = lamb
 def _add_lacking(
     store: StoreFiles, losses: LogLosses, found: list[QueueFigures], wanted: Callable[[str], bool]
 ) -> None:
-    """Add the queues without entries whose messages are in the log; `found` are those that have files."""
+    """Add the queues without entries whose messages are in the log; `found` are the queues with files."""
     # Imported here: each start of journal dump imports this module, and needs no checks.
     from bmqctl.stores.rocketmq.check.progress import read_topics
     from bmqctl.stores.rocketmq.check.queues import may_lack_entries

@@ -404,7 +404,7 @@ class RelayQueue(Queue):
         self._drop_unread(app_id)
 
     def asked(self, app_id: str) -> None:
-        """See `OpeningsListener`."""
+        """See `HandleRequestsListener`."""
         self._drop_unread(app_id)
 
     def _drop_unread(self, app_id: str) -> None:

@@ -53,8 +53,8 @@ def let_go(queue: Queue, held: Unconfirmed) -> Task:
 def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed], attempts: Chunked[int]) -> Task:
     """Return the messages that the consumers of an app hold to them, at a root with restored messages.
 
-    `attempts` are those that the app had left before.
-    Consumers mostly hold the first messages: the rest is not examined.
+    `attempts` has the remaining delivery attempts of messages, by GUID. Consumers mostly hold the first messages: the
+    rest is not examined.
     """
     work, pending = queue.work, app.pending
     while held and pending and app.pending is pending:
@@ -95,13 +95,13 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed], attempts:
 
 
 def throw(queue: Queue, left: Unconfirmed | Chunked[int]) -> None:
-    """Discard what is left, in slices."""
+    """Free the memory of entries, in slices."""
     if left:
         queue.work.start(throw_away(queue.work, [*left.chunks]))
 
 
 def _move_attempts(before: Chunked[int], app: App, guid: bytes) -> None:
-    """Have an app count a message's attempts from where it had come before."""
+    """Carry a message's remaining attempts over to an app."""
     left = before.take(guid) if before else None
     if left is not None:
         app.attempts[guid] = left
@@ -123,7 +123,7 @@ class Takeover:
     def begin(self, before: dict[Stream, Unconfirmed], attempts: dict[str, Chunked[int]]) -> None:
         """Begin with the new consumers; the root may not have returned all their messages yet, either.
 
-        `attempts` are those that each app had left at the root.
+        `attempts` has the remaining delivery attempts at the root, by app id and GUID.
         """
         for app in self._queue.apps.values():
             held = set_aside(app, before)

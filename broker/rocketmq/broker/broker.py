@@ -265,7 +265,7 @@ class Broker:
     # -- requests
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Store the plain messages at the front. Those that must be checked are left to `receive`."""
+        """Store the plain messages at the front; leave messages that must be checked to `receive`."""
         if self._guard.is_on or not self._role.takes_plain:
             return at
         return self._plain.take(data, at, end, session)

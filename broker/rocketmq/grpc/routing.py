@@ -1,4 +1,4 @@
-"""Calls about routes: the queues of a topic, and those that a consumer reads (source: RouteActivity).
+"""Calls about routes: the queues of a topic, and the queues that a consumer reads (source: RouteActivity).
 
 Clients keep using their configured endpoints: every queue is at the address that the call states.
 """

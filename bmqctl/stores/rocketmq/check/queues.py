@@ -208,7 +208,7 @@ class QueueCheck:
     def end(self, log_end: int, topics: set[str] | None) -> None:
         """Note entries without a record, and queues without entries.
 
-        `topics` are those that the broker knows; None if that cannot be told.
+        `topics` are the topics of the broker, None if they are unknown.
         """
         for key, queue in self._queues.items():
             if queue.entries is not None:
@@ -281,7 +281,7 @@ class QueueCheck:
 def may_lack_entries(topic: str, topics: set[str] | None) -> bool:
     """Return whether a sound store may have messages of a topic in its log, and no entry in their queue.
 
-    `topics` are those that the broker knows; None if that cannot be told.
+    `topics` are the topics of the broker, None if they are unknown.
     """
     # The queues of a topic go with it, its messages later; so do those of lite topics, which come and go.
     is_deleted = topics is not None and topic not in topics

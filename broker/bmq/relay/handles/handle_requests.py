@@ -145,8 +145,8 @@ class HandleRequests:
         self._waiting: list[HandleRequest] = []
         self._finished = False
         self._unanswered = PendingAnswers()
-        self._in_flight: dict[HandleRequest, None] = {}  # those that this upstream was asked for, oldest first
-        self._pausing = 0  # those that wait until the upstream is asked again
+        self._in_flight: dict[HandleRequest, None] = {}  # sent to this upstream, oldest first
+        self._pausing = 0  # number of requests that wait for a retry
         self._now = now
         self._reopening = ReopenRequests(opens, now, timers, pace, self)
 

@@ -64,7 +64,7 @@ class Orders:
     def note(
         self, key: Key, attempt_id: str | None, now_ms: int, invisible_ms: int, offsets: Sequence[int]
     ) -> dict[int, int]:
-        """Note popped messages; return how often each was popped before, for those that were."""
+        """Note popped messages; return the number of earlier pops of each that has any."""
         old = self._table.get(key)
         counts: dict[int, int] | None = None
         if old is not None:

@@ -76,7 +76,7 @@ class PopService:
         return self._revival.give_out(now_ms, is_behind=is_behind)
 
     def tick(self, now_ms: int) -> None:
-        """Answer the requests whose time is over, and those that wait for queues that have become free."""
+        """Answer requests whose time is over, and requests for queues that have become free."""
         for topic, group, queue_id in self._orders.freed(now_ms):
             self._freed(topic, group, queue_id, now_ms)
         self._popper.tick(now_ms)

@@ -92,7 +92,7 @@ class Loopback:
         self._gate = gate
         self._changed = changed
         self._session = _Client(number, host, service, lambda _: changed(self), now_ms, self._hear)
-        # The broker's answers of this step, and those that have passed the gate later.
+        # The broker's answers of this step, and answers that have passed the gate later.
         self._said: list[Frame] = []
         self._said_bytes = 0
         # The answers to all clients that share this object, and those of this one.

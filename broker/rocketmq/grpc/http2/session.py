@@ -181,7 +181,7 @@ class GrpcSession:
         return output
 
     def output_size(self) -> int:
-        """Return the number of bytes that wait, without those that wait for the peer's windows."""
+        """Return the number of bytes ready to send, without bytes that wait for the peer's windows."""
         return len(self._output)
 
     def memory_size(self) -> int:
