@@ -363,7 +363,8 @@ class Consumer(Client):
         return handle(queue_id, f"{uri}?id={app}" if app else uri, READ, sub_id_info=info)
 
     def close_and_open(self) -> None:
-        if not self.is_ready or any(len(tunings) > 1 for tunings in self._tunings):
+        # A second close in flight would be refused, repeated, and close what is open again by then.
+        if not self.is_ready or self._closing or any(len(tunings) > 1 for tunings in self._tunings):
             return
         self.confirm_kept()
         for place in range(len(self.reads)):
