@@ -110,7 +110,9 @@ class PromptAcks:
                 posts = [post for post in client.unacked[uri].values() if not post.refused]
                 leading = [host for host in world.hosts if host.node is not None and world.leads(host, uri)]
                 linked = self._linked_to(leading[0]) if posts and leading else {}
-                for post in posts if len(linked) >= world.quorum and broker in linked else ():
+                # A broker that has not heard of the primary yet sends it nothing.
+                is_counted = len(linked) >= world.quorum and broker in linked and follows(broker, leading[0], uri)
+                for post in posts if is_counted else ():
                     having = {
                         host: about
                         for host, about in linked.items()
