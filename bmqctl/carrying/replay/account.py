@@ -55,6 +55,7 @@ class Account(NamedTuple):
             "refused_by_status": self.refused,
             "payload_bytes": sum(self.payload_bytes),
             "damaged_places": self.damaged,
+            "left_out": list(plan.left_out),
             "queues": self.rows(plan, targets),
         }
 

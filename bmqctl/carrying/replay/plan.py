@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bmqctl.carrying.replay.messages import MessageSource, Source, expression_values
 from bmqctl.carrying.replay.outcomes import chosen_places
 from bmqctl.stores.blazingmq.read.chunks import Chunk
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, Selector, parse_key, places
 from bmqctl.stores.blazingmq.read.names import QueueNames
 from bmqctl.stores.blazingmq.read.reader import load_names, with_names
@@ -72,7 +73,8 @@ class Plan:
     RocketMQ they are topics. `ends` are the ends of the journals' parts that were read, by file name. `damaged` counts
     slots without a record before the last one. `known` are the names of all queues, `queues` of those that are
     selected. Of times there are `per_s` in a second. `unseen` are ids of messages that were asked for and not found,
-    `widths` the numbers of queues that topics have.
+    `widths` the numbers of queues that topics have. `left_out` names the journals whose files cannot be read, with the
+    reasons.
     """
 
     sources: Sequence[Source]
@@ -84,6 +86,7 @@ class Plan:
     per_s: int = 1
     unseen: tuple[str, ...] = ()
     widths: Mapping[str, int] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
 
     def digest(self) -> str:
         """Return the plan's digest: plans with equal digests replay the same messages in the same order."""
@@ -128,14 +131,28 @@ def make_plan(
 ) -> Plan:
     """Collect the messages of `journals`; their files stay open in `stack`.
 
-    With the `ends` of an earlier plan, later records are left out; raises `StoreChanged` if journals have become
-    shorter. FormatError if a journal's headers are damaged, BadFilter if no journal has a requested queue or app,
-    NotAStoreFile if a journal has no DATA file.
+    A journal with damaged headers or without a DATA file is left out; raises NotAStoreFile if all are. With the `ends`
+    of an earlier plan, later records are left out; raises `StoreChanged` if journals have become shorter or damaged.
+    BadFilter if no journal has a requested queue or app.
     """
-    sources = [stack.enter_context(MessageSource(path)) for path in journals]
+    sources: list[MessageSource] = []
+    left_out: dict[str, str] = {}
+    for path in journals:
+        try:
+            sources.append(stack.enter_context(MessageSource(path)))
+        except FormatError as error:
+            left_out[path.name] = f"{path}: {error}"
+        except NotAStoreFile as error:
+            left_out[path.name] = str(error)
+    if not sources:
+        raise NotAStoreFile(next(iter(left_out.values())))
+    for name, reason in left_out.items():
+        if ends is not None and ends[name]:
+            raise StoreChanged(f"{reason}; it was sound when the replay began")
     names = [load_names(source.path, source.reader.partition_id) for source in sources]
     _check_names(names, selection)
-    found, queues = Plan(sources, np.zeros(0, ENTRY), [], {}), _Queues()
+    found, queues = Plan(sources, np.zeros(0, ENTRY), [], dict.fromkeys(left_out, 0)), _Queues()
+    found.left_out = list(left_out.values())
     parts = []
     for number, source in enumerate(sources):
         end = source.reader.record_end()

@@ -70,6 +70,7 @@ from bmqctl.stores.blazingmq.read.payload import PayloadForm
 from bmqctl.stores.rocketmq.files import is_store
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.stores.queues import NamedByLedgers, read_ledgers
+from formats.errors import FormatError
 
 __all__ = ["dump"]
 
@@ -233,7 +234,14 @@ def _dump_to_the_end(request: _Request, is_missing: bool) -> None:
         journals = []
         for path in request.journals:
             with stopped_by(COMMAND, path):
-                journals.append(request.open_journal(path, stack))
+                try:
+                    journals.append(request.open_journal(path, stack))
+                except FormatError as error:
+                    # The other partitions of a store are sound.
+                    if len(request.journals) == 1:
+                        raise
+                    say(COMMAND, f"left out: {path}: {error}")
+                    is_missing = True
         check_names(journals, request.wanted)
         stream = stack.enter_context(open_stream(COMMAND, request.out))
         sink = request.sink(stream)

@@ -140,6 +140,7 @@ def replay(
         progress_of = partial(_open_progress, state, dry_run, stack)
         job = _prepare(make, names, destination, renames or [], state, about, progress_of)
         job.tell_missing(f"{store / name}: is missing" for name in missing_journals(store))
+        job.tell_missing(f"left out: {each}" for each in job.plan.left_out)
         job.tell_missing(missing_guids(job.plan, frozenset(map(_guid, guids or []))))
         account = job.rehearse() if dry_run else job.post(ReplayOptions(speed, window, patience, create_topics))
     job.tell(account, dry_run, wanted_format(output, as_json))

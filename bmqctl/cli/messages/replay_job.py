@@ -67,7 +67,7 @@ class Job:
         return self.run.plan
 
     def tell_missing(self, texts: Iterable[str]) -> None:
-        """Tell of messages that were asked for and are not there."""
+        """Print what the replay lacks on standard error, and count it as faults."""
         for text in texts:
             say(COMMAND, text)
             self.faults += 1

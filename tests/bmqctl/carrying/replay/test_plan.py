@@ -11,6 +11,7 @@ import pytest
 from bmqctl.carrying.replay.messages import MessageSource, StoredMessage
 from bmqctl.carrying.replay.names import BadRename, Renames
 from bmqctl.carrying.replay.plan import ENTRY, Plan, Selection, StoreChanged, make_plan
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.filters import BadFilter
 from formats.bmq.disk.files import FileType
 from formats.bmq.stores.outcomes import MessageOutcome
@@ -106,6 +107,33 @@ def test_journals_are_merged_by_time(tmp_path: Path) -> None:
         assert [plan.queues[number] for number in plan.entries["queue"].tolist()] == [
             f"{PRIORITY}-{journal}" for journal in plan.entries["journal"].tolist()
         ]
+
+
+def test_a_journal_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    """The others are replayed, and a replay that is resumed has the same messages once the journal is repaired."""
+    journals = []
+    for partition in (0, 1):
+        uri = f"{PRIORITY}-{partition}"
+        queue = {"type": "QUEUE_OP", "queue_uri": uri, "partition_id": partition}
+        store = build(tmp_path / str(partition), [queue, message(partition, uri, partition_id=partition)])
+        journals.append(only(store, ".bmq_journal"))
+    whole = journals[1].read_bytes()
+    with ExitStack() as stack:
+        ends = make_plan(journals, Selection(), stack).ends
+        journals[1].write_bytes(b"?" + whole[1:])
+        plan = make_plan(journals, Selection(), stack)
+        assert plan.queues == [f"{PRIORITY}-0"]
+        assert [str(journals[1]) in each for each in plan.left_out] == [True]
+        with pytest.raises(StoreChanged, match="it was sound when the replay began"):
+            make_plan(journals, Selection(), stack, ends)
+        assert make_plan(journals, Selection(), stack, plan.ends).digest() == plan.digest()
+        journals[1].write_bytes(whole)
+        assert make_plan(journals, Selection(), stack, plan.ends).digest() == plan.digest()
+        only(journals[1].parent, FileType.DATA.extension).unlink()
+        assert len(make_plan(journals, Selection(), stack).left_out) == 1
+        journals[0].write_bytes(b"")
+        with pytest.raises(NotAStoreFile):
+            make_plan(journals, Selection(), stack)
 
 
 def test_a_message_whose_properties_cannot_be_read_is_selected(tmp_path: Path) -> None:

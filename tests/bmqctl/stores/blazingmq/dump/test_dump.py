@@ -17,6 +17,7 @@ from bmqctl.stores.blazingmq.read.reader import JournalReader
 from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
+from tests.bmqctl.carrying.replay.stores import build
 from tests.golden.archives import STORES, ledger_records, only, storage_records
 from tests.waiting import WAIT_S
 
@@ -213,6 +214,17 @@ def test_a_journal_with_a_damaged_header(run: Run, copy: Path) -> None:
     outcome = run("dump", file)
     assert outcome.code == 1
     assert "JournalFileHeader.record_words" in outcome.err
+
+
+def test_the_other_journals_of_a_store_are_dumped(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    build(store, [{"type": "QUEUE_OP", "queue_uri": f"bmq://a/{number}", "partition_id": number} for number in (0, 1)])
+    damaged = next(store.glob("bmq_0.*.bmq_journal"))
+    damaged.write_bytes(b"?" + damaged.read_bytes()[1:])
+    outcome = run("dump", "--output", "json-line", store)
+    assert outcome.code == 1
+    assert {row["queue_uri"] for row in lines(outcome) if "queue_uri" in row} == {"bmq://a/1"}
+    assert f"left out: {damaged}: FileHeader.magic" in outcome.err
 
 
 def without_apps(outcome: Outcome) -> list[dict[str, Any]]:
