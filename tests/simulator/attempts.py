@@ -8,6 +8,7 @@ from zlib import crc32
 
 from broker.bmq.queue.queue import Queue
 from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.relay.relay_links import PeerUpstream
 from broker.bmq.relay.upstream import UpstreamState
 from tests.simulator.features import Feature, own_random
 from tests.simulator.invariants import Violation, name_of
@@ -94,9 +95,27 @@ class Attempts:
             queue = host.node.queues.get(uri) if host.node is not None else None
             if not self._has_one_root(uri):
                 self._deaths.pop(uri, None)
-            elif queue is not None and not queue.delivery.inherited and self._way(queue) is not None:
+            elif queue is not None and not queue.delivery.inherited and self._is_counted(host, queue, owed):
                 deaths = self._deaths.setdefault(uri, {})
                 deaths[owed] = deaths.get(owed, 0) + 1
+
+    def _is_counted(self, host: Host, queue: Queue, owed: Owed) -> bool:
+        """Return whether each broker up to the primary has handed out a message: others ignore its rejection.
+
+        A hop may still hold it from an upstream that it has lost.
+        """
+        guid, app_id = owed
+        while isinstance(queue, RelayQueue):
+            upstream = queue.opens.upstream if queue.opens.state is UpstreamState.OPEN else None
+            if not isinstance(upstream, PeerUpstream):
+                return False
+            host = host.peer(upstream.node_id)
+            above = host.node.queues.get(queue.uri) if host.node is not None else None
+            app = above.apps.get(app_id) if above is not None else None
+            if above is None or app is None or not any(guid in stream.unconfirmed for stream in app.streams):
+                return False
+            queue = above
+        return True
 
     def _has_one_root(self, uri: str) -> bool:
         """Return whether one node alone takes itself for the primary of a queue: each counts for itself."""

@@ -513,9 +513,13 @@ class Host:
 
         self.step(connect)
 
+    def peer(self, node_id: int) -> Host:
+        """Return the host of a broker that this one knows by a number."""
+        return self.world.hosts[node_id]
+
     def _dial(self, node_id: int) -> None:
         """See `Peers`."""
-        peers, other = self.peers, self.world.hosts[node_id]
+        peers, other = self.peers, self.peer(node_id)
         assert peers is not None
         self._dial_host(
             other,

@@ -93,8 +93,11 @@ class ProxyHost(Host):
     def _written(self, node: Node) -> int:
         return 0
 
+    def peer(self, node_id: int) -> Host:
+        return self.above[node_id]
+
     def _dial(self, node_id: int) -> None:
-        links, other = self.links, self.above[node_id]
+        links, other = self.links, self.peer(node_id)
         assert links is not None
         self._dial_host(
             other,
