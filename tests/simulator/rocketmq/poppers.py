@@ -241,8 +241,11 @@ class PopGroup:
         if outcome is None or not outcome.is_done:
             return
         old, changed = parse_receipt(handle), parse_receipt(outcome.handle)
+        hidden = self._hidden.get(name)
         if changed.popped_ms >= old.visible_ms:
             self._twice.add(name)
+            if hidden is not None and hidden.handle == handle:
+                hidden.handle = outcome.handle
         elif name not in self._hidden:
             self._hidden[name] = _Hidden(changed.visible_ms, outcome.handle, changed.popped_ms)
         self._unacked.append((name, outcome.handle))
