@@ -194,6 +194,8 @@ TABLE: dict[tuple[State, Event], Row] = {
     (_S.REPLICA_HEALED, _E.REPLICA_STATE_RQST): Row(
         (_do.store_own, _do.store_primary, _do.answer_primary), _S.REPLICA_HEALED
     ),
+    # Not in theirs: a replica that knows the next primary sooner would wait for the answer, and refuse it meanwhile.
+    (_S.REPLICA_HEALED, _E.PRIMARY_STATE_RQST): Row((_do.refuse_as_no_primary,), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.FAIL_PRIMARY_STATE_RSPN): Row((), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_PULL): Row((_do.send_record,), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_PUSH): Row((_do.answer_push_or_reapply,), _S.REPLICA_HEALED),

@@ -22,6 +22,7 @@ OWN = {
     *((state, event) for state, event in TABLE if event in DAMAGED),
     (State.PRIMARY_HEALED, Event.RECOVERY_DATA),
     (State.REPLICA_HEALED, Event.REPLICA_DATA_RQST_PULL),
+    (State.REPLICA_HEALED, Event.PRIMARY_STATE_RQST),
 }
 REFERENCE_ROWS = 80
 
@@ -65,3 +66,10 @@ def test_nothing_leads_out_of_a_stop() -> None:
 
 def test_every_event_means_something() -> None:
     assert {event for _, event in TABLE} == set(Event)
+
+
+@pytest.mark.parametrize("state", [each for each in State if each is not State.STOPPED])
+def test_a_question_for_the_primarys_state_is_answered_in_every_state(state: State) -> None:
+    """The replica that asks refuses the primary's own questions until it has an answer."""
+    actions = TABLE[state, Event.PRIMARY_STATE_RQST].actions
+    assert {ReplicatedPartition.refuse_as_no_primary, ReplicatedPartition.answer_replica} & set(actions)
