@@ -155,14 +155,15 @@ class Records:
 
     def confirm_sent(self, uri: str, app: str, guid: bytes) -> None:
         view = self.views[uri][app]
+        post = self.posts[guid]
+        if view.owes and guid not in view.confirm_sent:
+            # A confirm of what was purged, or confirmed before, removes nothing.
+            post.done_us = self.clock.us
         view.confirm_sent.add(guid)
         view.owed.pop(guid, None)
-        post = self.posts[guid]
         if post.again:
             # What is done now may be another message, and the first one have been done long ago.
             self.is_past_window(post)
-        if view.owes:
-            post.done_us = self.clock.us
 
     def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:
         """A node has handled the confirms."""
