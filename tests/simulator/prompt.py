@@ -63,7 +63,8 @@ def _keeps_back(queue: Queue, app: App) -> bool:
     for item in chain(app.redelivery, app.pending):
         for message in item.peek() if isinstance(item, Part) else (item,):
             if message.outstanding & app.bit:
-                return not queue.log.awaits_payload(message)
+                # A message that may be poisonous holds up all others until a consumer of its own has room.
+                return message.guid not in app.attempts and not queue.log.awaits_payload(message)
     return any(app.aside.get(message.guid) is message for group in free for message in group.waiting)
 
 
