@@ -58,8 +58,11 @@ class Attempts:
         """Draw the time until a consumer that has died is back."""
         return self._random.randrange(1, AWAY_US_MAX)
 
-    def pushed(self, link: Link, uri: str, app: str, guid: bytes) -> None:
-        """Check a message that leaves for a consumer."""
+    def pushed(self, link: Link, host: Host | None, uri: str, app: str, guid: bytes) -> None:
+        """Check a message that leaves a broker for a consumer, which has left it if there is no broker.
+
+        A hop that stood still may hand out what its upstream has long given to others.
+        """
         limit = self._limits.get(uri)
         if limit is None:
             return
@@ -69,7 +72,7 @@ class Attempts:
         if deaths >= limit and self._world.records.is_past_window(post):
             # A repetition of a removed message is another message, whose deliveries count from the beginning.
             self._deaths[uri].pop(owed)
-        elif deaths >= limit and self._has_one_root(uri):
+        elif deaths >= limit and self._has_one_root(uri) and self._is_handed_out(host, uri, owed):
             name = name_of(post)
             raise Violation(f"{name} is delivered to '{app}' after {deaths} consumers have died of it, and {limit} may")
         self._held.setdefault(link, set()).add(owed)
@@ -98,6 +101,10 @@ class Attempts:
             elif queue is not None and not queue.delivery.inherited and self._is_counted(host, queue, owed):
                 deaths = self._deaths.setdefault(uri, {})
                 deaths[owed] = deaths.get(owed, 0) + 1
+
+    def _is_handed_out(self, host: Host | None, uri: str, owed: Owed) -> bool:
+        queue = host.node.queues.get(uri) if host is not None and host.node is not None else None
+        return host is not None and queue is not None and self._is_counted(host, queue, owed)
 
     def _is_counted(self, host: Host, queue: Queue, owed: Owed) -> bool:
         """Return whether each broker up to the primary has handed out a message: others ignore its rejection.

@@ -436,7 +436,7 @@ class Consumer(Client):
             uri, app = self.reads[place]
             records = self.world.records
             is_heard = self.link is link
-            self.world.attempts.pushed(link, uri, app or "__default", item.guid)
+            self.world.attempts.pushed(link, self.host if is_heard else None, uri, app or "__default", item.guid)
             records.push(self, uri, app or "__default", item.guid, item.payload, is_heard=is_heard)
             x = records.posts[item.guid].x
             if is_heard and not any(wants(each.part, x) for each in self._tunings[place]):

@@ -346,22 +346,22 @@ def test_a_message_is_delivered_as_often_as_its_queue_allows_and_may_be_removed_
     links: list[Any] = [object(), object(), object()]
     for link in links[:2]:
         assert guid(1) in found.views[URI]["__default"].owed
-        attempts.pushed(link, URI, "__default", guid(1))
+        attempts.pushed(link, host, URI, "__default", guid(1))
         attempts.died(link, host)
     assert guid(1) not in found.views[URI]["__default"].owed
     with pytest.raises(Violation, match="after 2 consumers have died of it, and 2 may"):
-        attempts.pushed(links[2], URI, "__default", guid(1))
+        attempts.pushed(links[2], host, URI, "__default", guid(1))
 
 
 def test_a_death_counts_for_what_was_not_confirmed_and_until_a_broker_is_lost() -> None:
     attempts, host = attempts_of(records(1), 2)
     links: list[Any] = [object() for _ in range(5)]
     for link in links[:2]:
-        attempts.pushed(link, URI, "__default", guid(1))
+        attempts.pushed(link, host, URI, "__default", guid(1))
         attempts.confirmed(link, "__default", guid(1))
         attempts.died(link, host)
     for link in links[2:]:
-        attempts.pushed(link, URI, "__default", guid(1))
+        attempts.pushed(link, host, URI, "__default", guid(1))
         attempts.died(link, host)
         attempts.link_lost()
 
