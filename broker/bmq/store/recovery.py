@@ -106,8 +106,8 @@ class RecoveredQueue:
 class Recovered:
     """The state of one partition. `messages` are in the order of their arrival.
 
-    `gone` are, by queue key, the concatenated GUIDs of messages whose removal is in the journal; `timestamp`
-    is the last record's, in seconds since the epoch.
+    `gone` are, by queue key, the concatenated GUIDs of messages whose removal is in the journal, or that no app wants
+    any longer; `timestamp` is the last record's, in seconds since the epoch.
     """
 
     queues: dict[bytes, RecoveredQueue]
@@ -130,7 +130,7 @@ def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered
     extent = journal_extent(readable(files.journal, journal_written))
     records = scan(files.journal.buffer, extent.first_record_offset, extent.record_count)
     queues = _queues(files, records)
-    messages, data_end = _messages(files, records, queues)
+    messages, ended, data_end = _messages(files, records, queues)
     files.journal_end = extent.end
     files.data_end = max(data_end, open_file(readable(files.data), FileType.DATA).first_record_offset)
     if data_end:
@@ -152,9 +152,13 @@ def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered
         last.sequence_number if last else 0,
         extent.record_count,
         cut,
-        removed_guids(records),
+        _joined(removed_guids(records), ended),
         last.timestamp if last else 0,
     )
+
+
+def _joined(one: dict[bytes, bytes], other: dict[bytes, bytearray]) -> dict[bytes, bytes]:
+    return {key: one.get(key, b"") + other.get(key, b"") for key in [*one, *(key for key in other if key not in one)]}
 
 
 def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
@@ -295,8 +299,11 @@ def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
 
 def _messages(
     files: PartitionFiles, records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]
-) -> tuple[list[RecoveredMessage], int]:
-    """Return the messages alive, and the offset of the last DATA record that any message names (0: none)."""
+) -> tuple[list[RecoveredMessage], dict[bytes, bytearray], int]:
+    """Return the messages alive, the GUIDs of those that ended, and the offset of the last DATA record (0: none).
+
+    An ended message has no deletion: a process may die after an app's purge or confirm, and before the deletion.
+    """
     found, at = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     last_offset = int(offsets.max()) if offsets.size else 0
@@ -305,7 +312,8 @@ def _messages(
     newest = dict(zip(keys, range(len(keys)), strict=True))
     is_alive, since = _undeleted(records, newest, at)
     purged = purges(records)
-    confirmed = _confirmed(records, newest, is_alive, since, last_purges(purged))
+    last_purge = last_purges(purged)
+    confirmed = _confirmed(records, newest, is_alive, since, last_purge)
     rows = np.flatnonzero(is_alive)
     found, offsets = found[rows], offsets[rows]
     columns = (
@@ -323,6 +331,7 @@ def _messages(
     # In queues without later apps and without purges, an unconfirmed message is wanted by all.
     simple = {key for key, queue in queues.items() if not queue.since and key not in purged}
     messages = []
+    ended: dict[bytes, bytearray] = {}
     for row, index, guid, queue_key, offset, ref_count, compression, timestamp, checksum, *header in zip(
         *columns, strict=True
     ):
@@ -337,7 +346,9 @@ def _messages(
             size, has_properties, schema_id = header
             place = (queue_key, offset, ref_count, compression, size, has_properties, schema_id)
             messages.append(RecoveredMessage(guid, *place, done, timestamp, checksum))
-    return messages, last_offset
+        elif index > last_purge.get(queue_key, -1):
+            ended.setdefault(queue_key, bytearray()).extend(guid)
+    return messages, ended, last_offset
 
 
 def _undeleted(

@@ -186,6 +186,7 @@ class SlicedRecovery:
         counts = reference_counts(found).tolist()
         last_purge = self._last_purges
         purged: list[int] = []
+        ended: list[int] = []  # without a deletion: see `broker.bmq.store.recovery`
         for n, (key, row, count) in enumerate(zip(record_keys(found), (at + start).tolist(), counts, strict=True)):
             if row < last_purge.get(key[:KEY_SIZE], -1) and row > self._refused.get(key, -1):
                 purged.append(n)
@@ -203,8 +204,10 @@ class SlicedRecovery:
                 kept.append(n)
                 keys.append(key)
                 done.append(found_done)
-        if self._remembers and purged:
-            gone = np.array(purged, np.int64)
+            elif row > last_purge.get(queue.key, -1):
+                ended.append(n)
+        if self._remembers and (ended or purged):
+            gone = np.array(sorted(ended + purged), np.int64)
             if self._refusing:
                 gone = gone[~refused_by_purges(found[gone], at[gone] + start, self._refusing)]
             self.gone.extend(guids_by_queue(found[gone]).items())

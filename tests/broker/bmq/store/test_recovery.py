@@ -223,6 +223,15 @@ def test_what_was_purged_with_its_queue_counts_as_removed(partition: Partition) 
     assert [message.guid for message in recovered.messages] == [guid(0), guid(2), guid(4), guid(7)]
 
 
+def test_what_all_apps_are_done_with_counts_as_removed_without_its_deletion(partition: Partition) -> None:
+    """A process may die after the purge of an app, or the last confirm, and before the deletions."""
+    partition.post(1).confirm(1, "foo").confirm(1, "baz").post(2).operate(QueueOpType.PURGE, KEY, "bar")
+    partition.post(3).confirm(3, "foo").confirm(3, "bar").confirm(3, "baz")
+    _, recovered = partition.reopen()
+    assert recovered.gone == {KEY: guid(1) + guid(3)}
+    assert [message.guid for message in recovered.messages] == [guid(2)]
+
+
 def test_what_was_refused_for_want_of_copies_does_not_count_as_removed(partition: Partition) -> None:
     refused = DeletionRecordFlag.NO_SC_QUORUM
     partition.post(1).delete(1, flag=refused).post(2).delete(2, flag=refused).post(2).delete(2)
