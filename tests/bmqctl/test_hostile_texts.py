@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from functools import partial
@@ -21,30 +19,9 @@ from bmqctl.systems.blazingmq.cluster import BlazingMQCluster
 from bmqctl.systems.rocketmq.cluster import RocketMQCluster
 from bmqctl.systems.rocketmq.status.view import Heard, Unheard, view_of
 from bmqctl.systems.system import ClusterOptions
+from tests.bmqctl.hostile_texts_rig import HOSTILE, assert_harmless, cells
 from tests.bmqctl.stores.rocketmq.logs import message, write_log
 from tests.bmqctl.systems.rocketmq.status.answers import broker, info
-
-HOSTILE = (
-    "\x1b[31mred\x1b]0;title\x07",
-    "\x9b2J\x90q\x9c",
-    "a\rb\x08c\x7f\x00",
-    "turned \u202eround \u2066isolated",
-    "zero\u200bwidth\ufeff\u2028line",
-    "[bold red]markup[/] [link=x]",
-    "a\nOK - all is well",
-    "=HYPERLINK(1)",
-    "+1+cmd|' /C calc'!A0",
-    "@SUM(1)",
-    "-2+3",
-    "\udcff\ud800",
-    "\t=1",
-)
-# What may be printed; of others' texts not even all of that.
-ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-
-
-def assert_harmless(text: str) -> None:
-    assert not ACTS.search(text), ascii(text)
 
 
 def run(*words: str) -> str:
@@ -52,10 +29,6 @@ def run(*words: str) -> str:
     result = CliRunner().invoke(app, list(words))
     assert isinstance(result.exception, SystemExit | None), result.exception
     return result.output
-
-
-def cells(text: str) -> list[str]:
-    return [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
 
 
 def assert_no_formula(text: str) -> None:

@@ -6,9 +6,7 @@ head of a store's files, read at every even offset: the true places of the struc
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import formats
 from formats.bmq.wire.event import iter_frames
 from formats.errors import FormatError
 from formats.schema import Annotated, Layout, bits, i32, raw, u8, u16, u32, u64
+from tests.formats.schema_rig import LAYOUTS
 from tests.golden.archives import map_file, unpack_store
 from tests.golden.captures import CAPTURES, streams
 
@@ -29,16 +27,6 @@ GOLDEN_HEAD = 256
 """Bytes of each golden event and file that are read as structures."""
 
 
-def _declared() -> list[Layout[Any]]:
-    found: dict[int, Layout[Any]] = {}
-    for module in pkgutil.walk_packages(formats.__path__, "formats."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, Layout):
-                found[id(value)] = value
-    return sorted(found.values(), key=lambda layout: layout.name)
-
-
-LAYOUTS = _declared()
 # Few examples of each: what differs between structures is their declaration, not their content.
 few = settings(max_examples=25)
 every_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)

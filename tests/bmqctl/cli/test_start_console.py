@@ -16,7 +16,7 @@ from bmqctl.app import app
 from bmqctl.cli.run import start_blazingmq, start_rocketmq, start_rocketmq_group, start_rocketmq_proxy
 from bmqctl.common.ports import free_port, free_ports
 from bmqctl.console import process as console_process
-from tests.integration.rocketmq_groups.test_group import OFFSETS, PORTS_OF_GROUP
+from tests.integration.rocketmq_groups.group_rig import OFFSETS, PORTS_OF_GROUP
 from tests.rigs.config_files import PORT, spoil, write_config, write_proxy_config
 
 TLS = Path(__file__).parents[2] / "rigs" / "tls"

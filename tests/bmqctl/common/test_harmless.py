@@ -11,7 +11,7 @@ from rich.console import Console
 from bmqctl.common.harmless import csv_text, guard_output, one_line
 from bmqctl.common.render import Column, LateProgress, ResultConsole, print_csv, print_lines, print_table
 from bmqctl.systems.checking.verdict import Finding, Status
-from tests.bmqctl.test_hostile_texts import HOSTILE, assert_harmless, cells
+from tests.bmqctl.hostile_texts_rig import HOSTILE, assert_harmless, cells
 
 
 @pytest.fixture(params=HOSTILE, ids=ascii)

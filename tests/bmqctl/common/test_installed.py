@@ -19,7 +19,7 @@ from bmqctl.cli.run.start import COMMANDS
 from bmqctl.common import installed
 from bmqctl.common.installed import advise_compiling, installing
 from bmqctl.common.ports import free_ports
-from tests.integration.rocketmq_groups.test_group import OFFSETS, PORTS_OF_GROUP
+from tests.integration.rocketmq_groups.group_rig import OFFSETS, PORTS_OF_GROUP
 
 ADVICE = (
     "bmqctl {}: the modules are interpreted, and slower than compiled; BMQCTL_COMPILE=1 pip install . in a checkout, "

@@ -23,7 +23,7 @@ from bmqctl.app import app
 from bmqctl.common.installed import installing
 from bmqctl.pipeline.spark import java, launch
 from tests.bmqctl.pipeline.written import WrittenStore
-from tests.bmqctl.stores.rocketmq.journal.test_losses import middle_file_missing
+from tests.bmqctl.stores.rocketmq.journal.losses_rig import middle_file_missing
 from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, message, write_log
 
 # Starting Python workers takes long where many others work too.

@@ -22,8 +22,8 @@ from bmqctl.stores.blazingmq.read.losses import record_losses
 from bmqctl.stores.rocketmq.files import log_files, open_store
 from bmqctl.stores.rocketmq.losses import find_losses
 from bmqctl.stores.rocketmq.queues import count_gone
-from tests.bmqctl.stores.blazingmq.test_losses import store_of_two_partitions
-from tests.bmqctl.stores.rocketmq.journal.test_losses import whole_store
+from tests.bmqctl.stores.blazingmq.losses_rig import store_of_two_partitions
+from tests.bmqctl.stores.rocketmq.journal.losses_rig import whole_store
 
 COMMANDS: Final = (("summary",), ("queues",), ("dump", "--payload", "auto"))
 TABLES: Final = (Table.RECORDS, Table.MESSAGES, Table.PAYLOADS)

@@ -15,7 +15,7 @@ import pytest
 from formats.bmq import codes
 from formats.bmq.disk import data, files, journal, keys, ledger, qlist
 from formats.schema import Layout
-from tests.formats.test_schema import LAYOUTS
+from tests.formats.schema_rig import LAYOUTS
 
 FACTS = [
     re.fullmatch(r"(struct|enum|number) (\S+) of (\w+): (.*)", line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, NamedTuple
 
@@ -27,6 +26,7 @@ from formats.rocketmq.remoting.frame import (
 from formats.rocketmq.remoting.headers.codec import HeaderCodec, Int, Long
 from formats.rocketmq.remoting.headers.sending import SendMessageRequest, SendMessageRequestV2
 from formats.rocketmq.remoting.headers.table import HEADERS
+from tests.formats.rocketmq.frames_rig import all_frames
 from tests.golden.rocketmq.captures import CAPTURES, streams
 
 OTHER_PROTOCOLS = {8080, 8081, 20912, 22912, 24112, 24212, 24312}
@@ -38,16 +38,6 @@ UNDECLARED = {
     (RequestCode.QUERY_MESSAGE, "_UNIQUE_KEY_QUERY"),
     (RequestCode.QUERY_MESSAGE, "indexType"),
 }
-
-
-def all_frames(data: bytes) -> Iterator[tuple[Frame, bytes]]:
-    view, at = memoryview(data), 0
-    while at < len(data):
-        found = next_frame(view, at, len(data))
-        assert found is not None
-        frame, end = found
-        yield frame, data[at:end]
-        at = end
 
 
 @cache

@@ -8,13 +8,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import trio
 
@@ -30,10 +28,10 @@ from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.integration.messages.bridge_rig import COMMAND, BridgeProcess, check_account
 from tests.rigs.official import queue_name
 from tests.waiting import WAIT_S, eventually_in_trio
 
-COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()", "bridge")
 WORDS = ("--json", "--report", "0.1")
 TOPIC = "orders"
 # Each part of the messages is on its way while something is killed, and the last one while both are.
@@ -43,42 +41,6 @@ TOTAL = PART * PARTS
 PIECE = 20
 
 Number = tuple[int, int]  # of the lane, and in it
-
-
-class BridgeProcess:
-    """The command, which can be killed and started again."""
-
-    def __init__(self, words: list[str], folder: Path) -> None:
-        self._words = words
-        self._errors = folder / "bridge.err"
-        self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def told(self) -> str:
-        """All that it has said on standard error."""
-        return self._errors.read_text()
-
-    def start(self) -> None:
-        with self._errors.open("a") as errors:
-            self._process = subprocess.Popen(
-                [*COMMAND, *self._words], stdout=subprocess.PIPE, stderr=errors, text=True, stdin=subprocess.DEVNULL
-            )
-
-    def end(self, how: signal.Signals) -> tuple[int, str]:
-        """Send a signal; return the exit code and what it printed."""
-        assert self._process is not None
-        self._process.send_signal(how)
-        output, _ = self._process.communicate(timeout=WAIT_S)
-        return self._process.returncode, output
-
-    def restart(self) -> None:
-        """Kill it, and start it again."""
-        self.end(signal.SIGKILL)
-        self.start()
-
-    def close(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.end(signal.SIGKILL)
 
 
 @contextmanager
@@ -94,15 +56,6 @@ def check_order(found: list[Number], wanted: int) -> None:
         expected = list(range(wanted))
         assert list(dict.fromkeys(numbers)) == expected, "lost, or a first copy out of order"
         assert list(dict.fromkeys(reversed(numbers))) == expected[::-1], "a last copy out of order"
-
-
-def check_account(code: int, output: str) -> dict[str, Any]:
-    assert code == 0
-    (account,) = json.loads(output)["bridges"]
-    assert account["in_flight"] == account["refused"] == 0
-    assert account["taken"] == account["delivered"] + account["returned"]
-    found: dict[str, Any] = account
-    return found
 
 
 def in_flight(bridge: BridgeProcess, skip: int) -> int:

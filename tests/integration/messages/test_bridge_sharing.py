@@ -14,7 +14,7 @@ from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from tests.integration.messages.test_bridge import BridgeProcess, check_account
+from tests.integration.messages.bridge_rig import BridgeProcess, check_account
 from tests.rigs.official import queue_name
 from tests.waiting import WAIT_S, eventually_in_trio
 

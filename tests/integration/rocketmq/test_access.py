@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bmqctl.testing import NodeFailed, RocketProcess
 from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from formats.rocketmq.remoting.frame import Frame
-from formats.rocketmq.remoting.signature import signed
+from tests.integration.rocketmq.access_rig import ROOT, call, write
 from tests.rigs.remoting import Remote
 
-ROOT = ("root", "hush-root")
 CONFIG = """# checked
 authenticationEnabled=true
 authorizationEnabled=true
@@ -36,20 +33,9 @@ ACCOUNTS = """accounts:
 """
 
 
-def call(remote: Remote, user: tuple[str, str], code: RequestCode, body: bytes = b"", **fields: Any) -> Frame:
-    """Send a request that a user signs; the answer."""
-    texts = {name: str(value) for name, value in fields.items()}
-    return remote.call(code, body, **(signed(Frame(code, 0, ext_fields=texts, body=body), *user).ext_fields or {}))
-
-
 def send(remote: Remote, user: tuple[str, str], topic: str) -> int:
     fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": ""}
     return call(remote, user, RequestCode.SEND_MESSAGE_V2, b"x", **fields).code
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
 
 
 def test_both_listeners_check_and_no_secret_is_told(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS, LOCK_ANSW
 from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, DataVersion, TopicRoute
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
-from tests.integration.rocketmq_groups.test_replication import start
+from tests.integration.rocketmq_groups.replication_rig import start
 from tests.rigs.remoting import Remote
 from tests.waiting import eventually
 

@@ -21,7 +21,7 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import signed
 from scripts.judges.client_environment import CannotInstall, client_python
 from tests.integration.clients.test_rocketmq_grpc_client import PACKAGE
-from tests.integration.rocketmq.test_access import ROOT, call, write
+from tests.integration.rocketmq.access_rig import ROOT, call, write
 from tests.rigs.grpc_calls import Caller, connect
 from tests.rigs.grpc_topics import make_topics
 from tests.rigs.remoting import Remote

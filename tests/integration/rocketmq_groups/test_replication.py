@@ -13,29 +13,16 @@ from typing import Any
 
 import pytest
 
-from bmqctl.common.ports import free_port, free_rocketmq_port
+from bmqctl.common.ports import free_port
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.remoting.bodies.clients import GROUPS
 from formats.rocketmq.remoting.bodies.replication import HA_RUNTIME, HaRuntime
 from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, TOPIC_CONFIGS
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
+from tests.integration.rocketmq_groups.replication_rig import start
 from tests.rigs.remoting import Remote
 from tests.waiting import eventually
-
-FILE_BYTES = 65_536
-
-
-def start(folder: Path, role: str, *options: str, **properties: Any) -> RocketProcess:
-    """Start a broker of a group. Its configuration goes beside its store."""
-    folder.mkdir(parents=True, exist_ok=True)
-    port, config = free_rocketmq_port(), folder / "broker.conf"
-    properties = {"mappedFileSizeCommitLog": FILE_BYTES, "maxHashSlotNum": 50, "maxIndexNum": 200, **properties}
-    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    ports = ["--role", role, "--ha-port", str(free_port())] if role != "slave" else ["--role", role]
-    process = RocketProcess(folder / "store", config_file=config, port=port, options=[*ports, *options])
-    process.start()
-    return process
 
 
 class Group:

@@ -20,8 +20,8 @@ from formats.rocketmq.remoting.headers.codec import write_header
 from formats.rocketmq.remoting.headers.replicating import NotifyBrokerRoleChangedRequest
 from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, Install, RaftHeader, encode_message
 from formats.rocketmq.remoting.replication import REPORT, SLAVE_HANDSHAKE, TRANSFER, HaState, Report, SlaveHandshake
-from tests.integration.rocketmq_groups.test_group import NODES, OFFSETS, Group
-from tests.integration.rocketmq_groups.test_replication import start
+from tests.integration.rocketmq_groups.group_rig import NODES, OFFSETS, Group
+from tests.integration.rocketmq_groups.replication_rig import start
 from tests.rigs.remoting import Remote
 from tests.waiting import WAIT_S
 

@@ -26,7 +26,7 @@ from bmqctl.pipeline.source.options import BadOption
 from bmqctl.pipeline.spark.run_tasks import quiet
 from formats.rocketmq.files.record import encode_record
 from tests.bmqctl.pipeline.reading import read_rows
-from tests.bmqctl.stores.rocketmq.journal.test_losses import (
+from tests.bmqctl.stores.rocketmq.journal.losses_rig import (
     EVERY,
     Damaged,
     middle_file_missing,

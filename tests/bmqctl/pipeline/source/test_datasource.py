@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 import bmqctl.pipeline
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.source.lifecycles import lifecycles
-from tests.bmqctl.pipeline.source.test_read import damaged
+from tests.bmqctl.pipeline.source.read_rig import damaged
 
 TABLES = ("records", "messages", "confirms", "queues", "ledger", "payloads", "faults")
 GOLD = "bmq://bmq.test.persistent.priority/orders-1"

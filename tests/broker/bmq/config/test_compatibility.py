@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.assembly.domains import Domains
 from broker.bmq.config import load_broker_config
-from tests.broker.bmq.config.test_load import CLUSTERS, DOMAIN, write, write_broker
+from tests.broker.bmq.config.load_rig import CLUSTERS, DOMAIN, write, write_broker
 
 MODES = {"priority": {}, "fanout": {"appIDs": ["foo"]}, "broadcast": {}}
 

@@ -19,7 +19,7 @@ from formats.bmq.control.messages import (
     ScoutingResponse,
 )
 from formats.errors import FormatError
-from tests.broker.bmq.consensus.test_election import One, World, raise_event
+from tests.broker.bmq.consensus.election_rig import One, World, raise_event
 
 ANY_TERM = (LeaderHeartbeat(), ElectionProposal(), ElectionResponse(), HeartbeatResponse(), ScoutingRequest())
 

@@ -35,7 +35,7 @@ from formats.bmq.control.messages import (
     StatusCategory,
 )
 from formats.bmq.wire.event import build_schema_event, iter_frames, schema_message
-from tests.broker.bmq.member.test_peers import LENGTH_MAX, One, meet
+from tests.broker.bmq.member.peers_rig import LENGTH_MAX, One, meet
 
 STRANGER = "203.0.113.7:4242"
 

@@ -20,7 +20,7 @@ from formats.bmq.codes import EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import AuthenticationMessage, AuthenticationResponse, Status, StatusCategory
 from formats.bmq.wire.event import build_schema_event, iter_frames
-from tests.broker.bmq.member.test_peers import LENGTH_MAX, One, Wire, meet
+from tests.broker.bmq.member.peers_rig import LENGTH_MAX, One, Wire, meet
 
 USERS = {"node1": "secret", "node3": "other"}
 

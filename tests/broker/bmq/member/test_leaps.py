@@ -39,8 +39,8 @@ from formats.bmq.disk.ledger import LedgerRecordType, build_ledger_record
 from formats.bmq.disk.numbers import LedgerNumber
 from formats.bmq.wire.event import build_event, build_schema_event, next_frame, schema_message
 from formats.errors import FormatError
+from tests.broker.bmq.consensus.election_rig import One
 from tests.broker.bmq.consensus.metadata_bus import Bus, Node, cluster, collector
-from tests.broker.bmq.consensus.test_election import One
 
 HIGHEST = (1 << 64) - 1
 FURTHEST = LedgerNumber(1, 99)

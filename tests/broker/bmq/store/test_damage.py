@@ -15,7 +15,7 @@ from broker.bmq.store.names import next_timestamp
 from broker.bmq.store.recovery import Recovered
 from broker.common.clock import Now
 from formats.bmq.disk.files import parse_file_name
-from tests.broker.bmq.assembly.test_opening import DAMAGE, LIMITS, damaged, filled
+from tests.broker.bmq.assembly.opening_rig import DAMAGE, LIMITS, damaged, filled
 from tests.broker.bmq.rig import START_S, start
 from tests.broker.fakes import Crash, MemoryDirectory
 

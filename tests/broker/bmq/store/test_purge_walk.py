@@ -11,7 +11,7 @@ from broker.bmq.store.purge_walk import PurgeWalk
 from broker.bmq.store.recovery import deleted_guids, last_purges, purges, removed_guids
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import scan
-from tests.broker.bmq.store.test_sliced_recovery import KEYS, STEP, sorted_gone, take_step
+from tests.broker.bmq.store.sliced_recovery_rig import KEYS, STEP, sorted_gone, take_step
 from tests.broker.bmq.store.writing import Partition
 
 LIMITS = PartitionLimits(journal=64 << 10, data=64 << 10, qlist=64 << 10)

@@ -15,7 +15,7 @@ from broker.bmq.store.rollover import Rollover
 from broker.bmq.store.sieve import JournalRows, JournalSieve
 from broker.bmq.store.sliced_recovery import SlicedRecovery
 from formats.bmq.disk.journal import ConfirmReason, QueueOpType
-from tests.broker.bmq.store.test_sliced_recovery import KEYS, LIMITS, STEP, take_step
+from tests.broker.bmq.store.sliced_recovery_rig import KEYS, LIMITS, STEP, take_step
 from tests.broker.bmq.store.writing import KEY, Partition
 
 

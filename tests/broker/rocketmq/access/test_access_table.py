@@ -21,7 +21,7 @@ from formats.rocketmq.remoting.frame import Frame, encode_frame
 from formats.rocketmq.remoting.headers.table import HEADERS
 from formats.rocketmq.remoting.raft import CODE as RAFT_CODE
 from formats.rocketmq.remoting.signature import signed
-from tests.broker.rocketmq.access.test_access import ROOT, USER, create_user, policy
+from tests.broker.rocketmq.access.access_rig import ROOT, USER, create_user, policy
 from tests.broker.rocketmq.rig import Rig
 
 Code = RequestCode

@@ -18,7 +18,7 @@ from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import signed
-from tests.broker.rocketmq.access.test_access import BOTH, ROOT, USER, Signer, create_user, policy
+from tests.broker.rocketmq.access.access_rig import BOTH, ROOT, USER, Signer, create_user, policy
 from tests.broker.rocketmq.consuming.lite.lite_rig import PARENT, LiteRig
 from tests.broker.rocketmq.rig import Rig
 

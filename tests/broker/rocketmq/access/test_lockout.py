@@ -15,7 +15,7 @@ from broker.rocketmq.assembly.config import load_rocketmq_config
 from formats.rocketmq.remoting.bodies.access import UserInfo, write_users
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from tests.broker.rocketmq.access.test_access import BOTH, ROOT, USER, Signer, create_user, json_body, policy
+from tests.broker.rocketmq.access.access_rig import BOTH, ROOT, USER, Signer, create_user, json_body, policy
 from tests.broker.rocketmq.rig import Peer, Rig
 
 Code = RequestCode

@@ -9,6 +9,7 @@ from broker.rocketmq.administration.retention import FileRetention, RetentionLim
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.rocketmq.administration.retention_rig import commit, files_of, rig_of
 from tests.broker.rocketmq.rig import Rig
 
 HOUR_MS = 3_600_000
@@ -93,25 +94,6 @@ def test_broker_looks_by_itself() -> None:
     rig.wall_ms += 73 * HOUR_MS
     rig.pass_time(11_000)
     assert len(rig.store.log.files.files) == 1
-
-
-def files_of(rig: Rig) -> int:
-    return len(rig.store.log.files.files)
-
-
-def commit(rig: Rig, offset: int, *, group: str = "g", topic: str = "t") -> None:
-    """Let a group of this name exist, and commit an offset."""
-    rig.broker.services.groups.find(group, rig.wall_ms)
-    rig.broker.services.offsets.commit(topic, group, 0, offset)
-
-
-def rig_of(files: int) -> Rig:
-    """Return a broker whose log has files with a message each."""
-    rig = Rig(store=StoreOptions(4096, 200, 50, 400))
-    peer = rig.peer()
-    while files_of(rig) < files:
-        peer.send(b"x" * 3_000)
-    return rig
 
 
 def test_broker_with_a_full_disk_keeps_what_a_group_has_not_consumed() -> None:

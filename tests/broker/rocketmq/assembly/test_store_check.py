@@ -19,7 +19,7 @@ from broker.shell.files.store_lock import FolderLock, StoreInUse
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import GOLDEN
+from tests.broker.rocketmq.store.message_store_rig import GOLDEN
 from tests.golden.rocketmq.stores import STORES, unpack
 
 SIZES = StoreOptions(commit_log_file_bytes=4096, consume_queue_file_bytes=200, index_slots=11, index_entries=60)

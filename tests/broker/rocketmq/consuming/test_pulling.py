@@ -28,7 +28,7 @@ from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, next_frame
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import GOLDEN, make_message
+from tests.broker.rocketmq.store.message_store_rig import GOLDEN, make_message
 from tests.golden.rocketmq.captures import CAPTURES, streams
 from tests.golden.rocketmq.stores import unpack
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.rocketmq.administration.retention import FileRetention, RetentionLimits
 from broker.rocketmq.consuming import unconsumed
-from tests.broker.rocketmq.administration.test_retention import commit, files_of, rig_of
+from tests.broker.rocketmq.administration.retention_rig import commit, files_of, rig_of
 from tests.broker.rocketmq.rig import Rig
 
 DELAY_MS = 30 * 60_000

@@ -24,7 +24,7 @@ from formats.rocketmq.remoting.raft import (
     encode_message,
 )
 from tests.broker.rocketmq.controller.rig import CLUSTER, NAME, FakeBroker, Peer, Rig
-from tests.broker.rocketmq.controller.test_service import group_of, replicas
+from tests.broker.rocketmq.controller.service_rig import group_of, replicas
 
 STRANGER = "203.0.113.7"
 SECRET = b"a secret of the group, long enough"

@@ -18,7 +18,7 @@ from formats.rocketmq.remoting.headers import replicating as headers
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.routing import BrokerHeartbeatRequest
 from formats.rocketmq.remoting.headers.table import HEADERS
-from tests.formats.rocketmq.test_frames import all_frames
+from tests.formats.rocketmq.frames_rig import all_frames
 from tests.golden.rocketmq.captures import streams
 
 CONTROLLER_PORT = 19878

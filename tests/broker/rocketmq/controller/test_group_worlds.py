@@ -20,8 +20,8 @@ from formats.rocketmq.remoting.bodies.controllers import SyncStateSet
 from formats.rocketmq.remoting.headers import replicating as headers
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams.ends import Clock
-from tests.broker.rocketmq.replication.streams.test_epoch_stream import Broker
-from tests.broker.rocketmq.store.test_copying import log_bytes, open_at
+from tests.broker.rocketmq.replication.streams.epoch_stream_rig import Broker
+from tests.broker.rocketmq.store.copying_rig import log_bytes, open_at
 from tests.families import mostly_slow
 
 NAME = "group"

@@ -9,31 +9,15 @@ import pytest
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.raft.journal import JournalDamaged
 from formats.rocketmq.remoting.bodies.access import UserInfo
-from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, SYNC_STATE_SET, Replicas, SyncStateSet
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers import replicating as headers
 from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.raft import CODE, RAFT_HEADER, RaftHeader, Solicit, encode_message
 from formats.rocketmq.remoting.signature import signed
-from tests.broker.rocketmq.controller.rig import CLUSTER, NAME, FakeBroker, Peer, Rig
-
-
-def group_of(rig: Rig, size: int = 3) -> list[FakeBroker]:
-    """Some brokers of one name, all in sync, of which the first is master."""
-    brokers = [FakeBroker(rig, number) for number in range(1, size + 1)]
-    for broker in brokers:
-        broker.come()
-    assert brokers[0].elect().code == 0
-    if size > 1:
-        assert brokers[0].alter(list(range(1, size + 1)), 1, 1).code == 0
-    rig.pass_time(300)
-    return brokers
-
-
-def replicas(rig: Rig, peer: Peer | None = None) -> Replicas:
-    body = (peer or rig.peer()).call(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, f'["{NAME}"]'.encode()).body
-    return BROKER_REPLICAS.read(body).replicas_info_table[NAME]
+from tests.broker.rocketmq.controller.rig import CLUSTER, NAME, FakeBroker, Rig
+from tests.broker.rocketmq.controller.service_rig import group_of, replicas
 
 
 def told(rig: Rig, since: int = 0) -> dict[str, headers.NotifyBrokerRoleChangedRequest]:

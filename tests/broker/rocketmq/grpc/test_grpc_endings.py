@@ -14,8 +14,8 @@ from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from tests.broker.rocketmq.grpc.grpc_service_rig import consumer, resource
 from tests.broker.rocketmq.grpc.served import Served, message
-from tests.broker.rocketmq.grpc.test_grpc_service import consumer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from formats.rocketmq.grpc.codes import Code, MessageType
 from formats.rocketmq.grpc.messages import Message, decode
+from tests.broker.rocketmq.grpc.grpc_golden_rig import first_answer, first_request, prepared
 from tests.broker.rocketmq.grpc.served import Served
-from tests.broker.rocketmq.grpc.test_grpc_golden import first_answer, first_request, prepared
 from tests.golden.rocketmq.grpc_calls import GRPC_CAPTURES, Call, calls
 
 STEP_MS: Final = 20

@@ -11,9 +11,9 @@ from broker.rocketmq.grpc.http2.wire import frame_message
 from formats.rocketmq.grpc.codes import ClientType, Code
 from formats.rocketmq.grpc.messages import Message, decode, make, time_of_ms
 from formats.rocketmq.remoting.codes import RequestCode
+from tests.broker.rocketmq.grpc.grpc_service_rig import consumer, endpoints, producer, resource
 from tests.broker.rocketmq.grpc.http2.peer import Client
 from tests.broker.rocketmq.grpc.served import Served, message
-from tests.broker.rocketmq.grpc.test_grpc_service import consumer, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered
 
 

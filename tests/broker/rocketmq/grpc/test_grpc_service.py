@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +28,7 @@ from formats.rocketmq.remoting.bodies.clients import (
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
+from tests.broker.rocketmq.grpc.grpc_service_rig import consumer, credential, end, endpoints, producer, resource
 from tests.broker.rocketmq.grpc.served import Served, message
 from tests.broker.rocketmq.proxy.clustered import Clustered
 from tests.broker.rocketmq.rig import Rig
@@ -45,16 +45,6 @@ def served(request: pytest.FixtureRequest) -> Served:
 def alone() -> Served:
     """The service before its own broker, which has a connection of each client."""
     return Served()
-
-
-def resource(name: str) -> Message:
-    return make("Resource", name=name)
-
-
-def endpoints() -> Message:
-    made = make("Endpoints", scheme=1)
-    made.addresses.add(host="10.0.0.9", port=8081)
-    return made
 
 
 def route(served: Served, topic: str) -> Message:
@@ -471,12 +461,6 @@ def test_messages_go_from_clients_of_one_protocol_to_those_of_the_other(served: 
 # -- transactions and delays
 
 
-def end(served: Served, resolution: int, transaction: str = "ID-1") -> Message:
-    request = make("EndTransactionRequest", topic=resource("many"), message_id="ID-1", resolution=resolution)
-    request.transaction_id = transaction
-    return served.call("EndTransaction", request)
-
-
 def test_a_transaction_is_committed_or_rolled_back(served: Served) -> None:
     for number, resolution in enumerate((TransactionResolution.COMMIT, TransactionResolution.ROLLBACK)):
         sent = served.send(message("many", str(number).encode(), message_id=f"tx{number}", message_type=4))
@@ -517,19 +501,6 @@ def test_a_late_message_can_be_recalled(served: Served) -> None:
 
 
 # -- clients
-
-
-def producer(*topics: str) -> Message:
-    settings = make("Settings", client_type=ClientType.PRODUCER)
-    settings.publishing.topics.extend(map(resource, topics))
-    return settings
-
-
-def consumer(group: str = "g", kind: ClientType = ClientType.PUSH_CONSUMER) -> Message:
-    settings = make("Settings", client_type=kind)
-    settings.subscription.group.name = group
-    settings.subscription.subscriptions.add(topic=resource("t"))
-    return settings
 
 
 def test_settings_are_answered_with_those_that_hold(served: Served) -> None:
@@ -639,15 +610,6 @@ def guarded() -> Served:
     rig.access.create_user(UserInfo("super", "secret", "Super", "enable"))
     rig.access.create_user(UserInfo("weak", "secret", "Normal", "enable"))
     return Served(rig)
-
-
-def credential(name: str, secret: str, is_upper: bool = False) -> dict[str, str]:
-    signature = hmac.new(secret.encode(), b"20260101T000000Z", hashlib.sha1).hexdigest()
-    text = f"MQv2-HMAC-SHA1 Credential={name}/x, SignedHeaders=x-mq-date-time, Signature="
-    return {
-        "authorization": text + (signature.upper() if is_upper else signature),
-        "x_mq_date_time": "20260101T000000Z",
-    }
 
 
 @pytest.mark.parametrize("is_upper", [False, True])

@@ -21,7 +21,7 @@ from formats.rocketmq.remoting.bodies.routes import (
 )
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
-from tests.broker.rocketmq.nameserver.test_nameserver import Requests
+from tests.broker.rocketmq.nameserver.nameserver_rig import Requests
 
 HOST = "10.0.0.1"
 

@@ -9,7 +9,7 @@ from broker.rocketmq.proxy.access import Checks
 from formats.rocketmq.grpc.messages import Message
 from formats.rocketmq.remoting.bodies.access import UserInfo, read_acl
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
-from tests.broker.rocketmq.grpc.test_grpc_service import credential
+from tests.broker.rocketmq.grpc.grpc_service_rig import credential
 from tests.broker.rocketmq.proxy.clustered import Clustered
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 

@@ -16,8 +16,8 @@ from formats.rocketmq.remoting.bodies.access import UserInfo
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import signed
+from tests.broker.rocketmq.grpc.grpc_service_rig import consumer, credential, endpoints, producer, resource
 from tests.broker.rocketmq.grpc.served import message
-from tests.broker.rocketmq.grpc.test_grpc_service import consumer, credential, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import Clustered
 from tests.broker.rocketmq.proxy.keyed import (
     BOB,

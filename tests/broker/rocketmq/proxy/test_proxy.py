@@ -17,8 +17,8 @@ from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from tests.broker.rocketmq.grpc.grpc_service_rig import consumer, end, endpoints, producer, resource
 from tests.broker.rocketmq.grpc.served import message
-from tests.broker.rocketmq.grpc.test_grpc_service import consumer, end, endpoints, producer, resource
 from tests.broker.rocketmq.proxy.clustered import NAMESERVER, Clustered
 from tests.broker.rocketmq.rig import OPTIONS, Rig
 

@@ -9,15 +9,14 @@ import pytest
 from broker.rocketmq.grpc.access.needs import NEEDS
 from broker.rocketmq.proxy.access import Checks
 from formats.rocketmq.files.record import Record
-from formats.rocketmq.grpc.codes import ClientType, Code
-from formats.rocketmq.grpc.messages import Message, make
+from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.remoting.bodies.access import UserInfo
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import signed
-from tests.broker.rocketmq.grpc.served import Served, message
-from tests.broker.rocketmq.grpc.test_grpc_service import consumer, credential, endpoints, producer, resource
+from tests.broker.rocketmq.grpc.grpc_service_rig import credential, producer
+from tests.broker.rocketmq.grpc.served import message
 from tests.broker.rocketmq.proxy.clustered import Clustered
 from tests.broker.rocketmq.proxy.keyed import (
     BOB,
@@ -32,7 +31,8 @@ from tests.broker.rocketmq.proxy.keyed import (
     outcome,
     proxy,
 )
-from tests.broker.rocketmq.proxy.test_remoting_clients import Proxied, Remoting
+from tests.broker.rocketmq.proxy.remoting_clients_rig import Proxied, Remoting
+from tests.broker.rocketmq.proxy.rights_rig import is_denied, rename, requests
 from tests.broker.rocketmq.rig import Rig
 
 # -- what a caller may do
@@ -87,40 +87,9 @@ def test_policies_are_looked_up_anew_and_without_an_answer_nothing_is_allowed() 
     assert outcome(fresh.send(message())) == (Code.UNAUTHORIZED, NO_ACL)
 
 
-def requests(served: Served) -> dict[str, Message]:
-    """A request of each call, about topic `t` and group `g`."""
-    topic, group = resource("t"), resource("g")
-    both = {"topic": topic, "group": group}
-    return {
-        "SendMessage": make("SendMessageRequest", messages=[message()]),
-        "RecallMessage": make("RecallMessageRequest", topic=topic, recall_handle="x"),
-        "EndTransaction": make("EndTransactionRequest", topic=topic, transaction_id="x", resolution=1),
-        "ReceiveMessage": served.receive_request(),
-        "AckMessage": make("AckMessageRequest", **both),
-        "ChangeInvisibleDuration": make("ChangeInvisibleDurationRequest", **both, receipt_handle="x"),
-        "ForwardMessageToDeadLetterQueue": make("ForwardMessageToDeadLetterQueueRequest", **both, receipt_handle="x"),
-        "SyncLiteSubscription": make("SyncLiteSubscriptionRequest", **both),
-        "QueryRoute": make("QueryRouteRequest", topic=topic, endpoints=endpoints()),
-        "QueryAssignment": make("QueryAssignmentRequest", **both, endpoints=endpoints()),
-        "Heartbeat": make("HeartbeatRequest", group=group, client_type=ClientType.PUSH_CONSUMER),
-        "NotifyClientTermination": make("NotifyClientTerminationRequest", group=group),
-        "Telemetry": make("TelemetryCommand", settings=consumer()),
-    }
-
-
 TOPIC_ONLY = {"SendMessage", "RecallMessage", "EndTransaction", "QueryRoute"}
 GROUP_ONLY = {"Heartbeat", "NotifyClientTermination"}
 PUBLISHED = {"SendMessage", "RecallMessage", "EndTransaction"}
-
-
-def is_denied(served: Served, name: str, request: Message | None = None) -> bool:
-    """Return whether a call is denied, of its usual request or of another."""
-    request = request or requests(served)[name]
-    if name == "Telemetry":
-        stream, answers = served.tell(request.settings)
-        return not answers and served.client.status(stream) == "3"
-    answers = served.answers(name, served.begin(name, request))
-    return bool(answers and answers[0].status.code == Code.UNAUTHORIZED)
 
 
 def test_every_call_has_its_needs() -> None:
@@ -354,24 +323,6 @@ def test_call_that_leaves_out_its_topic_or_its_group_is_denied(name: str) -> Non
 
 # Producers say farewell without a group.
 LEAVES = {"NotifyClientTermination"}
-
-
-def rename(request: Message, kind: str, name: str) -> None:
-    """Give the topic or the group of a request another name."""
-    for holder in _holders(request):
-        if kind in {field.name for field in holder.DESCRIPTOR.fields}:
-            getattr(holder, kind).name = name
-
-
-def _holders(request: Message) -> list[Any]:
-    """The parts of a request that may have a topic or a group."""
-    fields = {field.name for field in request.DESCRIPTOR.fields}
-    found = [request, *(request.messages if "messages" in fields else ())]
-    if "message_queue" in fields:
-        found.append(request.message_queue)
-    if "settings" in fields:
-        found += [request.settings.subscription, *request.settings.subscription.subscriptions]
-    return found
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS))

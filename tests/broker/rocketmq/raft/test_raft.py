@@ -13,7 +13,7 @@ from broker.rocketmq.raft.raft import NotLeading, Raft, Role, Times
 from formats.errors import FormatError
 from formats.rocketmq.remoting.raft import Append, Appended, Ballot, Entry, Install, Message, Solicit
 from tests.broker.rocketmq.raft.files import MemoryFile
-from tests.broker.rocketmq.raft.test_raft_worlds import Words
+from tests.broker.rocketmq.raft.raft_worlds_rig import Words
 
 TIMES = Times()
 

@@ -17,38 +17,14 @@ import pytest
 from broker.rocketmq.raft import raft as raft_module
 from broker.rocketmq.raft.journal import Journal
 from broker.rocketmq.raft.raft import NotLeading, Raft, Times
-from formats.errors import FormatError
 from formats.rocketmq.remoting.raft import Message, encode_message, read_message
 from tests.broker.rocketmq.raft.files import MemoryFile
+from tests.broker.rocketmq.raft.raft_worlds_rig import Words
 from tests.families import mostly_slow
 
 SEEDS = 120
 STEPS = 1500
 STEP_MS = 50
-
-
-class Words:
-    """A machine whose state is the list of the commands that it was given."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-
-    def check(self, text: str) -> None:
-        if not text.startswith("w"):
-            raise FormatError("word", 0, text)
-
-    def check_state(self, text: str) -> None:
-        for word in text.split():
-            self.check(word)
-
-    def apply(self, text: str) -> None:
-        self.words.append(text)
-
-    def restore(self, text: str) -> None:
-        self.words = text.split()
-
-    def state(self) -> str:
-        return " ".join(self.words)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from formats.rocketmq.remoting.raft import CODE
-from tests.broker.rocketmq.remoting.test_remoting import Echo, frames
+from tests.broker.rocketmq.remoting.remoting_rig import Echo, frames
 
 LONG = [
     RequestCode.SEND_MESSAGE,

@@ -15,26 +15,9 @@ from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import IDLE_MS, OUTPUT_BYTES_MAX, Session
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
+from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame
+from tests.broker.rocketmq.remoting.remoting_rig import Echo, frames
 from tests.broker.rocketmq.rig import Rig
-
-
-class Echo:
-    """A service that answers with the request's body, and remembers who has gone."""
-
-    def __init__(self) -> None:
-        self.got: list[Frame] = []
-        self.gone: list[Session] = []
-
-    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        return at
-
-    def receive(self, frame: Frame, session: Session) -> None:
-        self.got.append(frame._replace(body=bytes(frame.body)))
-        session.answer(frame, Frame(ResponseCode.SUCCESS, 0, body=frame.body))
-
-    def disconnected(self, session: Session) -> None:
-        self.gone.append(session)
 
 
 def make_node() -> Node:
@@ -44,16 +27,6 @@ def make_node() -> Node:
 
 def open_session(node: Node, service: Any) -> Session:
     return node.connect_to(service)("127.0.0.1:5", lambda: frozenset())
-
-
-def frames(data: bytes | bytearray) -> list[Frame]:
-    view, at = memoryview(bytes(data)), 0
-    found = []
-    while (parsed := next_frame(view, at, len(view))) is not None:
-        frame, at = parsed
-        found.append(frame)
-    assert at == len(view)
-    return found
 
 
 @given(st.lists(st.integers(1, 40), min_size=1), st.sampled_from(HeaderEncoding))

@@ -27,7 +27,7 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.remoting.replication import TRANSFER, Transfer
 from tests.broker.rocketmq.replication.streams.ends import Clock, Replica
-from tests.broker.rocketmq.store.test_message_store import make_message
+from tests.broker.rocketmq.store.message_store_rig import make_message
 
 MASTER = "10.0.0.1:10911"
 HA = "10.0.0.1:10912"

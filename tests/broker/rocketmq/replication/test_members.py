@@ -34,9 +34,9 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoRequest, ExchangeHaInfoResponse
-from tests.broker.rocketmq.nameserver.test_nameserver import no_settings
+from tests.broker.rocketmq.nameserver.nameserver_rig import no_settings
 from tests.broker.rocketmq.proxy.clustered import Network
-from tests.broker.rocketmq.replication.test_role import Sender
+from tests.broker.rocketmq.replication.role_rig import Sender
 
 NAMESERVER, OTHER = "10.0.0.9:9876", "10.0.0.8:9876"
 

@@ -22,9 +22,9 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.replication import REPORT, Report
 from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.replication.role_rig import STORED, Sender, sent
 from tests.broker.rocketmq.replication.streams.ends import Clock
-from tests.broker.rocketmq.replication.test_role import STORED, Sender, sent
-from tests.broker.rocketmq.store.test_message_store import SMALL, make_message
+from tests.broker.rocketmq.store.message_store_rig import SMALL, make_message
 
 OK = (ResponseCode.SUCCESS, 0, True)
 LATE = (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3_000, True)

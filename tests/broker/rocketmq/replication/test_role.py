@@ -12,43 +12,16 @@ from broker.rocketmq.assembly.group import replication_ports
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.tables.options import BrokerOptions
-from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
+from tests.broker.rocketmq.replication.role_rig import STORED, Sender, sent
 from tests.broker.rocketmq.replication.streams.ends import Clock, Master
-
-
-class Sender:
-    """A connection that keeps the answers it is given, and the reasons for which it is given up."""
-
-    host = Host("127.0.0.1", 1)
-
-    def __init__(self) -> None:
-        self.answers: list[Frame] = []
-        self.reasons: list[str] = []
-
-    def answer(self, request: Frame, answer: Frame) -> None:
-        self.answers.append(answer)
-
-    def ask(self, request: Frame, *, one_way: bool = False) -> int:
-        return 0
-
-    def give_up(self, reason: str) -> None:
-        self.reasons.append(reason)
 
 
 def master_role(replicas: int = 2) -> tuple[BrokerRole, Master]:
     master = Master(Clock(), ReplicationOptions(Role.SYNC_MASTER, replicas))
     role = BrokerRole(master.options, BrokerOptions(), lambda: master.store.log.end, master.waiting)
     return role, master
-
-
-def sent(properties: str = "", code: RequestCode = RequestCode.SEND_MESSAGE_V2, flag: int = 0) -> Frame:
-    field = "properties" if code == RequestCode.SEND_MESSAGE else "i"
-    return Frame(code, 1, flag, ext_fields={field: properties}, body=b"body")
-
-
-STORED = Frame(ResponseCode.SUCCESS, 0, ext_fields={"msgId": "id"})
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION])

@@ -13,32 +13,15 @@ from hypothesis import strategies as st
 from broker.common.faults import Inconsistent
 from broker.rocketmq.store.copying import RECORD_BYTES_MAX, copy_records
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
 from formats.errors import FormatError
 from formats.rocketmq.fast.plain_columns import MANY, PlainColumns, read_columns
 from formats.rocketmq.files.record import Magic, Record, decode_record, encode_blank, encode_record
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import GOLDEN, SMALL, bodies, due_ms, make_message
+from tests.broker.rocketmq.store.copying_rig import filled, kept, log_bytes, open_at
+from tests.broker.rocketmq.store.message_store_rig import GOLDEN, SMALL, bodies, due_ms, make_message
 from tests.golden.rocketmq.stores import records, unpack
-
-
-def open_at(root: MemoryFolder, options: StoreOptions = SMALL) -> MessageStore:
-    return open_store(root, options, lambda ms: f"{ms:017d}")
-
-
-def filled(count: int = 30) -> tuple[MemoryFolder, MessageStore]:
-    root = MemoryFolder(chunk=64)
-    store = open_at(root)
-    for number in range(count):
-        store.put(make_message(number, queue_id=number % 2), 1000 + number)
-    return root, store
-
-
-def log_bytes(store: MessageStore, begin: int = 0) -> bytes:
-    files = store.log.files
-    found = b"".join(bytes(file.buffer) for file in files.files)
-    return found[begin - files.begin : store.log.end - files.begin]
 
 
 def copy_all(store: MessageStore, data: bytes, offset: int, piece: int) -> None:
@@ -49,10 +32,6 @@ def copy_all(store: MessageStore, data: bytes, offset: int, piece: int) -> None:
         used = copy_records(store, offset, memoryview(held))
         held, offset = held[used:], offset + used
     assert not held
-
-
-def kept(root: MemoryFolder) -> dict[str, bytes]:
-    return {path: data for path, data in root.contents().items() if path.startswith(("commitlog", "consumequeue"))}
 
 
 def test_golden_log_is_copied_byte_for_byte_with_its_queues(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import bodies, make_message, open_small
+from tests.broker.rocketmq.store.message_store_rig import bodies, make_message, open_small
 
 End = Callable[[MemoryFolder, MessageStore], MemoryFolder]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.files.folders import FileFolder
-from tests.broker.rocketmq.store.test_message_store import make_message
+from tests.broker.rocketmq.store.message_store_rig import make_message
 
 # The files of queues are as long as the original's.
 OPTIONS = StoreOptions(

@@ -8,7 +8,7 @@ from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import SMALL, make_message
+from tests.broker.rocketmq.store.message_store_rig import SMALL, make_message
 
 
 def open_held(folder: MemoryFolder, unnoted: int | None = None) -> MessageStore:

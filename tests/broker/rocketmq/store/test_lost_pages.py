@@ -11,7 +11,7 @@ from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.files.flush_mark import MARK_NAME
 from broker.rocketmq.store.message_store import MessageStore
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import bodies, make_message, open_small, put_zero_ended
+from tests.broker.rocketmq.store.message_store_rig import bodies, make_message, open_small, put_zero_ended
 
 NAME = "00000000000000000000"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +14,26 @@ from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged, TooLarge
 from broker.rocketmq.store.files.flush_mark import FLUSH_MARK, MARK_NAME
-from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore, StoreOptions
+from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore
 from broker.rocketmq.store.opening import open_store
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES
 from formats.rocketmq.files.index import INDEX_HEADER, tag_index_key
 from formats.rocketmq.files.record import Record
-from formats.rocketmq.hosts import Host
-from formats.rocketmq.properties import decode_properties, encode_properties
+from formats.rocketmq.properties import decode_properties
 from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.store.message_store_rig import (
+    GOLDEN,
+    SMALL,
+    bodies,
+    due_ms,
+    make_message,
+    open_small,
+    put_zero_ended,
+)
 from tests.golden.rocketmq.stores import records, unpack
 
-GOLDEN = StoreOptions(262144, 6000, 500, 400)
-SMALL = StoreOptions(commit_log_file_bytes=1024, consume_queue_file_bytes=100, index_slots=7, index_entries=10)
-HOST = Host("127.0.0.1", 20911).pack()
-DELAYS_MS = {"1": 1000, "2": 5000, "3": 10_000}
 WRITTEN = ("commitlog", "consumequeue", "index", "checkpoint")
-
-
-def due_ms(topic: str, properties: Mapping[str, str], stored_ms: int) -> int | None:
-    if topic != "SCHEDULE_TOPIC_XXXX":
-        return None
-    return stored_ms + DELAYS_MS[properties["DELAY"]]
-
-
-def make_message(number: int, *, topic: str = "topic", queue_id: int = 0, size: int = 20, **changes: Any) -> Message:
-    """A message with a body that tells its number, a unique id, a key and a tag."""
-    properties = encode_properties(
-        {"UNIQ_KEY": f"id{number}", "KEYS": f"key{number % 3}", "TAGS": "even" if number % 2 else "odd"}
-    )
-    body = b"%d".ljust(size) % number
-    return Message(topic, queue_id, 0, 0, number, HOST, HOST, 0, 0, body, properties)._replace(**changes)
-
-
-def open_small(root: MemoryFolder) -> MessageStore:
-    return open_store(root, SMALL, lambda ms: f"{ms:017d}")
-
-
-def bodies(store: MessageStore, topic: str = "topic", queue_id: int = 0) -> list[int]:
-    """The numbers of a queue's messages, read by way of the queue."""
-    return [
-        int(bytes(store.log.read(entry.physical_offset).record.body))
-        for entry in store.get(topic, queue_id, 0, 1 << 30)
-    ]
 
 
 def test_golden_store_is_written_again_byte_for_byte(tmp_path: Path) -> None:
@@ -541,13 +518,6 @@ def test_torn_record_at_the_start_of_a_file_is_cut_off() -> None:
     torn = root.after_crash()
     torn.folder("commitlog").files["00000000000000001024"].data[100] ^= 1
     assert bodies(open_small(torn)) == [0]
-
-
-def put_zero_ended(store: MessageStore) -> None:
-    """Store message 2, of whose properties the end is zeros, which are all of the record in its last sector."""
-    zeros = b"TAGS\1a\2x\1" + bytes(420)
-    message = make_message(2, properties=zeros)
-    assert store.put(message, 1_000_000).offset + 88 + 20 + 6 + 2 + len(zeros) > 512
 
 
 def test_message_whose_properties_end_with_zeros_outlives_a_crash() -> None:

@@ -15,7 +15,7 @@ from broker.rocketmq.store.opening import open_store
 from broker.shell.files.folders import FileFolder
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.rig import Rig
-from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_message, open_small
+from tests.broker.rocketmq.store.message_store_rig import SMALL, bodies, make_message, open_small
 
 
 @contextmanager

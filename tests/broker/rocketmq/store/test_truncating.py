@@ -14,8 +14,8 @@ from broker.shell.files.folders import FileFolder
 from formats.errors import FormatError
 from tests.broker.fakes import Crash
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_copying import filled, kept, log_bytes, open_at
-from tests.broker.rocketmq.store.test_message_store import bodies, make_message
+from tests.broker.rocketmq.store.copying_rig import filled, kept, log_bytes, open_at
+from tests.broker.rocketmq.store.message_store_rig import bodies, make_message
 from tests.golden.rocketmq.stores import unpack
 
 GOLDEN = StoreOptions(4194304, 6_000_000, 500, 2000)

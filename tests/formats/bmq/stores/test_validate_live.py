@@ -10,7 +10,7 @@ import pytest
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.stores.faults import Severity
 from formats.bmq.stores.validate import FileView, check_file_set
-from tests.formats.bmq.stores.test_validate import JOURNAL_NAME, Writer, healthy
+from tests.formats.bmq.stores.validate_rig import JOURNAL_NAME, Writer, healthy
 
 _NEW_RECORDS = 9
 _HEAD_BYTES = 32

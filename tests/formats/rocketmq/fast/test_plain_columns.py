@@ -16,7 +16,7 @@ from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.properties import decode_properties
-from tests.formats.rocketmq.fast.test_plain_records import FILE_BYTES, HOST, SIZE_MAX, logs
+from tests.formats.rocketmq.fast.plain_records_rig import FILE_BYTES, HOST, SIZE_MAX, logs
 
 PIECES = (
     *(b"UNIQ_KEY", b"KEYS", b"TAGS", b"DELAY", b"__LITE_TOPIC", b"UNIQ_KE", b"XKEYS", b"__LITE_T"),

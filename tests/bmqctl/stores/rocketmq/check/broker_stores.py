@@ -14,7 +14,7 @@ from broker.shell.files.folders import FileFolder
 from formats.rocketmq.flags import Transaction
 from formats.rocketmq.lite import DISPATCH, DISPATCH_OFFSET, LITE_TOPIC, queue_name
 from formats.rocketmq.properties import encode_properties
-from tests.broker.rocketmq.store.test_message_store import make_message
+from tests.broker.rocketmq.store.message_store_rig import make_message
 
 __all__ = ["SMALL", "change", "fill", "open_small", "write_store"]
 

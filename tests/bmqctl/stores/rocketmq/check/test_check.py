@@ -24,7 +24,7 @@ from formats.rocketmq.files.index import IndexFile
 from formats.rocketmq.files.names import offset_name
 from tests.bmqctl.stores.conftest import Outcome, run
 from tests.bmqctl.stores.rocketmq.check.broker_stores import SMALL, change, fill, open_small, write_store
-from tests.broker.rocketmq.store.files.test_leftovers import END, Golden
+from tests.broker.rocketmq.store.files.leftovers_rig import END, Golden
 from tests.golden.rocketmq.stores import STORES, unpack
 
 __all__ = ["run"]

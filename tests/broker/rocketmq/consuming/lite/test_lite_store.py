@@ -11,7 +11,7 @@ from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.lite import queue_name
 from formats.rocketmq.properties import encode_properties
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import SMALL, make_message
+from tests.broker.rocketmq.store.message_store_rig import SMALL, make_message
 
 LITE = queue_name("topic", "a")
 

@@ -10,10 +10,10 @@ from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import Message, time_of_ms
 from formats.rocketmq.remoting.bodies.access import UserInfo
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from tests.broker.rocketmq.grpc.grpc_service_rig import credential, producer
 from tests.broker.rocketmq.grpc.served import Served, message
-from tests.broker.rocketmq.grpc.test_grpc_service import credential, producer
 from tests.broker.rocketmq.proxy.keyed import allow
-from tests.broker.rocketmq.proxy.test_rights import is_denied, rename, requests
+from tests.broker.rocketmq.proxy.rights_rig import is_denied, rename, requests
 from tests.broker.rocketmq.rig import Rig
 
 ROOT, BOB = credential("root", "secret"), credential("bob", "secret")

@@ -35,10 +35,10 @@ from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import read_header, write_header
 from formats.rocketmq.remoting.headers.replicating import ExchangeHaInfoResponse, NotifyBrokerRoleChangedRequest
 from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.replication.role_rig import STORED, Sender, sent
 from tests.broker.rocketmq.replication.streams.ends import Clock, pump
-from tests.broker.rocketmq.replication.test_role import STORED, Sender, sent
-from tests.broker.rocketmq.store.test_copying import log_bytes
-from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_message
+from tests.broker.rocketmq.store.copying_rig import log_bytes
+from tests.broker.rocketmq.store.message_store_rig import SMALL, bodies, make_message
 
 HOST = Host("10.0.0.9", 10912)
 

@@ -15,7 +15,7 @@ from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
 from formats.rocketmq.hosts import Host
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.test_message_store import SMALL, make_message
+from tests.broker.rocketmq.store.message_store_rig import SMALL, make_message
 
 __all__ = ["MASTER", "Clock", "Master", "Replica", "carry", "pump"]
 

@@ -10,8 +10,8 @@ from broker.rocketmq.replication.lifecycles import CopyState, SlaveState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from formats.rocketmq.remoting.replication import REPORT, TRANSFER, Report, Transfer
 from tests.broker.rocketmq.replication.streams.ends import MASTER, Clock, Master, Replica, carry, pump
-from tests.broker.rocketmq.store.test_copying import kept, log_bytes
-from tests.broker.rocketmq.store.test_message_store import make_message
+from tests.broker.rocketmq.store.copying_rig import kept, log_bytes
+from tests.broker.rocketmq.store.message_store_rig import make_message
 
 
 @pytest.fixture

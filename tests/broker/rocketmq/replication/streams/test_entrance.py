@@ -23,7 +23,7 @@ from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.proof import ANSWER_BYTES, CHALLENGE_BYTES, MAGIC, dialer_code
 from formats.rocketmq.remoting.replication import REPORT, Report
 from tests.broker.rocketmq.replication.streams.ends import MASTER, Clock, Master, Replica, pump
-from tests.broker.rocketmq.store.test_copying import log_bytes
+from tests.broker.rocketmq.store.copying_rig import log_bytes
 
 SLAVE, STRANGER = "10.0.0.2", "203.0.113.7"
 SECRET, PORT = b"a secret of the group", 10912

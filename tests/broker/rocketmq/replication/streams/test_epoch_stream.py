@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,11 @@ import pytest
 from broker.rocketmq.replication.lifecycles import CopyState
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.streams.connection import ReplicationSession
-from broker.rocketmq.replication.streams.epoch_copy import EpochCopies, EpochCopy
-from broker.rocketmq.replication.streams.epoch_slave import EpochSlaveStream, SlaveListener
-from broker.rocketmq.replication.streams.epochs import EpochBook, begin_epoch
-from broker.rocketmq.replication.streams.in_sync import InSyncSet
-from broker.rocketmq.store.message_store import MessageStore, StoreOptions
+from broker.rocketmq.replication.streams.epochs import EpochBook
+from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
-from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.replication import (
     EPOCH_REPORT,
     EPOCH_TRANSFER,
@@ -30,105 +25,16 @@ from formats.rocketmq.remoting.replication import (
     encode_epoch_handshake,
     next_from_master,
 )
-from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams.ends import Clock, carry, pump
-from tests.broker.rocketmq.store.test_copying import log_bytes
-from tests.broker.rocketmq.store.test_message_store import SMALL, bodies, make_message
+from tests.broker.rocketmq.replication.streams.epoch_stream_rig import Broker
+from tests.broker.rocketmq.store.copying_rig import log_bytes
+from tests.broker.rocketmq.store.message_store_rig import bodies, make_message
 from tests.golden.rocketmq.captures import Stream, streams
 from tests.golden.rocketmq.stores import unpack
 
 OPTIONS = ReplicationOptions(Role.SYNC_MASTER, in_sync_replicas=2)
 CHECK_MS = OPTIONS.check_ms
 GOLDEN = StoreOptions(4194304, 6_000_000, 500, 2000)
-HOST = Host("10.0.0.1", 10912)
-
-
-@dataclass
-class Broker:
-    """A broker that is made a master or a slave, again and again; its logs stay."""
-
-    broker_id: int
-    clock: Clock = field(default_factory=Clock)
-    options: ReplicationOptions = field(default_factory=lambda: ReplicationOptions(Role.SYNC_MASTER))
-    store: MessageStore = field(
-        default_factory=lambda: open_store(MemoryFolder(chunk=64), SMALL, lambda ms: f"{ms:017d}")
-    )
-    epochs: EpochBook = field(default_factory=lambda: EpochBook(b"", lambda data: None))
-    proposals: list[tuple[frozenset[int], int]] = field(default_factory=list)
-    dirty: set[ReplicationSession] = field(default_factory=set)
-    confirmed: int = -1
-    cuts: list[int] = field(default_factory=list)
-    # How much of the log is on the disk; None where nobody waits for that.
-    on_disk: int | None = None
-    in_sync: InSyncSet = field(init=False)
-    copies: EpochCopies = field(init=False)
-
-    def lead(self, epoch: int, *members: int) -> None:
-        self.epochs.replace(begin_epoch(self.epochs.entries, epoch, self.store.log.end))
-        self.serve(*members)
-
-    def reach(self) -> int:
-        return self.store.log.end if self.on_disk is None else self.on_disk
-
-    def serve(self, *members: int) -> None:
-        self.in_sync = InSyncSet(
-            self.broker_id,
-            self.reach,
-            self.epochs,
-            self.options,
-            lambda *proposal: self.proposals.append(proposal),
-            lambda: None,
-            lambda: self.clock.ms,
-        )
-        self.in_sync.appoint(frozenset(members or {self.broker_id}), 1)
-        self.copies = EpochCopies(
-            self.store.log, self.epochs, self.in_sync, self.options, lambda: self.clock.ms, self.reach
-        )
-
-    def agree(self, members: set[int], epoch: int) -> None:
-        """Have the controller agree to what was proposed."""
-        self.in_sync.appoint(frozenset(members), epoch)
-        self.in_sync.answered()
-
-    def put(self, *numbers: int) -> None:
-        for number in numbers:
-            self.store.put(make_message(number), 1000 + number)
-        self.copies.end_step()
-
-    def accept(self, number: int = 1) -> tuple[ReplicationSession, EpochCopy]:
-        made: list[EpochCopy] = []
-
-        def make(session: ReplicationSession) -> EpochCopy:
-            made.append(self.copies.add(session))
-            return made[0]
-
-        session = ReplicationSession(number, HOST, self.options, self.dirty.add, lambda: self.clock.ms, make)
-        return session, made[0]
-
-    def _confirm(self, offset: int) -> None:
-        self.confirmed = offset
-
-    def follow(self) -> tuple[ReplicationSession, EpochSlaveStream]:
-        made: list[EpochSlaveStream] = []
-
-        def make(session: ReplicationSession) -> EpochSlaveStream:
-            stream = EpochSlaveStream(
-                self.store,
-                self.epochs,
-                self.broker_id,
-                self.options,
-                session,
-                SlaveListener(
-                    lambda *arrived: None, lambda offset: setattr(self, "confirmed", offset), self.cuts.append
-                ),
-                lambda stream, reason: None,
-                self.reach,
-            )
-            made.append(stream)
-            return stream
-
-        session = ReplicationSession(1, HOST, self.options, self.dirty.add, lambda: self.clock.ms, make)
-        return session, made[0]
 
 
 def join(master: Broker, slave: Broker, piece: int = 1 << 30) -> tuple[ReplicationSession, ReplicationSession]:
