@@ -135,20 +135,7 @@ def make_plan(
     of an earlier plan, later records are left out; raises `StoreChanged` if journals have become shorter or damaged.
     BadFilter if no journal has a requested queue or app.
     """
-    sources: list[MessageSource] = []
-    left_out: dict[str, str] = {}
-    for path in journals:
-        try:
-            sources.append(stack.enter_context(MessageSource(path)))
-        except FormatError as error:
-            left_out[path.name] = f"{path}: {error}"
-        except NotAStoreFile as error:
-            left_out[path.name] = str(error)
-    if not sources:
-        raise NotAStoreFile(next(iter(left_out.values())))
-    for name, reason in left_out.items():
-        if ends is not None and ends[name]:
-            raise StoreChanged(f"{reason}; it was sound when the replay began")
+    sources, left_out = _open_sources(journals, stack, ends)
     names = [load_names(source.path, source.reader.partition_id) for source in sources]
     _check_names(names, selection)
     found, queues = Plan(sources, np.zeros(0, ENTRY), [], dict.fromkeys(left_out, 0)), _Queues()
@@ -177,6 +164,27 @@ def make_plan(
     found.queues = list(queues.numbers)
     found.known = frozenset(uri for each in names for uri in each.uris.values()).union(found.queues)
     return found
+
+
+def _open_sources(
+    journals: list[Path], stack: ExitStack, ends: Mapping[str, int] | None
+) -> tuple[list[MessageSource], dict[str, str]]:
+    """Open the journals that can be read; return with them the reasons for the others, by file name."""
+    sources: list[MessageSource] = []
+    left_out: dict[str, str] = {}
+    for path in journals:
+        try:
+            sources.append(stack.enter_context(MessageSource(path)))
+        except FormatError as error:
+            left_out[path.name] = f"{path}: {error}"
+        except NotAStoreFile as error:
+            left_out[path.name] = str(error)
+    if not sources:
+        raise NotAStoreFile(next(iter(left_out.values())))
+    for name, reason in left_out.items():
+        if ends is not None and ends[name]:
+            raise StoreChanged(f"{reason}; it was sound when the replay began")
+    return sources, left_out
 
 
 def _check_names(names: list[QueueNames], selection: Selection) -> None:
