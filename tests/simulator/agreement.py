@@ -24,7 +24,7 @@ class Agreement:
         self.leaders: dict[int, int] = {}  # by term
         self.ledgers = LedgerView(quorum)
         self._votes: dict[int, dict[int, int]] = {}  # by term: who has voted for whom
-        self.assigned: dict[str, QueueInfo] = {}  # what somebody was told of a queue's place
+        self.assigned: dict[str, QueueInfo] = {}  # the place of a queue that somebody has heard of
         self._leases: dict[tuple[int, int], int] = {}  # by partition and lease id: who is primary
         self._primaries: dict[int, object] = {}  # by node: what its ledger said at the last look
         self._terms: dict[int, int] = {}  # by node: the newest that it knew
@@ -72,7 +72,7 @@ class Agreement:
         return ""
 
     def voted(self, node_id: int, term: int, for_id: int) -> None:
-        """A node gives its vote, which it may do once in a term; whoever leads already needs none."""
+        """A node gives its vote, which it may do once in a term; a node that leads already needs none."""
         if self.leaders.get(term) == for_id:
             return
         known = self._votes.setdefault(term, {}).setdefault(node_id, for_id)

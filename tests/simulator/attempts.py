@@ -22,7 +22,7 @@ __all__ = ["Attempts"]
 
 ATTEMPTS = (2, 3, 4)
 LIMITED = ("priority", "fanout")
-DEADLY_PART = 5  # one message of so many
+DEADLY_PART = 5  # one in five messages kills its consumers
 DIES_PART = 0.8
 AWAY_US_MAX = 50_000
 

@@ -1,6 +1,6 @@
 """A mixed world: a BlazingMQ node, a RocketMQ node, and a bridge from a queue of the one to a topic of the other.
 
-The bridge has the flow and the destination of the product; connections and time are the world's. What is judged is the
+The bridge has the flow and the destination of the product; connections and time are the world's. The judge checks the
 promise of the manual: a message is confirmed only once the target has acknowledged it, so that it is there for good;
 and messages are there in the order of the queue, by their first copies and by their last ones.
 """

@@ -47,7 +47,7 @@ CONNECT_TIMEOUT_US = 1_500_000
 UNACKED_MAX = 60
 X_MAX = 4
 
-# What consumers may take of a queue's messages: an expression, and what it means.
+# The parts of a queue's messages that consumers may want: an expression, and its meaning.
 PARTS: dict[str, Callable[[int], bool]] = {f"x < {X_LOW}": lambda x: x < X_LOW, f"x >= {X_LOW}": lambda x: x >= X_LOW}
 # A sub-queue id under which no consumer has anything open.
 NO_SUB_ID = 9
@@ -282,7 +282,7 @@ class Producer(Client):
             self.post(uri, self.random.choice((1, 1, 1, 2, 5)))
 
     def post(self, uri: str, count: int) -> None:
-        """Post so many messages in one event; they go when the queue is open."""
+        """Post `count` messages in one event, now or when the queue opens."""
         posts = []
         for _ in range(count):
             self._numbers[uri] += 1
@@ -313,7 +313,7 @@ class Producer(Client):
             self.world.records.ack(item.guid, item.status)
 
     def repeat(self) -> None:
-        """Get acks again, and connect anew."""
+        """Receive acks again, after a new connection."""
         self.is_deaf = False
         self.silent.clear()
         if not self.is_away:
@@ -342,7 +342,7 @@ class Consumer(Client):
     ) -> None:
         super().__init__(world, name)
         self.reads = reads  # (URI, app id; none for a queue of one app)
-        self.subscribed = 0  # to so many of them
+        self.subscribed = 0  # the number of them
         self.tuning = Tuning(0, self.random.choice((1, 3, 1000)), part)  # what it wants
         self._tunings: list[list[Tuning]] = [[] for _ in reads]  # what is in force, and what it has asked for since
         self._ids = [(0, place + 1) if one_id else (place, int(bool(app))) for place, (_, app) in enumerate(reads)]

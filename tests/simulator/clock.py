@@ -52,6 +52,6 @@ class MachineClock:
         return self._wall_s + self._off_s + int(self._clock.us * self._factor) // MILLION
 
     def set_wall(self, seconds_off: int) -> None:
-        """Set the wall clock, off by so many seconds."""
+        """Set the wall clock off by a number of seconds."""
         self._off_s = seconds_off
         self.was_set = True

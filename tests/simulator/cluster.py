@@ -268,7 +268,7 @@ class ClusterWorld(World):
 
     def power_lost(self, host: Host) -> None:
         self._without_power.add(host)
-        # Who waits for its disk still has all that it was seen to write: it counts until it starts again.
+        # A node that waits for its disk still has all that it was seen to write: it counts until it starts again.
         if Feature.FSYNC not in self.features:
             for journals in self.journals.values():
                 journals.forget(host.node_id)
@@ -326,7 +326,7 @@ class ClusterWorld(World):
         return ""
 
     def _half_rolled(self) -> str:
-        """The nodes that have yet to finish a rollover: what came behind it is on the disks of others."""
+        """The nodes that have yet to finish a rollover: later records are on the disks of others."""
         for host in self.hosts:
             for number, partition in host.member.partitions.items() if host.member is not None else ():
                 if partition.copy.is_rolling:

@@ -21,14 +21,14 @@ LOOK_US_MAX = 100_000  # a process that takes no step for longer does not run
 
 
 class Copies:
-    """The copies of one partition. What was once on a node's disk counts for good: other checks judge later losses."""
+    """The copies of one partition. A record counts once a disk has had it: other checks judge later losses."""
 
     def __init__(self, quorum: int) -> None:
         self._quorum = quorum
         self._holders: dict[Number, int] = {}  # a bit for each node
         self._reached: dict[int, RecordNumber] = {}  # how far each node's journal has been
         self._believed: dict[tuple[int, int], RecordNumber] = {}  # by primary and replica
-        # Of those that have lost their link: the last look, and how long the primary has run since, in microseconds.
+        # Of nodes that have lost their link: the last look, and how long the primary has run since, in microseconds.
         self._lost: dict[tuple[int, int], tuple[int, int]] = {}
         self._rolling: dict[int, int] = {}  # the leases under which nodes roll over, and are not done with it
 

@@ -99,7 +99,7 @@ _FAULTS: tuple[tuple[type[Any], tuple[str, ...], tuple[str, ...]], ...] = (
     (Machine, ("kill", "stop", "lose_power", "lose_disk", "fill_disk"), ("member", "slave")),
     (Controller, ("kill", "lose_disk"), ("raft",)),
 )
-# What fewer worlds of a hundred reach is rare.
+# A thing is rare if fewer worlds of a hundred reach it.
 RARE_PERCENT = 5
 WORLDS_EACH = 20
 SHOWN = 40
@@ -282,7 +282,7 @@ def _play_some(recipes: Sequence[Recipe], *, has_branches: bool) -> Reached:
 
 
 class _Module(NamedTuple):
-    """The branches of a module: all, those that were never taken, and the lines of these."""
+    """The branches of a module: all, the ones never taken, and the lines of these."""
 
     name: str
     branches: int

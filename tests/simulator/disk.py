@@ -214,7 +214,7 @@ class Disk:
         self.is_unsure = False
 
     def _flip(self, name: str, at: int, mask: int) -> None:
-        """Flip bits of the platter, so that whoever reads them next has them so."""
+        """Flip bits of the platter: every later read returns them flipped."""
         self._lose()
         self.directory.flip(name, at, mask)
         platter = bytearray(self.directory.platter.get(name, b""))

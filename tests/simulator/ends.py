@@ -161,7 +161,7 @@ class ClientSideEnd(NodeEnd):
 
 
 def refused_in(view: memoryview) -> Iterator[bytes]:
-    """The posts that events refuse for good: whoever hears NOT_READY sends the post again by itself."""
+    """The posts that events refuse for good: a broker that receives NOT_READY sends the post again by itself."""
     for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
         if frame.type == EventType.ACK:
             for ack in iter_acks(view, frame.body, frame.end):

@@ -118,7 +118,7 @@ class Faults:
             self._end(self._host(), Death.POWER)
 
     def lose_disk_alone(self) -> None:
-        """A node begins anew, on an empty disk."""
+        """A node restarts on an empty disk."""
         if self._world.is_whole():
             self._recovering = True
             host = self._host()

@@ -69,9 +69,9 @@ _LATER = (
     Feature.WHOLE_QUEUES,
 )
 _LATER_PART = 0.25
-# Those that worlds have of which only the number of nodes is given, two in five of them.
+# The features of worlds of which only the number of nodes is given; each has two in five of them.
 _FIRST = tuple(Feature)[:6]
-# How many worlds of ten have so many nodes.
+# By number of nodes: how many worlds of ten have it.
 _NODES = (1, 1, 3, 3, 3, 3, 3, 5, 5, 7)
 _PROXIES_PART = 0.25
 

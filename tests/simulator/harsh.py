@@ -20,7 +20,7 @@ TRAP_US = 3 * SECOND_US
 
 
 class HarshFaults:
-    """One world's; `kinds` are those that its features allow."""
+    """One world's; `kinds` are the faults that its features allow."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -282,7 +282,7 @@ class Host:
                 end.link.close(end, "the connection was reset", lose=how is not Death.STOP)
         self.ends.clear()
         if how in (Death.IN_CALL, Death.TORN, Death.DISK) or not self.directory.flushes_left:
-            # Whoever asked for it did not know when.
+            # The fault was asked for without a time.
             self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
         if how is Death.POWER:
             self._lose_power()
@@ -299,7 +299,7 @@ class Host:
         return (OSError, Inconsistent) if self.fails_flushes else ()
 
     def _is_full(self, error: BaseException) -> bool:
-        """True for what a node that begins its first files makes of a disk without room: nobody is there to be told."""
+        """True for the error of a node whose disk has no room for its first files: it has no client yet."""
         return isinstance(error, OSError) and error.errno == errno.ENOSPC and self.directory.free < CAPACITY // 2
 
     def _dies_in_call(self) -> None:
@@ -443,7 +443,7 @@ class Host:
             self.world.clock.after(REST_US, rest)
 
     def _note_ends(self, node: Node) -> None:
-        """Note where a process is that may be gone before its next step; not of what it receives anew."""
+        """Note the state of a process that may be gone before its next step, but no partition that it receives."""
         self.disk.ended = {number: last_position(partition.files) for number, partition in node.partitions.items()}
         for number, partition in self.member.partitions.items() if self.member is not None else ():
             if partition.copy.is_anew:
@@ -535,7 +535,7 @@ class Host:
         connected: Callable[[], Session],
         failed: Callable[[str], None],
     ) -> None:
-        """Connect to another machine; what becomes of it is told in a later step, if that is wanted by then."""
+        """Connect to another machine; a later step reports the result, if that is wanted by then."""
         network = self.world.network
 
         def fail(reason: str) -> None:
@@ -556,7 +556,7 @@ class Host:
                 self.step(lambda: join(theirs))
 
         def join(theirs: Node) -> None:
-            """The kernels have made a connection; the other process takes it when it has time, if it lives so long."""
+            """The kernels have made a connection; the other process accepts it when it has time, if it still lives."""
             if self.node is None or not wants():
                 return
             if other.node is not theirs:

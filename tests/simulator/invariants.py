@@ -1,7 +1,7 @@
 """Invariants of messages at every step, checked by the traffic on the wires.
 
 A message is *acked* when an ACK with SUCCESS leaves a node; an app has *confirmed* it *durably* when a node has handled
-the CONFIRM without crashing. In between, what the app's client has sent may count or not. What an ack promises depends
+the CONFIRM without crashing. In between, a confirm that is on its way may count or not. The promise of an ack depends
 on the queue: see `Promise`.
 """
 
@@ -75,7 +75,7 @@ class Post:
     made_us: int = 0
     x: int | None = None  # a property
     acked: bool = False
-    # A broker has refused it. Its producer may not have heard of that, and post it again behind later ones.
+    # A broker has refused it. Its producer may not know that yet, and post it again after later ones.
     refused: bool = False
     # Its producer had no ack and sent it again after an app had confirmed it: not every node can know.
     again: bool = False
@@ -104,7 +104,7 @@ class AppView:
     pushed: set[bytes] = field(default_factory=set)
     owed: dict[bytes, None] = field(default_factory=dict)
     confirm_sent: set[bytes] = field(default_factory=set)
-    unasked: set[bytes] = field(default_factory=set)  # those that its domain keeps from it
+    unasked: set[bytes] = field(default_factory=set)  # the messages that its domain keeps from it
     confirmed: dict[bytes, int] = field(default_factory=dict)  # and `Records.forgets` then
     last: dict[str, int] = field(default_factory=dict)
 
@@ -162,7 +162,7 @@ class Records:
         view.confirm_sent.add(guid)
         view.owed.pop(guid, None)
         if post.again:
-            # What is done now may be another message, and the first one have been done long ago.
+            # This may be another message, while the first one ended long ago.
             self.is_past_window(post)
 
     def confirmed(self, uri: str, app: str, guids: Iterable[bytes]) -> None:

@@ -28,7 +28,7 @@ from tests.simulator.operator import EXTRA_APP
 
 __all__ = ["JournalView", "Journals"]
 
-# What two nodes must have alike of a record under one number: not the places of payloads, which a rollover moves.
+# The parts of a record that nodes must have alike under one number: not the places of payloads, which rollovers move.
 _ALIKE = {RecordType.MESSAGE: slice(36, 56), RecordType.CONFIRM: slice(20, 48), RecordType.DELETION: slice(20, 44)}
 _ALIKE_PURGE = slice(20, 56)
 
@@ -36,7 +36,7 @@ Number = tuple[int, int]
 
 
 class Kept(NamedTuple):
-    """A message that is not removed: its queue's key, the number of apps that it is for, and the keys of those that are
+    """A message that is not removed: its queue's key, the number of apps that it is for, and the keys of apps that are
     done with it; `unasked` never wanted it.
     """
 
@@ -58,7 +58,7 @@ class JournalView:
         self.forget()
 
     def forget(self) -> None:
-        """Read anew from its start."""
+        """Read from its start again."""
         self.name = ""
         self.at = 0
         self.last = b""
@@ -126,7 +126,7 @@ class JournalView:
 class Journals:
     """The journals of one partition at all nodes.
 
-    `refuse` is told of each post that a primary has written off for want of copies: its producer may post it again.
+    `refuse` is called for each post that a primary has given up for lack of copies: its producer may post it again.
     """
 
     def __init__(self, partition_id: int, quorum: int, refuse: Callable[[bytes], None]) -> None:
@@ -137,7 +137,7 @@ class Journals:
         self.primaries: dict[int, int] = {}  # by lease id
         # Messages that no quorum can have lost since some time, and under which number first.
         self.safe: dict[bytes, Number] = {}
-        self.twice: list[bytes] = []  # those that it has had under another number since
+        self.twice: list[bytes] = []  # the messages that it has had under another number since
         self._refused: set[bytes] = set()
         self._records: dict[Number, bytes] = {}
         self._durable: set[tuple[bytes, bytes]] = set()
@@ -193,8 +193,8 @@ class Journals:
 
         A node with damaged files tells nothing before it has all again from a primary
         (`broker.bmq.consensus.coverage`). So a quorum that tells is one of the others, of which it leaves out fewer by
-        as many as are damaged. What a damaged node has had counts as a copy, as each primary that may heal it has
-        that. What it has never had does not: it may be healed by a primary that has yet to write it, and lacks it then
+        as many as are damaged. A record that a damaged node has had counts as a copy: each primary that may heal it has
+        it. Other records do not count: a primary that has yet to write one may heal the node, which then lacks it
         like any other.
         """
         views = [view for node_id, view in self.views.items() if node_id not in self.damaged]

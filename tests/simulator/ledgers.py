@@ -116,7 +116,7 @@ class LedgerView:
             raise Violation(f"n{node_id} commits {number}, which only {sorted(nodes)} have in their ledgers")
 
     def forget(self, node_id: int) -> None:
-        """The node starts anew: read all that it has."""
+        """The node restarts: read all that it has."""
         self._read.pop(node_id, None)
         self._numbers.pop(node_id, None)
 

@@ -1,8 +1,8 @@
 """Members that send what no member can mean: malformed events, and numbers out of any range.
 
 A member that has proved who it is may say what it has and has not, and is believed: one that lies about its storage is
-outside the fault model. What cannot be read, or what no count, term, lease or number of a record comes to, is inside:
-whoever gets it ends the link, or refuses it, and nothing else comes of it. Where only the end of
+outside the fault model. Bytes that cannot be read, and counts, terms, leases and numbers out of range, are inside:
+the receiver ends the link, or refuses them, and nothing else comes of it. Where only the end of
 an event cannot be read, its beginning is believed: a whole message under a GUID that nobody has posted is a lie, too.
 """
 
@@ -76,9 +76,9 @@ class Malformer:
         self._last: list[bytes] = []
 
     def sent(self, data: bytes) -> bytes | None:
-        """An event that comes behind these."""
+        """An event that comes after these."""
         for event in events_of(data):
-            # Who a node is, is said before all else.
+            # A node sends its identity before all else.
             if len(event) <= SHOWN_BYTES_MAX and event[4] & 0x3F in KINDS and not is_malformed(event):
                 self._maker.show(event)
                 self._last = [*self._last[-20:], event]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Moments", "cut_from_brokers", "roll_over_all"]
 
 INTERVAL_US = 700_000
-SPLIT_US = 300_000  # for so long most of what is sent arrives in pieces
+SPLIT_US = 300_000  # the time for which most data arrive in pieces
 SPLIT_PART = 0.9
 TRAP_US = 2_000_000
 REVIVE_US = (20_000, 1_000_000)

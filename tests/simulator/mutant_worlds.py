@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--system", choices=KINDS, default="bmq")
     options = parser.parse_args()
     for seed in range(options.first, options.end):
-        # A patch counts how often it was called: it is made anew for each world.
+        # A patch counts its calls, so each world gets its own.
         with mutated(options.mutation) if options.mutation else nullcontext():
             failure = record(Recipe(options.system, seed, KINDS[options.system].steps), Chances())
         if failure:

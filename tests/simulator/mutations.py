@@ -38,7 +38,7 @@ Make = Callable[[Any], Any]
 
 
 def _every(number: int, mutant: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """The original, and the mutant every so many calls."""
+    """The original, and every few calls the mutant."""
     calls = 0
 
     def either(*args: Any, **kwargs: Any) -> Any:
@@ -249,7 +249,7 @@ def mutated(name: str) -> Iterator[None]:
         yield
 
 
-# Those that take a cluster to be noticed.
+# Mutations that only a cluster shows.
 CLUSTER_MUTATIONS: Mutations = {
     "a node votes twice": (Election, "receive", _vote_again),
     "a term is not kept": (Election, "_keep", _forget_the_term),

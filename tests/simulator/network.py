@@ -16,7 +16,7 @@ SILENCE_US_MAX = 3_000_000
 # How often what is sent at once arrives in two pieces.
 SPLIT_PART = 0.05
 
-# What the next hop does with the bytes, called once they were handled without a crash.
+# The next hop's use of the bytes, called once they were handled without a crash.
 Taken = Callable[[], None]
 
 
@@ -48,7 +48,7 @@ class Direction:
     def __init__(self) -> None:
         self.waiting: deque[tuple[bytes, Taken | None] | str] = deque()
         self.last_us = 0
-        self.is_open = True  # towards that end; False once it was told of the loss, or has closed itself
+        self.is_open = True  # towards that end; False once it knows of the loss, or has closed itself
 
 
 class Link:
@@ -190,7 +190,7 @@ class Network:
         return (one, other) not in self.blocked and (other, one) not in self.blocked
 
     def heal(self, pairs: set[tuple[str, str]] | None = None) -> None:
-        """Let bytes pass again, those that wait first; between all, unless `pairs` are given."""
+        """Let bytes pass again, waiting ones first; between all, unless `pairs` are given."""
         healed = self.blocked if pairs is None else self.blocked & pairs
         self.blocked = self.blocked - healed
         for link in self.links:

@@ -26,7 +26,7 @@ INSIST_US = 1_000_000
 LATE_US_MAX = 3_000_000
 LIMITED = "priority"
 CHANGES = ("message_ttl_s", "deduplication_time_ms", "strong", "idle_time_max_ms", "delivery_attempts_max", "limits")
-# An ack promises least there, whatever the consistency; and those that keep messages.
+# The domains in which an ack promises least, whatever the consistency; and the domains that keep messages.
 WEAKEST = "eventual"
 KEEPING = ("priority", "fanout", "eventual", "aging")
 
@@ -107,7 +107,7 @@ class Operator:
     # -- queues that are emptied
 
     def purge(self, uri: str, app_id: str = "") -> None:
-        """Empty a queue, or one app of it, at every node; those that are not the primary have nothing to do."""
+        """Empty a queue, or one app of it, at every node; only the primary does anything."""
         for host in self._world.hosts:
             gone: list[bytes] = []
             host.step(partial(self._purge_at, host, uri, app_id, gone), partial(self._purged_at, uri, app_id, gone))
@@ -123,7 +123,7 @@ class Operator:
         elif app_id:
             return
         else:
-            # What waits for copies is refused, and may be posted again.
+            # Messages that wait for copies are refused, and may be posted again.
             guids = [guid for guid in queue.messages if guid not in queue.awaiting]
             self._world.say(f"{host.name} is told to remove {len(queue.messages)} messages of {uri}")
         self._world.records.purged(uri, guids, app_id)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Passage"]
 
-# For so long a hop sends confirms to its next upstream, too; `broker.bmq.relay.confirms`.
+# The time for which a hop sends confirms to its next upstream, too; see `broker.bmq.relay.confirms`.
 CONFIRMS_KEPT_US = 40_000_000
-# In so many rounds a consumer with room gets a message.
+# A consumer with room gets a message within this number of rounds.
 ROUNDS_MAX = 4
 
 Owed = tuple[bytes, str]  # a message, and the app that is to get it
@@ -44,9 +44,9 @@ class Handing:
         self.last: dict[str, int] = {}
         self.seen: dict[Stream, Entries] = {}
         self.groups: dict[str, Group] = {}  # of its consumers at the last look
-        # What consumers hold from before this broker had the queue, and get back later.
+        # The messages that consumers hold from before this broker had the queue, and get again later.
         self.inherited: dict[Stream, set[bytes]] = {}
-        # How often others of their group have had a turn since each of those that had room at the last look.
+        # For each consumer with room at the last look: how often others of its group have had a turn since.
         self.passed: dict[Subscription, int] = {}
 
 

@@ -57,7 +57,7 @@ class Mutant(NamedTuple):
 
 
 class _Loader(SourceFileLoader):
-    """Reads one module's source with the fault in it, and leaves no compiled file behind."""
+    """Reads one module's source with the fault in it, and writes no compiled file."""
 
     def __init__(self, mutant: Mutant) -> None:
         super().__init__(mutant.module, str(mutant.path))

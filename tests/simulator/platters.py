@@ -15,7 +15,7 @@ __all__ = ["Platter"]
 
 
 class Platter:
-    """The platter of one process's machine. What was judged once is not looked at again."""
+    """The platter of one process's machine. Records that were judged once are not looked at again."""
 
     def __init__(
         self, name: str, directory: MemoryDirectory, partitions: Iterable[StoredPartition], ledger: Ledger
@@ -77,7 +77,7 @@ class Platter:
             raise Violation(f"{self._name} has {name} in its folder until power fails")
 
     def _check(self, file: StoreFile, start: int, end: int, what: str) -> None:
-        # What was cut off, and written anew, may begin before what was judged.
+        # Records written after a cut may begin before the judged ones.
         start = min(start, end)
         on_platter = self._directory.platter.get(file.name, b"")
         if on_platter[start:end] != bytes(file.buffer[start:end]):

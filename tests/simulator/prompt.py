@@ -27,7 +27,7 @@ LATE_US = 300_000  # a process that takes no step for longer does not run
 
 
 class PromptPushes:
-    """Judges all brokers by what they know: nothing waits behind room for long, where nothing delays it."""
+    """Judges all brokers by what they know: no message waits for long while a consumer has room."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

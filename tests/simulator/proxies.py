@@ -25,7 +25,7 @@ from tests.simulator.invariants import Records, check_queue
 
 __all__ = ["ProxyHost", "ProxyWorld"]
 
-# Behind the nodes' numbers.
+# After the nodes' numbers.
 FIRST_ID = 100
 
 

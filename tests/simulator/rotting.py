@@ -15,8 +15,8 @@ Written = tuple[str, int, int]
 def just_written(node: Node) -> list[Written]:
     """The records of messages that have waited for copies, and not for so long that they will be compared.
 
-    It is the disk that rots, and who reads what was written a moment ago gets it from memory. A primary relies on that
-    for so long: what has its copies by then it hands out as it stands there. One that was removed it does not hand out,
+    The disk rots, and a read of what was written a moment ago is served from memory. A primary relies on that until
+    then: it hands out a message that has its copies by then without a check. It hands out no message that was removed,
     and new files have it no longer.
     """
     written = []

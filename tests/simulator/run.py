@@ -111,7 +111,7 @@ def _seen(recipe: Recipe, violation: Violation) -> str:
 
 
 def _run(seeds: Sequence[int], options: argparse.Namespace) -> int:
-    """Run worlds, print those that fail, and sum up; the number of those that failed."""
+    """Run worlds, print the failed ones, and sum up; return their number."""
     steps = messages = digest = 0
     begun, spent = Counter[str](), Counter[str]()
     failures: list[Outcome] = []

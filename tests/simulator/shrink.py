@@ -33,7 +33,7 @@ Fails = Callable[[Collection[T]], bool]
 def fewest(items: Sequence[T], fails: Fails[T]) -> list[T]:
     """Leave out of `items`, with which `fails` is true, as many as possible, so that it still is (delta debugging).
 
-    None of those that are left can be left out alone. The order is kept.
+    None of the remaining ones can be left out alone. The order is kept.
     """
     if fails(()):
         return []

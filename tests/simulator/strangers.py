@@ -132,7 +132,7 @@ class Oddity:
         self._kept: deque[bytes] = deque(maxlen=KEPT_MAX)
 
     def sent(self, data: bytes) -> bytes | None:
-        """An old event that comes again behind these."""
+        """An old event that comes again after these."""
         for event in events_of(data):
             if _may_come_again(event) and self._random.random() < 0.3:
                 self._kept.append(event)
@@ -149,7 +149,7 @@ class Echo:
         self._kept: dict[int, deque[bytes]] = {kind: deque(maxlen=KEPT_MAX) for kind in ECHOED}
 
     def sent(self, data: bytes) -> bytes | None:
-        """An old event that comes again behind these."""
+        """An old event that comes again after these."""
         again = None
         for event in events_of(data):
             kept = self._kept.get(event[4] & 0x3F)

@@ -10,7 +10,7 @@ PAUSE_US = 1_000_000
 
 
 def test_a_connection_to_a_process_that_has_died_since_is_reset() -> None:
-    """The dialing process gets no time until the other one has died and started anew; it hears so, and dials again."""
+    """The dialing process gets no time until the other one has restarted; then it learns that, and dials again."""
     with quiet(None):
         world = ClusterWorld(1, nodes=2, features=frozenset())
         dialing, dialed = world.hosts

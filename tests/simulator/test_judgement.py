@@ -131,7 +131,7 @@ def test_copies_on_a_majority_are_not_there_to_stay_while_another_node_has_a_new
 
 
 def with_record(journals: Journals, nodes: int, holders: set[int]) -> None:
-    """Let all have one record, and some another behind it."""
+    """Let all have one record, and some another one after it."""
     for node_id in range(nodes):
         view = journals.views[node_id] = JournalView()
         view.position = (1, 2) if node_id in holders else (1, 1)

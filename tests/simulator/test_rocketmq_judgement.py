@@ -32,7 +32,7 @@ FIELDS = {"invisibleTime": "5000", "reviveQid": "0", "startOffsetInfo": "0 0 0"}
 
 
 class _Broker:
-    """A session that says what it is told to."""
+    """A session with the given answers."""
 
     def __init__(self) -> None:
         self.said = bytearray()

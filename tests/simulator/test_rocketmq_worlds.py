@@ -17,7 +17,7 @@ from tests.simulator.run import main, simulate_rocketmq
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# In 20 a message was hidden anew in the millisecond in which it was popped, in 38 and 82 folders were not flushed, in
+# In 20 a message was hidden again in the millisecond in which it was popped, in 38 and 82 folders were not flushed, in
 # 50 a half-written record was taken for a message, in 140 power failed again before a removed queue file was gone.
 # 143345851 calms down with a process that is to be killed when it writes next.
 # In 600149 and 600171 an answer about an earlier handle came together with the next pop of a group in order.

@@ -1,4 +1,4 @@
-"""The shrinker, with a fake that fails as it is told to, and the stories that are kept."""
+"""The shrinker, with a fake world that fails on demand, and the stories that are kept."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ MIXED_FAILED_ONCE = {
 }
 
 
-# Those that failed when no world had a feature yet.
+# Worlds that failed when no world had a feature yet.
 BEFORE = {
     **dict.fromkeys((1071, 1447), Feature.MOMENTS),
     **dict.fromkeys((210135764, 3136, 10086, 8238), Feature.WHOLE_QUEUES),
@@ -244,7 +244,7 @@ def first_to_notice(name: str, nodes: int) -> tuple[int, str] | None:
     return None
 
 
-# Of the mutations that one node notices: those that three must notice, too.
+# The mutations noticed by one node that three must notice, too.
 EVERYWHERE = [
     "a deletion is not written",
     "a confirm is not written",

@@ -1,5 +1,5 @@
 """Clients that use more of the protocol than others: two apps under one queue id, many confirms in one event, and
-parameters that change in mid-stream, of all consumers or of those that reach their limits. Those close queues, too.
+parameters that change in mid-stream, of all consumers or of the ones at their limits. They close queues, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WholeClients:
         self._feature = feature
         self._has_bytes = feature is Feature.WHOLE_QUEUES
         consumers = [client for client in world.clients if isinstance(client, Consumer)]
-        # Those that keep nearly all that they get reach their limits.
+        # Consumers that keep nearly all that they get reach their limits.
         self._consumers = [each for each in consumers if not self._has_bytes or each.keeps_part > KEEPS_PART_MIN]
         self._first: dict[Consumer, Tuning] = {}  # what each wanted before
 
@@ -77,7 +77,7 @@ class WholeClients:
         world.clock.after(int(random.expovariate(1) * REOPEN_US) + 1, self._reopen)
         client = random.choice(world.clients)
         # A consumer that closes a queue must not count as one that has died. A broker forgets refused posts of a
-        # producer that closes its queue, and does not hold back what that sends again behind them.
+        # producer that closes its queue, and does not hold back what the producer repeats after them.
         leaves_out = Feature.ATTEMPTS if isinstance(client, Consumer) else Feature.NOT_READY
         if client.link is None or client.host is None or leaves_out in world.features:
             return

@@ -58,7 +58,7 @@ TTL_S = 240
 # A time to live after which messages expire in a world, and by how much less they live at least: records have seconds.
 LIFE_S = 2
 LIFE_US_MIN = 500_000
-# What one app of two gets, as its domain says.
+# The part of the messages that one app of two gets, by its domain's subscriptions.
 PART = next(iter(PARTS))
 
 
@@ -246,7 +246,7 @@ class World:
         self.rest()
 
     def run_until(self, us: int) -> None:
-        """Live until a moment, without faults but those that somebody makes."""
+        """Live until a moment, without faults but the ones that somebody makes."""
         is_over = False
 
         def end() -> None:
@@ -494,7 +494,7 @@ class World:
 
     def power_lost(self, host: Host) -> None:
         if Feature.FSYNC not in self.features:
-            # What it knew of removed messages may be gone, too.
+            # Its knowledge of removed messages may be gone, too.
             self.records.forgets += 1
             self.records.power_lost()
 

@@ -1,6 +1,6 @@
 """A world of a master, its slaves and a nameserver, in which a slave acts as master while the master is gone.
 
-What must hold: slaves store nothing of their own, and a master counts nothing that a slave lacks; a message is the same
+Invariants: slaves store nothing of their own, and a master counts nothing that a slave lacks; a message is the same
 wherever it is read; the offsets that an acting master has acknowledged do not go back, neither there nor with the
 master that comes back; in the end everything acknowledged was read, and all logs and offsets are the same.
 """
@@ -82,7 +82,7 @@ class ActingJudge(Judge):
     def __init__(self, world: ActingWorld, setup: Setup) -> None:
         super().__init__(world, "a", setup)
         self.world = world
-        # Each message that was acknowledged or read, by its offset, and those that were acknowledged.
+        # Each message that was acknowledged or read, by its offset, and the offsets of the acknowledged ones.
         self._names: dict[int, str] = {}
         self.names: dict[str, int] = {}
         # The offsets that a process has acknowledged: by its life, the offset and the time for each queue.

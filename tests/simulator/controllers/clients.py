@@ -39,7 +39,7 @@ Done = Callable[[Frame | None], None]
 
 
 class Link:
-    """A client's end of a connection; see `network.End`. `wake` is told that there is something to say."""
+    """A client's end of a connection; see `network.End`. It calls `wake` when it has something to say."""
 
     def __init__(self, wake: Callable[[Link], None], ended: Callable[[], None]) -> None:
         self.finished = False

@@ -31,7 +31,7 @@ Dial = Callable[[str, str, Callable[[str], Session], Callable[[str], None]], Non
 
 
 class Controller:
-    """A controller; its clock has a rate of its own, and begins anew with its machine."""
+    """A controller; its clock has a rate of its own, and restarts with its machine."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The judge of a replica group; any contradiction to its promises is a `Violation`.
 
-One master writes to an epoch, and what it writes at an offset of that epoch is there in all logs that have it. What is
-confirmed is the front of the log of every master that is elected later, is never cut off, and is all that readers see.
-What is acknowledged is on the disks of as many brokers as are configured.
+One master writes to an epoch, and a record that it writes at an offset is the same in all logs that have it. The
+confirmed part is the front of the log of every later master, is never cut off, and is all that readers see.
+An acknowledged message is on the disks of as many brokers as are configured.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Judge:
         self.machines: list[Machine] = []
         # The offset at which each epoch begins, as its master has it.
         self._begins: dict[int, int] = {}
-        # What is confirmed, by its offset, in the order of the log; and where the last of it ends.
+        # The confirmed messages by offset, in the order of the log, and the end of the last.
         self.truth: dict[int, Confirmed] = {}
         self._offsets: list[int] = []
         self.end = 0
-        # What was acknowledged, by its offset, where that has to outlive elections.
+        # The acknowledged messages by offset, where they have to outlive elections.
         self.acked: dict[int, Acknowledged] = {}
         # The checksum of what a master wrote, by epoch and offset; and when, by offset and checksum.
         self._written: dict[tuple[int, int], int] = {}
@@ -166,7 +166,7 @@ class Judge:
             raise Violation(f"{machine.key} copies a message to {offset}, and {what} was written there in {epoch=}")
 
     def _cuts(self, machine: Machine, store: MessageStore, offset: int) -> None:
-        """A log may be cut where it differs from what is confirmed, or behind that."""
+        """A log may be cut where it differs from the confirmed part, or after that."""
         if not self.keeps_confirmed:
             return
         at = bisect_left(self._offsets, offset)
@@ -304,7 +304,7 @@ class Judge:
                 f"{machine.key} takes {name_of(record.body)} at {offset} for confirmed, and it was {known.name}"
             )
 
-    # -- what clients are told
+    # -- answers to clients
 
     def answered(self, machine: Machine, name: str, offset: int) -> None:
         """Judge the acknowledgment of a message, as it is said."""
@@ -338,7 +338,7 @@ class Judge:
             log = stores[machine.key].log
             crc = crc32(machine.written_all(begin, log.end))
             entries = drop_epochs(cut_epochs(self.epochs(machine), log.end), begin)
-            # An epoch without a record may be unknown to those that were not there.
+            # An epoch without a record may be unknown to brokers that were not there.
             ends = [*(entry.start_offset for entry in entries), log.end][1:]
             known = tuple(entry for entry, end in zip(entries, ends, strict=True) if end > entry.start_offset)
             found.setdefault((crc, known), machine.key)

@@ -228,7 +228,7 @@ class Machine:
         return self.is_awake and not self.slow_ms and not self.is_full and not self.is_to_fail
 
     def fill_disk(self, free: int) -> None:
-        """Leave so much room on the disk."""
+        """Leave a number of bytes free on the disk."""
         self.is_full, self.disk.shared.free = True, free
 
     def empty_disk(self) -> None:

@@ -20,7 +20,7 @@ Watch = Callable[[bytes], None]
 
 
 class End(Protocol):
-    """One end of a connection. Whoever makes it calls `Network.wake` when it has something to say, or is over."""
+    """One end of a connection. Its maker calls `Network.wake` when it has something to say, or is over."""
 
     @property
     def finished(self) -> bool: ...
@@ -42,7 +42,7 @@ class End(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Way:
-    """One direction: bytes under way, with when they come, and those that have come and are not whole."""
+    """One direction: bytes under way with their times of arrival, and received bytes of an incomplete frame."""
 
     wire: Wire
     number: int

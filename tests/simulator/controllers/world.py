@@ -1,8 +1,8 @@
 """A world of controllers and the groups that they lead, made of a seed: first faults, then none, and all must be well.
 
-What must hold among controllers: all have the same state after the same entry; one leader at most is sure of itself;
+Invariants of controllers: all have the same state after the same entry; one leader at most is sure of itself;
 a leader has the votes of a majority of the disks (`votes`).
-What must hold in the groups `judge` has. In the end each group has one master, and all its brokers the same log, all of
+`judge` has the invariants of groups. In the end each group has one master, and all its brokers the same log, all of
 it confirmed, with every message that was acknowledged; readers have got all of it.
 """
 
@@ -36,9 +36,9 @@ TICK_MS = 100
 BROKER_TICK_MS = 200
 CALM_MS = 120_000
 KEPT_MAX = 30
-# Who dials somebody that does not answer waits so long.
+# The time that a dialing process waits for an answer.
 DIAL_MS = 2_000
-# So long after a machine has power again others learn that its connections are gone.
+# The time after a machine's restart in which others learn that its connections are gone.
 LATE_MS = (0, 3_000, 30_000)
 SIZES = (2, 3, 3, 3, 4)
 

@@ -174,7 +174,7 @@ class Changing:
         # By message: its tag, and the numbers of the first and the last form that it may have met.
         self._sent: dict[str, tuple[str, int, int | None]] = {}
         self._refused: set[str] = set()
-        # By life: the messages that were acknowledged, and those that each offset of a queue has.
+        # By life: the acknowledged messages, and the messages at each offset of a queue.
         self._acked: dict[int, set[str]] = {}
         self._places: dict[tuple[int, int, int], str] = {}
         self._next: dict[int, int | None] = dict.fromkeys(range(QUEUES_MAX))

@@ -16,7 +16,7 @@ __all__ = ["what_is_owed"]
 def what_is_owed(
     kept: list[Kept], promises: Promises, pullers: Iterable[PullGroup], poppers: Iterable[PopGroup]
 ) -> Iterator[str]:
-    """Say what has not come yet: messages that were acknowledged, to every group; those that were given back."""
+    """Yield what has not come yet: acknowledged messages, for every group, and messages that were given back."""
     by_topic: dict[str, set[str]] = {}
     for each in kept:
         by_topic.setdefault(each.topic, set()).add(each.name)

@@ -35,7 +35,7 @@ class _Hidden:
 
 
 class PopGroup:
-    """A group that pops a topic. With a `limit` it is patient: what was retried so often goes to the dead letters."""
+    """A group that pops a topic. After `limit` retries a message goes to the dead letters."""
 
     # The time for which the broker may answer requests of a client that is gone.
     late_ms = 0
@@ -55,7 +55,7 @@ class PopGroup:
         # Messages that were hidden for longer when they may have been on their way back: they may come twice.
         self._twice: set[str] = set()
         self.acknowledged: set[str] = set()
-        # The broker died before it answered, and may have noted them. Those that come again are not among them.
+        # The broker died before it answered, and may have noted them. Messages that come again are not among them.
         self.perhaps_acknowledged: set[str] = set()
         # By message, in this life of the broker. A name may be stored more than once: then nothing is said of it.
         self._hidden: dict[str, _Hidden] = {}
@@ -86,7 +86,7 @@ class PopGroup:
         kept: dict[str, _Hidden] = {}
         for name, hidden in self._hidden.items():
             sent = self.world.promises.messages[name]
-            # What waited for a time or a commit may be given out again.
+            # A message that waited for a time or a commit may be given out again.
             is_once = not (self._may_be_twice(sent) or sent.due_ms or sent.is_half)
             is_once &= hidden.is_kept or sent.sent_ms > self._since_ms
             if hidden.is_done and hidden.popped_ms <= before_ms and is_once:
@@ -137,7 +137,7 @@ class PopGroup:
                 raise Violation(f"{self.name} pops {name}, which nobody has sent")
             if receipt.kind == "0":
                 self.world.promises.found(self.topic, popped.queue_id, popped.offset, name, popped.stored_ms)
-            # What was sent before the broker died may come twice, and so may what was revived on a full disk.
+            # A message that was sent before the broker died may come twice, and so may one revived on a full disk.
             hidden = self._hidden.get(name)
             has_outlived = sent.sent_ms <= self._since_ms and (hidden is None or not hidden.is_kept)
             may_be_twice = self._may_be_twice(sent) or has_outlived

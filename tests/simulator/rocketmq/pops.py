@@ -1,4 +1,4 @@
-"""The requests of those who pop, over remoting and over gRPC: both say the same in the end."""
+"""The requests of popping consumers, over remoting and over gRPC: both have the same results."""
 
 from __future__ import annotations
 

@@ -391,7 +391,7 @@ def _records(data: memoryview) -> Iterator[Record]:
 
 
 def _unwrite(log: CommitLog, offset: int, size: int, front: int, kept: int) -> None:
-    """Take back what a process had not written yet of a record: behind its front first, and that last."""
+    """Undo the unwritten part of a record: the bytes after its front first, the front last."""
     file, place = log.files.place(offset)
     for number in range(kept, size):
         at = front + number if number < size - front else number - (size - front)

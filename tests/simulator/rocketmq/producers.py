@@ -71,7 +71,7 @@ class Producer:
         self.name = name
         self._count = 0
         self._again: list[tuple[Sent, dict[str, str], int]] = []
-        # The last offset that it was told in each queue, on this connection.
+        # The last offset that it received for each queue, on this connection.
         self._last: dict[tuple[str, int], int] = {}
         self._recallable: list[tuple[Sent, str]] = []
         self.connection: Connection

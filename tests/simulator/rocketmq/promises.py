@@ -74,12 +74,12 @@ class Returned:
 
 @dataclass(slots=True)
 class Promises:
-    """All messages as their clients know them, and the places of those that somebody has seen."""
+    """All messages as their clients know them, and the places of the ones that somebody has seen."""
 
     messages: dict[str, Sent] = field(default_factory=dict)
     # By queue: the names of the messages at its offsets, as far as anybody has seen them.
     places: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
-    # Those of them that only the judge has seen: no client was told, so a loss of power may take them.
+    # The places that only the judge has seen: no client knows them, so a loss of power may take them.
     untold: set[tuple[str, int, int]] = field(default_factory=set)
     backs: list[Back] = field(default_factory=list)
     # The topics whose messages have all been given back by a group, and what was given back.
@@ -89,7 +89,7 @@ class Promises:
     _committed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def placed(self, topic: str, queue_id: int, offset: int, name: str) -> None:
-        """Note that a client was told of a message at an offset of a queue."""
+        """Note that a client has learned of a message at an offset of a queue."""
         self.untold.discard((topic, queue_id, offset))
         self._place(topic, queue_id, offset, name)
 
@@ -170,7 +170,7 @@ class Promises:
         self._see(topic, queue_id, offset, name, stored_ms)
 
     def forget_untold(self) -> None:
-        """Forget the places of which no client was told."""
+        """Forget the places that no client has learned."""
         for topic, queue_id, offset in self.untold:
             del self.places[topic, queue_id][offset]
         self.untold.clear()

@@ -55,7 +55,7 @@ class Connection:
             self._waiting[self._opaque] = answered
 
     def deliver(self, size: int) -> None:
-        """Let the process read so many bytes."""
+        """Let the process read a number of bytes."""
         taken = self.session.receive(memoryview(bytes(self.outgoing[:size])))
         del self.outgoing[:taken]
 
