@@ -27,7 +27,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "broker/rocketmq": 16,
     "bmqctl": 45,
     "scripts": 2,
-    "tests": 34,
+    "tests": 3,
     "docs": 9,
 }
 

@@ -21,7 +21,7 @@ HOSTILE = (
     "\udcff\ud800",
     "\t=1",
 )
-# What may be printed; of others' texts not even all of that.
+# The characters that may be printed; others' texts may have fewer.
 ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 

@@ -76,7 +76,7 @@ def _key(kind: Kind, name: str) -> tuple[type[Any], str]:
 
 
 def changed_words(random: Random, body: bytes, unit: int) -> bytes:
-    """A body with some of its words replaced, cut off, or with more behind it."""
+    """A body with some of its words replaced, cut off, or with more after it."""
     out = bytearray(body)
     for _ in range(random.choice((0, 1, 1, 1, 2, 4))):
         if len(out) < unit:

@@ -1,7 +1,7 @@
 """The peers of brokers: the beginning of each kind of session, and its messages.
 
 A `Teller` opens what it needs with events as they should be, and then sends more of them, changed ones, made-up ones,
-those of others and those that it was sent, whichever its random numbers choose.
+others' events and the ones that it received, by its random numbers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _MEMBER_KINDS = (
     *(EventType.AUTHENTICATION, EventType.RECOVERY, EventType.HEARTBEAT_RSP),
 )
 
-# What an operator may do is done; but what others need is not taken from them: queues of the domains above only.
+# An operator's commands are carried out, but take nothing that others need: only queues of the domains above.
 COMMANDS = (
     *("HELP", "HELP PLUMBING", "BROKERCONFIG DUMP", "STAT SHOW", "STAT LIST_TUNABLES", "STAT GET x", "CLUSTERS LIST"),
     *("DOMAINS DOMAIN {domain} INFOS", "DOMAINS DOMAIN {domain} QUEUE {queue} INTERNALS"),

@@ -1,6 +1,6 @@
 """A connection to a broker that speaks the protocol properly until told otherwise, and a client that always does.
 
-`Peer` introduces itself and reads whole events; `Honest` posts and reads beside whoever does not behave, and keeps what
+`Peer` introduces itself and reads whole events; `Honest` posts and reads beside peers that misbehave, and keeps what
 went wrong for itself.
 """
 
@@ -143,7 +143,7 @@ class Honest(threading.Thread):
     """Posts to a queue of its own and reads it, one message after another, until it is stopped.
 
     `faults` says what it had to suffer: a refusal, a lost connection, a message lost, changed, doubled or out of order,
-    or one that took longer than `bound_s`. One that is `patient` connects anew instead, and only counts; `done` is how
+    or one that took longer than `bound_s`. A `patient` one connects again instead, and only counts; `done` is how
     many messages made the whole way.
     """
 

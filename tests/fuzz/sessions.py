@@ -2,7 +2,7 @@
 
 Each round starts brokers in processes of their own: a node, a node behind a proxy, or a cluster of three. Sessions of
 one kind follow each other: they begin properly, and then tell what no peer should (see `session_kinds`). Meanwhile
-well-behaved clients post and read. What counts as a find: a process that ends, a fault of the broker in its log, and a
+well-behaved clients post and read. A find is a process that ends, a fault of the broker in its log, and a
 client that loses, or has to wait for, something. One beside members that lie may lose its broker, as they may lead the
 cluster or be primary; but when they are gone, it must be served again.
 
@@ -35,7 +35,7 @@ __all__ = ["Ground", "fuzz"]
 ROUND_S = 60.0
 # A client of a busy machine waits this long at most.
 BOUND_S = 20.0
-# After members have lied, a cluster may take so long to agree again.
+# The time that a cluster may take to agree again after members have lied.
 RECOVERY_S = 60.0
 QUIET_EVERY = 12
 EVENTS_SHOWN = 40
@@ -114,7 +114,7 @@ def fuzz(
     shapes: Sequence[str] = SHAPES,
     produced: set[str] | None = None,
 ) -> tuple[int, int, str]:
-    """Sessions of one kind until a time, or so many: how many there were, their events, and what was found.
+    """Run sessions of one kind until a time or a number; return their number, their events, and the finds.
 
     The names of what they have sent are added to `produced`.
     """

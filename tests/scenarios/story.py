@@ -112,7 +112,7 @@ class Story:
             host.start()
 
     def crash(self, name: str, calls: str) -> None:
-        """A node dies so many calls to its disk into its next rollover, and starts again half a second later."""
+        """A node dies `calls` calls to its disk into its next rollover, and starts again half a second later."""
         self._host(name).rollover_calls_left = int(calls)
 
     def run(self, ms: str) -> None:
@@ -120,7 +120,7 @@ class Story:
         self._world.run_until(self._world.clock.us + int(ms) * 1000)
 
     def split(self, *words: str) -> None:
-        """Have nothing pass between the machines before and behind the `|`."""
+        """Have nothing pass between the machines before and after the `|`."""
         at = words.index("|")
         pairs = {(one, other) for one in words[:at] for other in words[at + 1 :]}
         self._world.network.blocked |= pairs | {(other, one) for one, other in pairs}
@@ -135,7 +135,7 @@ class Story:
         client.dial()
 
     def post(self, name: str, queue: str, count: str) -> None:
-        """A producer posts so many messages to `priority` or `fanout`."""
+        """A producer posts `count` messages to `priority` or `fanout`."""
         (client,) = (client for client in self._world.clients if client.name == name)
         assert isinstance(client, Producer)
         (uri,) = (uri for uri in client.uris if queue in uri)

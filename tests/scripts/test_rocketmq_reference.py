@@ -13,7 +13,7 @@ pytestmark = pytest.mark.process
 
 
 def java(folder: Path, failures: int, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a `java` on the path that fails so often, and then runs; the file that counts its runs."""
+    """Put a `java` on the path that fails a number of times, and then runs; return the file that counts its runs."""
     count = folder / "count"
     program = folder / "bin" / "java"
     program.parent.mkdir()

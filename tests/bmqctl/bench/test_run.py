@@ -92,7 +92,7 @@ def test_ctrl_c_ends_a_run_with_the_account_of_what_was_done(relay: Relay) -> No
 
     outcome = run_bench(replace(PLAN, port=relay.port, rate=2000.0, count=100_000), show)
     assert outcome.interrupted
-    # What was on its way is waited for.
+    # The run waits for messages on their way.
     assert outcome.clean
     assert 10 < outcome.account.posted < 100_000
     assert outcome.account.delivered == outcome.account.posted

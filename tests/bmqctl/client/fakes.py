@@ -45,7 +45,7 @@ SUCCESS = Status(category=StatusCategory.SUCCESS, code=0)
 
 @dataclass
 class FakeBroker:
-    """Grants everything: each message posted is acked, and comes back to whoever consumes."""
+    """Grants everything: acks each posted message, and pushes it to the consumers."""
 
     features: str = FEATURES
     refusal: Status | None = None

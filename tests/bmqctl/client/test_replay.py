@@ -99,7 +99,7 @@ PRODUCERS = ("01", "03", "05", "09", "10")
 
 
 class Player:
-    """A machine that is told what the recorded client was told."""
+    """A machine that receives the bytes of the recorded client."""
 
     def __init__(self, number: str) -> None:
         self.capture = captures()[number]

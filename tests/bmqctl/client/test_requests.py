@@ -30,7 +30,7 @@ REFUSED = Status(category=StatusCategory.REFUSED, code=-7, message="no")
 
 
 class Broker:
-    """Takes what a session asks and answers as it is told."""
+    """Takes a session's requests, and gives the answers of the test."""
 
     def __init__(self) -> None:
         self.asked: list[ControlMessage] = []

@@ -359,7 +359,7 @@ def test_bytes_that_are_no_protocol_cost_the_connection_only(client: Client) -> 
     (lost,) = client.machine.receive(b"\xff" * 64, 0)
     assert isinstance(lost, ConnectionLost)
     assert lost.fault.startswith("not understood")
-    # What was read of the old connection does not stand before what comes on the new one.
+    # Bytes of the old connection are not prepended to the bytes of the new one.
     assert kinds(client.connect()) == [Reconnected, Restored]
 
 

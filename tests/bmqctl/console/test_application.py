@@ -56,7 +56,7 @@ def test_an_overview_has_rates_from_the_second_look_on() -> None:
         assert trio.current_time() - began_s == pytest.approx(2.5, abs=0.1)
         assert (second["number"], second["rows"][0][3], third["number"]) == (2, 3.0, 3)
         assert third["history"]["backlog"] == [3, 6, 9]
-        # Whoever has seen less is not made to wait, and nobody is asked.
+        # A client that has seen less does not wait, and no broker is asked.
         again = (await browser.get("/api/overview?after=1")).value
         assert (again["number"], clusters.made[0].looks) == (3, 3)
 

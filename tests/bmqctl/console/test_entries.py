@@ -15,7 +15,7 @@ def test_the_node_that_answered_last_comes_first() -> None:
     assert entries.in_order() == [TWO, ONE, THREE]
     entries.answered(THREE)
     entries.learn([])
-    # One that the cluster no longer tells of is asked until another one answers.
+    # A node that the cluster no longer lists is asked until another one answers.
     assert entries.in_order() == [THREE, ONE, TWO]
     entries.answered(ONE)
     assert entries.in_order() == [ONE, TWO]

@@ -1,4 +1,4 @@
-"""Nodes that end: by themselves, which is told, or since the cluster is stopped."""
+"""Nodes that end: by themselves, which is reported, or as the cluster is stopped."""
 
 from __future__ import annotations
 

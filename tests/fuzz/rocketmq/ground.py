@@ -1,6 +1,6 @@
 """The processes of a round, the clients that behave beside them, and the judges of both.
 
-What counts as a find: a process that ends or does not start again, a fault of it in its log, a step of its loop that
+A find is a process that ends or does not start again, a fault of it in its log, a step of its loop that
 takes the processor for too long, memory or disk beyond a bound, a file outside its store, pages that do not answer, a
 broker that its nameserver forgets, and a client that loses, or has to wait for, something.
 """

@@ -72,7 +72,7 @@ _SETTINGS = (
     *("brokerName", "enablePropertyFilter", "messageDelayLevel", "deleteWhen", "rocketmqHome", "configBlackList"),
     *("enableElectUncleanMaster", "scanNotActiveBrokerInterval", "timerWheelEnable", "autoCreateSubscriptionGroup"),
 )
-# What an operator may do to a broker by its name, and is not to be done to the one that others use.
+# Requests by which an operator may harm a broker: they are not sent to the broker that others use.
 _OPERATOR = (
     RequestCode.WIPE_WRITE_PERM_OF_BROKER,
     RequestCode.CLEAN_BROKER_DATA,

@@ -52,7 +52,7 @@ CASES_EACH = 40
 REQUESTS_EACH = 40
 # Shapes, in the order of rounds; ports that a shape does not have are not tried in it.
 ORDER = ("node", "node", "group", "node", "proxy")
-# An action is the cause of a step that began at most so long before it was sent.
+# An action is the cause of a step that began at most this time before it was sent.
 _EARLY_NS = 5_000_000
 
 

@@ -100,7 +100,7 @@ def popping(requests: Requests) -> Story:
 
 
 def transactions(requests: Requests) -> Story:
-    """Prepared messages that are ended, and those that are not, some with properties that only the broker sets."""
+    """Prepared messages, ended or not, some with properties that only the broker sets."""
     random = requests.random
     for _ in range(4):
         properties = {

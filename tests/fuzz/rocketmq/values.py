@@ -74,7 +74,7 @@ _SET = (
     *("INNER_NUM", "INNER_BASE", "__SHARDINGKEY", "_RECALL_TAG_", "PUSH_REPLY_TIME", "REPLY_MESSAGE_ARRIVE_TIME"),
 )
 PROPERTIES = tuple(sorted({*RESERVED_NAMES, *_SET}))
-# The properties that messages of a topic have when the broker stores them: those that it reads again.
+# The properties of a topic's stored messages that the broker reads again.
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     TIMER_TOPIC: ("TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "UNIQ_KEY"),
     DELAY_TOPIC: ("DELAY", "REAL_TOPIC", "REAL_QID", "UNIQ_KEY"),
@@ -90,7 +90,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
         *("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "POP_CK", "DELAY"),
     ),
 }
-# Those that make another message of it, and are there now and then.
+# Properties that make another message of it; they are there now and then.
 _RARE = {
     *("TIMER_DEL_UNIQKEY", "TIMER_ROLL_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS"),
     *("TRANSACTION_CHECK_TIMES", "POP_CK", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC"),
@@ -122,7 +122,7 @@ def dump(value: Any) -> str:
 class Values:
     """Makes values from random numbers; `now_ms` is the time that plausible times are near.
 
-    `receipts` are those that were given, and `addresses` those of brokers.
+    `receipts` are the ones given out, and `addresses` are brokers'.
     """
 
     def __init__(self, random: Random, now_ms: int) -> None:

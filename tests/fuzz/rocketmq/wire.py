@@ -171,7 +171,7 @@ class Sender:
         return Answers(frames)
 
     def _frames(self, link: _Link) -> Iterator[Frame]:
-        """Take the whole frames that came; those that are questions of the broker are no answers."""
+        """Take the whole frames that came; the broker's own requests are no answers."""
         view, at = memoryview(link.data), 0
         while (found := next_frame(view, at, len(view), ANSWER_BYTES_MAX)) is not None:
             frame, at = found

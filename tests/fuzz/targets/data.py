@@ -1,6 +1,6 @@
 """Any bytes as a DATA file are refused, or have records up to the end, one after the other, aligned, of whole views.
 
-What a record holds can be written and read again.
+The content of a record can be written and read again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Any bytes as the body of a PUSH event are refused, or are messages that can be written and read again.
 
-So are their options, and the subscriptions in them. What a message holds are views: together not longer than the body.
+So are their options, and the subscriptions in them. Messages hold views: together not longer than the body.
 """
 
 from __future__ import annotations

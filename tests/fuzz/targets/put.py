@@ -1,6 +1,6 @@
 """Any bytes as the body of a PUT event are refused, or are messages that can be written and read again.
 
-So are their options. What a message holds are views: together not longer than the body.
+So are their options. The contents of messages are views: together not longer than the body.
 """
 
 from __future__ import annotations

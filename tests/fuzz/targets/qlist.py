@@ -1,6 +1,6 @@
 """Any bytes as a QLIST file are refused, or have records up to the end, one after the other, of text and keys.
 
-What a record says can be written and read again.
+The content of a record can be written and read again.
 """
 
 from __future__ import annotations

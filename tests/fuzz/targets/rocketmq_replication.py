@@ -60,7 +60,7 @@ def decode(data: bytes) -> Read:
         if structure is not None:
             found.append(structure)
     store = open_store(MemoryFolder(chunk=4096), OPTIONS, lambda ms: f"{ms:017d}")
-    # Behind the header of a piece there are records.
+    # After the header of a piece there are records.
     records = memoryview(data)[TRANSFER.size :] if len(data) > TRANSFER.size else memoryview(b"")
     with suppress(FormatError):
         copy_records(store, 0, records)
@@ -81,7 +81,7 @@ def _written(data: bytes, sent: Sent) -> bytes:
         case MasterPiece(head, body):
             return EPOCH_TRANSFER.pack(head) + body
         case MasterEpochs(head, epochs):
-            # The last epoch is told twice, and the copy in the front is not compared.
+            # The last epoch is there twice, and the copy in the front is not compared.
             return data[:20] + encode_epoch_handshake(head.offset, epochs)[20:]
         case SlaveHandshake():
             return SLAVE_HANDSHAKE.pack(sent)

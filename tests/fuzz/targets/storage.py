@@ -1,6 +1,6 @@
 """Any bytes as the body of a STORAGE or PARTITION_SYNC event are refused, or are messages with journal records.
 
-What lies beside a record is read too: a message of DATA, a queue of QLIST. All of it can be written and read again.
+The data beside a record are read, too: a message of DATA, a queue of QLIST. All of it can be written and read again.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_after_a_clean_stop_of_the_reference(golden: NodeProcess, connect: Conne
 
 @pytest.mark.parametrize("golden", ["single-crash", "single-clean"], indirect=True)
 def test_work_goes_on_where_the_reference_left_off(golden: NodeProcess, connect: Connect) -> None:
-    """Confirm half of what it left, post more, stop and start: the store is one, whoever wrote which part."""
+    """Confirm half of what it left, post more, stop and start: the store is one, though two programs wrote it."""
     client = connect(golden)
     client.open(ZLIB, read=True, write=True)
     left = client.wait_for_messages(40)

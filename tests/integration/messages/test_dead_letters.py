@@ -119,7 +119,7 @@ def test_letters_are_listed_shown_and_sent_again_once(rocket: RocketProcess) -> 
     output, _ = run(*words, "--yes", "--id", one)
     times = sum(row["message_id"] == one for row in letters)
     assert output.startswith(f"{times} letter")
-    # The rest, and who sends them once more is told.
+    # The rest; a second run says that they were sent again.
     output, _ = run(*words, "--yes", "--json")
     done = json.loads(output)
     assert (done["sent"], done["sent_before"]) == (count - times, times)

@@ -100,7 +100,7 @@ def test_who_may_call_through_a_proxy_that_checks(node: RocketProcess, tmp_path:
                 sent = remote.call(RequestCode.SEND_MESSAGE_V2, b"y", **(frame.ext_fields or {}))
                 assert sent.code == code, sent.remark
             assert remote.call(RequestCode.SEND_MESSAGE_V2, b"y", **texts).code == ResponseCode.NO_PERMISSION
-        # Who is known goes on to the broker; who is not is let in by nobody's silence.
+        # Known users go on to the broker; others are refused even if no broker answers.
         node.kill()
         assert send(proxy, *ANN)[0] == Code.INTERNAL_SERVER_ERROR
         failed = "Authentication failed. Please verify the credentials and try again."

@@ -31,7 +31,7 @@ REPORT = """<?xml version="1.0" encoding="UTF-8"?>
 </testsuite>
 """
 
-# It says what it was asked for and leaves a program behind, as a test that is cut short leaves its broker.
+# It prints its arguments and leaves a program running, as a test that is cut short leaves its broker.
 MAVEN = """#!/bin/sh
 echo "$@" > {told}
 sleep 600 > /dev/null 2>&1 &

@@ -12,7 +12,7 @@ from scripts.suites import pairs as conformance_pairs
 from scripts.suites.pairs import COUNT, Got, Place, exchange, read_got
 
 PLACE = Place("127.0.0.1:1", "127.0.0.1:2")
-# It takes what it is told to, and does more after each topic.
+# It takes the given arguments, and does more after each topic.
 CLIENT = """#!/bin/sh
 echo "$@" >> {told}
 [ "$1" = send ] && echo sent

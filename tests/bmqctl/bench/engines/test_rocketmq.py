@@ -68,7 +68,7 @@ def test_a_run_and_what_it_refuses(node: RocketProcess) -> None:
             assert all(int(end["offset"]) for end in ends)
             told = remote.call(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="bmqctl-bench", topic="load", queueId=3)
             assert told.ext_fields == {"offset": ends[3]["offset"]}
-        # What is in the topic already is none of the next run's; without a batch, one request for each message.
+        # The next run does not count what is in the topic already; without a batch, each message has a request.
         again = run_bench(plan_of(node, count=50, batch=1, rate=500.0))
         assert again.clean
         assert (again.account.delivered, again.account.foreign) == (50, 0)

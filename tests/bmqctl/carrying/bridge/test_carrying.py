@@ -155,7 +155,7 @@ def test_a_bridge_ends_after_so_many_messages_and_leaves_the_rest() -> None:
     async def story(bridge: Bridge, source: FakeSource) -> None:
         bridge.take(0, items(1, 2))
         bridge.take(0, items(3, 4))
-        # Behind what was left out nothing may be settled.
+        # Nothing after a message that was left out may be settled.
         bridge.take(0, items(5))
         bridge.answered(0, destination.sends[0].batch, [TAKEN, TAKEN])
         assert not bridge.stopped.is_set()

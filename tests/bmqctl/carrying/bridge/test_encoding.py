@@ -1,4 +1,4 @@
-"""Messages of RocketMQ as bytes for BlazingMQ: those that `to_blazingmq` and the codec of properties make."""
+"""Messages of RocketMQ as bytes for BlazingMQ, as `to_blazingmq` and the codec of properties make them."""
 
 from __future__ import annotations
 

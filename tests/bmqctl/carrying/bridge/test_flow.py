@@ -353,7 +353,7 @@ class World:
             words = [self.random.choice([TAKEN, AGAIN]) for _ in send.items]
             if self.is_whole:
                 words = [words[0]] * len(words)
-        # What is to be sent again may be there already: the answer was lost.
+        # A message to send again may be there already: the answer was lost.
         is_lost = self.is_whole and self.random.random() < 0.3
         for item, word in zip(send.items, words, strict=True):
             if word is TAKEN or is_lost:
@@ -416,7 +416,7 @@ def test_random_schedules_lose_nothing_and_keep_the_order(first: int) -> None:
 
 
 class _Hasty(Flow):
-    """A flow with a fault: what has to be sent again goes behind what waits."""
+    """A flow with a fault: messages to send again go after the waiting ones."""
 
     def _put_back(self, line: object, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> None:
         line.waiting.extend(items)  # type: ignore[attr-defined]

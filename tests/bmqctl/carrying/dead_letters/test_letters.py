@@ -55,7 +55,7 @@ def test_marks() -> None:
     assert dead.stored_at == "1970-01-01T00:16:40.500+00:00"
     absurd = [dead._replace(record=dead.record._replace(stored_ms=each)) for each in (-(1 << 63), (1 << 63) - 1)]
     assert [each.stored_at[:10] for each in absurd] == ["0001-01-01", "9999-12-31"]
-    # A letter of the same place in a topic that was made anew is another.
+    # A letter at the same place in a topic that was created again is another one.
     assert dead.key != dead._replace(record=dead.record._replace(stored_ms=1)).key
 
 

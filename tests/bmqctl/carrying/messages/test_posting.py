@@ -1,4 +1,4 @@
-"""Runs of posts over a sink that answers as it is told."""
+"""Runs of posts over a sink with given answers."""
 
 from __future__ import annotations
 

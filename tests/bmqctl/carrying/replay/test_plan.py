@@ -217,6 +217,6 @@ def test_the_messages_of_a_second_are_spread_over_it() -> None:
     plan = Plan([], entries, [], {})
     assert plan.due_s(np.arange(6), 1.0).tolist() == [0.0, 0.25, 0.5, 0.75, 3.0, 3.5]
     assert plan.due_s(np.arange(6), 2.0).tolist() == [0.0, 0.125, 0.25, 0.375, 1.5, 1.75]
-    # What is left of a replay begins at once.
+    # The rest of a replay begins at once.
     assert plan.due_s(np.array([3, 4, 5]), 1.0).tolist() == [0.0, 3.0, 3.5]
     assert plan.due_s(np.arange(0), 1.0).tolist() == []

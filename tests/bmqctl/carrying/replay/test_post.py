@@ -180,7 +180,7 @@ async def test_pace(run: Run, autojump_clock: None) -> None:
     started = trio.current_time()
     async with serving() as server:
         await post(run, options(server, speed=2.0))
-    # One message a second at twice the pace: the last one of 40 is due after 39 / 2 s. What answers take is real time.
+    # One message a second at twice the pace: the last one of 40 is due after 39 / 2 s. Answers take real time.
     assert trio.current_time() - started >= (COUNT - 1) / 2
 
 

@@ -87,7 +87,7 @@ def _load() -> None:
     for module in pkgutil.walk_packages(bmqctl.__path__, "bmqctl."):
         if not module.name.startswith(NEEDS_SPARK):
             import_module(module.name)
-    # What is never collected is not copied for each process.
+    # Objects that are never collected are not copied for each process.
     gc.collect()
     gc.freeze()
 

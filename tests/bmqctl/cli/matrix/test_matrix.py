@@ -289,7 +289,7 @@ def test_paths_of_any_bytes(ground: Ground) -> None:
             runs.append(_run(ground, name, label=ODD, changed=links))
     found = _outcomes(runs)
     assert not _faults(found), "\n".join(_faults(found))
-    # What a usual path would give, these give, too.
+    # These paths give the same as a usual one.
     wrong = [each for each in found if EXAMPLES[each.name].code not in (None, each.code)]
     assert not wrong, "\n".join(f"bmqctl {each.name}: {each.code}\n{each.errors}" for each in wrong)
 
@@ -352,7 +352,7 @@ def test_special_files_where_a_store_is_read(ground: Ground) -> None:
 
 
 def test_special_files_in_a_rocketmq_store(ground: Ground) -> None:
-    """A log file, an index file and a table that are pipes are named by whoever reads them."""
+    """Each command names the log file, index file or table that is a pipe."""
     runs = []
     for number, place in enumerate(("commitlog/00000000000000000000", "index/20261121051104000", "config/topics.json")):
         store = ground.root / f"rocketmq {number}"

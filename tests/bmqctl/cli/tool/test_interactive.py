@@ -1,4 +1,4 @@
-"""Commands and the lines that they bring about; the expressions are those that the reference's own suite waits for."""
+"""Commands and the lines that they print; the reference's own suite waits for the same expressions."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ async def test_while_a_request_is_under_way_others_are_refused() -> None:
         )
     assert "ALREADY_IN_PROGRESS (101)" in text
     assert found(r"<--.*(?:configure|close)Queue.*\((-?\d+)\)", text) == ["-5", "-5"]
-    # What is under way when the session ends is told so.
+    # Requests under way when the session ends end with it.
     assert "openQueueAsync() => NOT_CONNECTED" in text
 
 

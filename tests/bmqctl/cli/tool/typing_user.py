@@ -22,7 +22,7 @@ __all__ = ["Output", "User", "interact"]
 
 
 class Output(io.StringIO):
-    """The printed output; `until` waits for a text after those that were waited for before."""
+    """The printed output; `until` waits for a text after the last one that it found."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ class FakeCluster:
         return sum(frame.code == code for frame in self.asked)
 
     async def await_request(self, code: RequestCode, count: int = 1) -> None:
-        """Wait until so many requests with a code have come."""
+        """Wait until `count` requests with a code have come."""
         while self.count(code) < count:
             await self.came.wait()
 

@@ -62,7 +62,7 @@ def puller_of(broker: Broker) -> QueuePuller:
 
 
 def read_all(broker: Broker, wanted: int, messages_max: int = 1024) -> list[int]:
-    """Pull until there are so many; the offsets."""
+    """Pull until there are `wanted` messages; return their offsets."""
     found: list[int] = []
     puller = puller_of(broker)
 
@@ -115,7 +115,7 @@ def test_only_the_first_pull_is_held_and_none_is_behind_the_end() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pulls.next_records, 1024)
             await trio.testing.wait_all_tasks_blocked()
-            # The eight that are left are no whole answer: nothing is asked for behind them.
+            # The eight that are left are no whole answer: nothing after them is requested.
             (only,) = broker.waiting
             assert (only[0]["queueOffset"], only[0]["sysFlag"]) == ("32", "6")
             broker.answer()

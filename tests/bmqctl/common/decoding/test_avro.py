@@ -36,7 +36,7 @@ def container(schema: Any, rows: list[Any], codec: str = "null") -> bytes:
 
 
 def forged(schema: Any, count: int, block: bytes, codec: str = "null") -> bytes:
-    """A container with one block, of so many records by its own word."""
+    """A container with one block that claims `count` records."""
     head = container(schema, [], codec)
     numbers = io.BytesIO()
     for number in (count, len(block)):

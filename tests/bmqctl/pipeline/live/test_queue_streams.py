@@ -253,7 +253,7 @@ def test_a_driver_that_is_killed_loses_nothing(
     finally:
         driver.kill()
         driver.wait()
-    # What it had started ends by itself.
+    # The processes that it had started end by themselves.
     eventually(lambda: not is_running(driver.pid), timeout_s=WAIT_S)
     done = set(numbers(sink))
     not_confirmed = {int(payload.split()[1]) for payload in left(node, uri)}

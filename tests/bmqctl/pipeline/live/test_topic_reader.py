@@ -1,4 +1,4 @@
-"""The reader behind a stream of a topic, without Spark: options, offsets, batches, and messages that are gone."""
+"""The reader of a topic's stream, without Spark: options, offsets, batches, and messages that are gone."""
 
 from __future__ import annotations
 

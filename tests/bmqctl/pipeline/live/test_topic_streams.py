@@ -78,7 +78,7 @@ def test_a_topic_is_read_once_over_restarts(spark: SparkSession, node: RocketPro
     assert {bytes(row.payload) for row in rows.values()} == {b"message %d" % number for number in range(50)}
     assert (rows[7].topic, rows[7].queue_id, rows[7].queue_offset) == ("read", 1, 3)
     assert (rows[7].id, rows[7].keys, rows[7].tags, rows[7].fault) == (f"{7:032X}", ["k7", "all"], "t", None)
-    # Spark tells of a batch's commit when it plans the next one.
+    # Spark commits a batch when it plans the next one.
     assert sum(committed(node, "read", "lake").values()) == 40
     # The checkpoint goes on, wherever the group is.
     node.restart(signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_a_batch_that_was_not_committed_is_the_same_again(spark: SparkSession, n
     writer = failing.writeStream.format("parquet").option("checkpointLocation", str(sink.checkpoint))
     with pytest.raises(StreamingQueryException, match="spoilt"):
         writer.trigger(availableNow=True).start(str(sink.out)).awaitTermination(WAIT_S)
-    # What came meanwhile is another batch's.
+    # Messages that came meanwhile are in another batch.
     send(node, "again", range(10, 15))
     counts = sink.drain(stream(spark, node, "again").selectExpr("properties", "'' as nothing"))
     assert [count for count in counts if count] == [10, 5]

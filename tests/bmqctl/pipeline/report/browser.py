@@ -3,7 +3,7 @@
     python browser.py PAGE SCREENSHOT SCRIPT...
 
 Prints a JSON list: what each script gave, one after the other, and last what the page said on its console and all that
-it asked for. Network requests fail, as they do for whoever opens the page from a mail.
+it asked for. Network requests fail, as they do when the page is opened from a mail.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def test_figures_stay_readable_with_many_queues() -> None:
     assert len(plots(report)["spread"].choices) == 1000
 
 
-# What is drawn: of each plot its marks with a size.
+# The drawing: the marks of each plot that have a size.
 DRAWN = """
 (() => {
   const marks = ".scatterlayer .js-line, .scatterlayer .point, .barlayer .point path";

@@ -26,7 +26,7 @@ from tests.bmqctl.pipeline.reading import read_rows
 from tests.golden.rocketmq.stores import read_back, records, unpack
 
 Java = Callable[[str], list[Path]]
-# What the client adds to what is in the record, or drops of it.
+# The properties that the client adds to those of the record, or drops.
 ADDED = {"MIN_OFFSET", "MAX_OFFSET"}
 DROPPED = {"TRACE_CONTEXT"}
 
@@ -156,7 +156,7 @@ def test_messages_that_no_consume_queue_has_yet_are_counted(tmp_path: Path) -> N
     queue = store / "consumequeue" / last[0] / str(last[1])
     for path in queue.iterdir():
         path.write_bytes(bytes(path.stat().st_size))
-    # Only what is behind the last entry of any queue is looked for: here the log's last records, of other queues.
+    # Only records after the last entry of any queue are looked for: here the log's last ones, of other queues.
     lost = {(row["topic"], row["queue_id"]): row for row in read_rows(store, table="queues")}
     assert lost[last]["messages"] < before[last]["messages"]
     for path in (store / "consumequeue").glob("*/*/*"):

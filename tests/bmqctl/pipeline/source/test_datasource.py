@@ -78,7 +78,7 @@ def test_filters_are_taken_over(session: SparkSession, golden: Callable[[str], P
     filtered = frame.where(wanted).select("guid", "confirmed_apps")
     plan = filtered._jdf.queryExecution().executedPlan().toString()
     assert "Filter" not in plan.replace("RuntimeFilters", "")
-    # Behind a cache, Spark applies them itself.
+    # After a cache, Spark applies them itself.
     cached = frame.cache()
     assert sorted(filtered.collect()) == sorted(cached.where(wanted).select("guid", "confirmed_apps").collect())
     assert 0 < filtered.count() < 290

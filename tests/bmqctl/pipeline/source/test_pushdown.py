@@ -169,7 +169,7 @@ def test_what_is_out_of_bounds_is_not_read(tmp_path: Path) -> None:
 
     assert len(plan(options)) == 40
     assert len(plan(options, [EqualTo(("partition_id",), 1)])) == 20
-    # A new primary's clock may be an hour behind.
+    # A new primary's clock may be an hour slow.
     assert read(GreaterThan(("timestamp",), at(TIME + 13_600))) == {*range(9000, 20_000, 1000)}
     assert read(LessThan(("timestamp",), at(TIME + 6_400))) == {*range(0, 10_000, 1000)}
     assert read(GreaterThan(("timestamp",), at(TIME + 1_000_000))) == set()

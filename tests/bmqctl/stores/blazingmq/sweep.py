@@ -1,4 +1,4 @@
-"""Flips the bits of a small store, one at a time, and tells of each field which faults that makes."""
+"""Flips the bits of a small store, one at a time, and lists the faults that this makes for each field."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_what_a_rollover_left_out_is_no_difference(tmp_path: Path) -> None:
     found = compare(whole, rolled)
     assert (found["status"], last(found)) == ("equal", (1, 9))
     assert found["b"]["complete_from"] == {"primary_lease_id": 1, "sequence_number": 8}
-    # What it left out is not told apart from what it never had; what came later is.
+    # Records that it left out look like records that it never had; later ones do not.
     with only(rolled, ".bmq_journal").open("r+b") as file:
         file.truncate(HEADER + 3 * JOURNAL_RECORD_SIZE)
     assert compare(whole, rolled)["status"] == "a-ahead"

@@ -21,7 +21,7 @@ Run = Callable[..., Outcome]
 QUEUE: Final = b"queue"
 COPIED: Final = 5
 RECORDS: Final = 22
-# What a processor stores at once, and the part of that up to the next aligned address.
+# The bytes that a processor stores at once, and their part up to the next aligned address.
 STORES: Final = (1, 32, 61, 64)
 
 

@@ -63,7 +63,7 @@ def test_the_worst_state_counts() -> None:
     warning, critical = ["lag=10", "oldest=60"], ["lag=100"]
     found = [verdict(*each, warning=warning, critical=critical) for each in ((10, 60), (11, 0), (101, 61), (0, None))]
     assert [each.status for each in found] == [Status.OK, Status.WARNING, Status.CRITICAL, Status.UNKNOWN]
-    # What is critical stays so, though another value is unknown.
+    # A critical value stays critical, though another value is unknown.
     assert verdict(101, None, warning=warning, critical=critical).status is Status.CRITICAL
     # Nobody asked for the age.
     assert verdict(1, None, warning=["lag=1"], critical=[]).status is Status.OK

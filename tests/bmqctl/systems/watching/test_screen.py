@@ -89,7 +89,7 @@ def test_rows_with_rates_and_faults() -> None:
         cluster.fault = "no broker at h:1"
         top.take()
         await settled(top, pilot)
-        # The last rows stay, and the fault is told.
+        # The last rows stay, and the fault is shown.
         assert len(lines(top)) == 2
         assert text(top, "#faults").startswith("no broker at h:1\n")
 

@@ -70,7 +70,7 @@ def outcome(answer: Message) -> tuple[int, str]:
 
 
 def authenticate(served: Clustered) -> None:
-    """Have the proxy know Bob's identity, but not his rights."""
+    """Have the proxy know Bob's identity, but not Bob's rights."""
     headers = {each.replace("_", "-"): value for each, value in credential(*BOB).items()}
     served.cluster.access.authenticate(headers, lambda reason: None)
     served.step()

@@ -50,7 +50,7 @@ def ledger_rows(path: Path) -> Iterator[Row]:
 class JournalRows:
     """The records of a journal, read a block at a time: memory does not grow with the file.
 
-    What is no record has a row with `fault` instead. `damaged` tells, after the walk, whether a record followed such
+    A slot with no record has a row with `fault`. `damaged` tells, after the walk, whether a record followed such
     a place; without one it was the unfinished last record of a live or killed broker.
     """
 

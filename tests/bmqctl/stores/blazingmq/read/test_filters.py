@@ -220,7 +220,7 @@ def test_ranges_read_little(tmp_path: Path, stack: ExitStack, monkeypatch: pytes
 
 @pytest.mark.slow
 def test_clocks_may_go_back_a_little(run: Run, tmp_path: Path) -> None:
-    """A new primary's clock is 50 minutes behind: times are still found on both sides."""
+    """A new primary's clock is 50 minutes slow: times are still found on both sides."""
     file = tmp_path / "bmq_0.20261121_051104.bmq_journal"
     content = bytearray(initial_bytes(FileType.JOURNAL, 0)) + bytes(4000 * JOURNAL_RECORD_SIZE)
     for place in range(4000):

@@ -209,7 +209,7 @@ MENDED = [
     pytest.param(in_file(QLIST, 36), "QUEUE_OP", id="qlist lengths"),
 ]
 
-# What can be restored to the last bit: nothing is left out.
+# Damage that can be restored to the last bit: nothing is left out.
 RESTORED = [
     *MENDED,
     pytest.param(in_file(JOURNAL, 1), "HEADER", id="journal header"),

@@ -146,7 +146,7 @@ def _check(repaired: Repaired) -> None:
     def intact(parts: list[tuple[str, int, int]]) -> bool:
         return all(damaged[file][at : at + size] == before[file][at : at + size] for file, at, size in parts)
 
-    # A record whose number another claims is damaged too: which of them is right cannot be told.
+    # A record whose number another claims is damaged, too: nothing says which of them is right.
     kept = _story({extension: only(out, extension).read_bytes() for extension in (JOURNAL, DATA, QLIST)})
     for guid, parts in story.messages.items():
         if intact(parts):

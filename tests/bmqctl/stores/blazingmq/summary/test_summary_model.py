@@ -32,7 +32,7 @@ class Message:
 
 
 class Model:
-    """A partition that is told what happens, writes the lines of it, and keeps the counts of it."""
+    """A partition that takes events, writes the lines of them, and keeps their counts."""
 
     APPS = ("foo", "bar", "baz")
 
@@ -103,7 +103,7 @@ class Model:
         self.alive = [(guid, message) for guid, message in self.alive if message.queue != uri]
 
     def purge_app(self, app_pick: int, remove: bool) -> None:
-        """Take the fanout's messages from an app, and delete those that no other app wants; `remove` the app, too."""
+        """Take the fanout's messages from an app; delete those no other app wants; with `remove`, remove the app."""
         apps = self.apps[FANOUT]
         if not apps or (remove and len(apps) == 1):
             return

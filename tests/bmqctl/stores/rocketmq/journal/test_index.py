@@ -62,7 +62,7 @@ def test_index_has_what_the_log_has(golden_store: Path) -> None:
     store = open_store(golden_store)
     found = look_up_wanted(store.log, store.index_files, some[0])
     assert found is not None
-    # All but what lies between the files of the index, and behind its last message.
+    # All but the messages between the files of the index, and after its last message.
     assert sum(end - begin for begin, end in found.parts) > 0.9 * (found.parts[-1][1] - found.parts[0][0])
 
 

@@ -66,7 +66,7 @@ def test_each_byte_of_the_log_is_accounted_for(run: Run, tmp_path: Path, damage:
     files = {each.physical_offset // FILE_BYTES for each in store.written.records}
     last = store.written.records[-1]
     end = max(log["end"], last.physical_offset + len(encode_record(last)) if log["damaged"] else 0)
-    # Behind the last record of each file but the last one there are bytes that no record has.
+    # After the last record of each file but the last one there are bytes of no record.
     ends = {
         each.physical_offset // FILE_BYTES: each.physical_offset + len(encode_record(each))
         for each in store.written.records

@@ -29,7 +29,7 @@ Run = Callable[..., Outcome]
 
 
 def write_queue(written: Written, queue_id: int, entries: Sequence[ConsumeQueueEntry], begin: int = 0) -> None:
-    """Write a queue of the topic `orders` into one file, with room behind the last entry."""
+    """Write a queue of the topic `orders` into one file, with room after the last entry."""
     folder = written.root / "consumequeue" / "orders" / str(queue_id)
     folder.mkdir(parents=True, exist_ok=True)
     data = b"".join(map(CONSUME_QUEUE_ENTRY.pack, entries)) + bytes(10 * CONSUME_QUEUE_ENTRY.size)

@@ -137,7 +137,7 @@ def test_messages_keep_their_numbers_where_others_are_lost(tmp_path: Path, seed:
     store.close()
     for key, messages in expected.items():
         there = dict(found.get(key, []))
-        # Messages behind the last sound record are lost; all others are what they were, or empty.
+        # Messages after the last sound record are lost; all others are as they were, or empty.
         for number, body in messages:
             assert there.get(number, b"") in (b"", body)
     assert sum(body != b"" for each in found.values() for _, body in each) > 50
