@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.simulator.clients import Consumer, Producer
-from tests.simulator.cluster import ClusterWorld
-from tests.simulator.hosts import Death, Host
+from tests.simulator.actors.clients import Consumer, Producer
+from tests.simulator.machines.hosts import Death, Host
 from tests.simulator.play import quiet
+from tests.simulator.worlds.cluster import ClusterWorld
 
 __all__ = ["STORIES", "Story", "told"]
 

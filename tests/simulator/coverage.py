@@ -35,13 +35,13 @@ from broker.rocketmq.replication import lifecycles
 from tests.broker.fakes import Crash
 from tests.simulator.controllers.controllers import Controller
 from tests.simulator.controllers.machines import Machine
-from tests.simulator.features import shape_of
-from tests.simulator.hosts import Host
-from tests.simulator.invariants import Violation
-from tests.simulator.planted import ROOT
+from tests.simulator.judges.invariants import Violation
+from tests.simulator.machines.hosts import Host
+from tests.simulator.mutants.planted import ROOT
 from tests.simulator.play import play
-from tests.simulator.proxies import ProxyHost
-from tests.simulator.recipes import KINDS, Recipe
+from tests.simulator.worlds.features import shape_of
+from tests.simulator.worlds.proxies import ProxyHost
+from tests.simulator.worlds.recipes import KINDS, Recipe
 
 __all__ = [
     "DECIDING",

@@ -23,12 +23,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulator import recipes
-from tests.simulator.catalogue import MUTANTS
-from tests.simulator.features import shape_of
-from tests.simulator.mutations import ALL_MUTATIONS
-from tests.simulator.planted import ROOT, stale
-from tests.simulator.planting import VARIABLE
+from tests.simulator.mutants.catalogue import MUTANTS
+from tests.simulator.mutants.mutations import ALL_MUTATIONS
+from tests.simulator.mutants.planted import ROOT, stale
+from tests.simulator.mutants.planting import VARIABLE
+from tests.simulator.worlds import recipes
+from tests.simulator.worlds.features import shape_of
 
 __all__ = ["KINDS", "Failure", "first_shown", "kind_of", "main", "read_seen", "write_seen"]
 
@@ -113,7 +113,7 @@ def write_seen(seen: dict[str, tuple[str, int]]) -> None:
 
 def _simulate(name: str, first: int, end: int, *, system: str) -> Failure | None:
     """The first of some worlds that fails under a fault; without any if there is no name."""
-    command = [sys.executable, "-m", "tests.simulator.mutant_worlds", "--first", str(first), "--end", str(end)]
+    command = [sys.executable, "-m", "tests.simulator.mutants.mutant_worlds", "--first", str(first), "--end", str(end)]
     command += ["--system", system]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop(VARIABLE, None)
@@ -167,7 +167,7 @@ def _test(verdict: Verdict) -> Verdict:
     unit = MUTANTS[verdict.name].unit if verdict.name in MUTANTS else ""
     if not unit:
         return verdict
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.simulator.planting", *unit.split()]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.simulator.mutants.planting", *unit.split()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: verdict.name}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False

@@ -14,7 +14,7 @@ from zlib import crc32
 from broker.common.faults import Inconsistent
 from tests.broker.fakes import Crash
 from tests.simulator.chances import Chances
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 
 __all__ = ["CPU_S_MAX", "Acked", "NotedWorld", "Playable", "Steps", "bounded", "play", "quiet"]
 

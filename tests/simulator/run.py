@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # First: it plants the fault that the environment names before anything of the core is imported.
-import tests.simulator.planting  # noqa: F401 isort: skip
+import tests.simulator.mutants.planting  # noqa: F401 isort: skip
 import argparse
 import difflib
 import math
@@ -22,10 +22,11 @@ from zlib import crc32
 from tests.scenarios.story import STORIES, told
 from tests.simulator.chances import Recording
 from tests.simulator.coverage import cover, leaning
-from tests.simulator.features import Feature, shape_of
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.play import CPU_S_MAX, bounded, play
-from tests.simulator.recipes import (
+from tests.simulator.shrink import read_story, replay, shrink
+from tests.simulator.worlds.features import Feature, shape_of
+from tests.simulator.worlds.recipes import (
     KINDS,
     Recipe,
     kind_of,
@@ -35,7 +36,6 @@ from tests.simulator.recipes import (
     simulate_mixed,
     simulate_rocketmq,
 )
-from tests.simulator.shrink import read_story, replay, shrink
 
 __all__ = ["main", "simulate", "simulate_controllers", "simulate_mixed", "simulate_rocketmq"]
 

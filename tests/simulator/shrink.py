@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from tests.simulator.chances import Chance, Chances, Kept, Recording
-from tests.simulator.features import Feature
 from tests.simulator.play import quiet
-from tests.simulator.recipes import KINDS, Recipe, record
+from tests.simulator.worlds.features import Feature
+from tests.simulator.worlds.recipes import KINDS, Recipe, record
 
 __all__ = ["Story", "fewest", "promise_of", "read_story", "replay", "shrink", "within"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulator.controllers.acting import ActingJudge, ActingWorld
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 
 
 def test_acting_master_whose_offsets_go_back() -> None:

@@ -7,7 +7,7 @@ import pytest
 from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
 from tests.simulator.controllers.judge import EPOCHS_FILE
 from tests.simulator.controllers.world import ControllerWorld
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 
 
 def _led(seed: int) -> ControllerWorld:

@@ -8,7 +8,7 @@ import pytest
 
 from broker.rocketmq.raft.journal import Journal
 from tests.simulator.controllers.votes import VotedFile, Votes
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 
 
 def _journal(votes: Votes, name: str) -> Journal:

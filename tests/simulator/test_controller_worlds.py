@@ -11,8 +11,8 @@ import pytest
 
 from tests.families import mostly_slow
 from tests.simulator import mutate
-from tests.simulator.mutants_controllers import CONTROLLERS
-from tests.simulator.mutants_groups import GROUPS
+from tests.simulator.mutants.controllers import CONTROLLERS
+from tests.simulator.mutants.groups import GROUPS
 from tests.simulator.run import main, simulate_controllers
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,8 +20,8 @@ from tests.simulator.coverage import (
     reason_of,
     traits,
 )
-from tests.simulator.features import Feature
-from tests.simulator.planted import ROOT
+from tests.simulator.mutants.planted import ROOT
+from tests.simulator.worlds.features import Feature
 
 pytestmark = pytest.mark.unit
 

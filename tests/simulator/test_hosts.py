@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.simulator.cluster import ClusterWorld
-from tests.simulator.hosts import Death
+from tests.simulator.machines.hosts import Death
 from tests.simulator.play import quiet
+from tests.simulator.worlds.cluster import ClusterWorld
 
 PAUSE_US = 1_000_000
 

@@ -24,22 +24,22 @@ from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
 from tests.broker.bmq.rig import ACK, WRITE, guid, start
-from tests.simulator.accounts import check_room
-from tests.simulator.attempts import Attempts
-from tests.simulator.clock import Clock
-from tests.simulator.cluster import ClusterWorld
-from tests.simulator.disk import Disk
-from tests.simulator.ends import refused_in
-from tests.simulator.features import Feature
-from tests.simulator.invariants import Post, Promise, Records, Violation, payload_of
-from tests.simulator.journals import Journals, JournalView
-from tests.simulator.malformed import Malformer, has_whole_message, is_malformed
-from tests.simulator.network import SILENCE_US_MAX, Network
-from tests.simulator.not_ready import NotReady
-from tests.simulator.passage import Broker, Passage
-from tests.simulator.prompt import follows
-from tests.simulator.rotting import just_written
-from tests.simulator.world import PRIORITY, World
+from tests.simulator.actors.malformed import Malformer, has_whole_message, is_malformed
+from tests.simulator.faults.not_ready import NotReady
+from tests.simulator.faults.rotting import just_written
+from tests.simulator.judges.accounts import check_room
+from tests.simulator.judges.attempts import Attempts
+from tests.simulator.judges.invariants import Post, Promise, Records, Violation, payload_of
+from tests.simulator.judges.journals import Journals, JournalView
+from tests.simulator.judges.passage import Broker, Passage
+from tests.simulator.judges.prompt import follows
+from tests.simulator.machines.clock import Clock
+from tests.simulator.machines.disk import Disk
+from tests.simulator.machines.ends import refused_in
+from tests.simulator.machines.network import SILENCE_US_MAX, Network
+from tests.simulator.worlds.cluster import ClusterWorld
+from tests.simulator.worlds.features import Feature
+from tests.simulator.worlds.world import PRIORITY, World
 
 URI = "bmq://priority/p"
 

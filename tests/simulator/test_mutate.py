@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import mutate
-from tests.simulator.catalogue import MUTANTS
+from tests.simulator.mutants.catalogue import MUTANTS
+from tests.simulator.mutants.mutations import ALL_MUTATIONS
+from tests.simulator.mutants.planted import ROOT, stale
 from tests.simulator.mutate import kind_of, read_seen, write_seen
-from tests.simulator.mutations import ALL_MUTATIONS
-from tests.simulator.planted import ROOT, stale
 
 
 def test_every_fault_can_be_planted() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.changes import Changing, Form
 from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.pops import Outcome, Popped

@@ -13,7 +13,7 @@ from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.owed import what_is_owed

@@ -11,7 +11,7 @@ import pytest
 
 from tests.families import mostly_slow
 from tests.simulator import mutate
-from tests.simulator.mutants_rocketmq import ROCKETMQ
+from tests.simulator.mutants.rocketmq import ROCKETMQ
 from tests.simulator.run import main, simulate_rocketmq
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from tests.simulator import recipes
 from tests.simulator.chances import Chance, Chances
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.play import NotedWorld
-from tests.simulator.recipes import Recipe, record
 from tests.simulator.run import main
 from tests.simulator.shrink import fewest, promise_of, read_story, replay, shrink
+from tests.simulator.worlds import recipes
+from tests.simulator.worlds.recipes import Recipe, record
 
 STORIES = sorted(Path(__file__).with_name("stories").glob("*.txt"))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.bmq.session.stored_events import StoredEvents
-from tests.simulator import disk, run
+from tests.simulator import run
+from tests.simulator.machines import disk
 
 
 @pytest.mark.parametrize(("nodes", "least"), [(1, 100), (3, 20)])

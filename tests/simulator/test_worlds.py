@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.families import mostly_slow
-from tests.simulator.features import Feature, shape_of
-from tests.simulator.invariants import Violation
-from tests.simulator.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
+from tests.simulator.judges.invariants import Violation
+from tests.simulator.mutants.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
 from tests.simulator.run import main, simulate, simulate_mixed
+from tests.simulator.worlds.features import Feature, shape_of
 from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]

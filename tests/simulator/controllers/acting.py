@@ -34,7 +34,7 @@ from tests.simulator.controllers.machines import TOPICS, Machine, Setup
 from tests.simulator.controllers.network import Network
 from tests.simulator.controllers.votes import Votes
 from tests.simulator.controllers.world import ControllerWorld
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.process import CLUSTER, DELAYS_MS
 from tests.simulator.rocketmq.wire import name_of
 

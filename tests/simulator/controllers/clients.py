@@ -16,7 +16,7 @@ from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.controllers.judge import Judge
 from tests.simulator.controllers.machines import TOPICS, Machine
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.wire import name_of
 
 __all__ = ["GroupClient", "Link"]

@@ -18,7 +18,7 @@ from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
 from formats.rocketmq.files.record import Magic, Record
 from tests.simulator.controllers.machines import Machine, Setup
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.process import STORE
 from tests.simulator.rocketmq.wire import name_of
 

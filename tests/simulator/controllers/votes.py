@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from formats.rocketmq.remoting.raft import read_block
 from tests.broker.rocketmq.raft.files import MemoryFile
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 
 __all__ = ["VotedFile", "Votes"]
 

@@ -25,7 +25,7 @@ from tests.simulator.controllers.judge import Judge
 from tests.simulator.controllers.machines import TOPICS, Machine, draw_setup
 from tests.simulator.controllers.network import End, Network, Watch
 from tests.simulator.controllers.votes import Votes
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.play import NotedWorld
 
 __all__ = ["CONTROLLER_STEPS", "ControllerWorld"]

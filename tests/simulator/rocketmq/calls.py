@@ -15,7 +15,7 @@ from broker.rocketmq.grpc.http2.session import GrpcSession
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, make
 from tests.broker.rocketmq.grpc.http2.peer import Client
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 
 __all__ = ["Calls", "Replied", "credential"]
 

@@ -38,7 +38,7 @@ from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.rocketmq.answers import records_of
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
 from tests.simulator.rocketmq.process import Process

@@ -12,7 +12,7 @@ from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.answers import records_of
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.process import DELAYS_MS
 from tests.simulator.rocketmq.producers import Link, Surroundings, beat
 from tests.simulator.rocketmq.promises import Back, Promises, Returned

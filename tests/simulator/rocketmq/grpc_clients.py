@@ -9,7 +9,7 @@ from formats.rocketmq.grpc.messages import Message, make, time_of_ms
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.receipts import Receipt
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.pops import GrpcPops, Outcome, Popped

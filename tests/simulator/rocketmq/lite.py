@@ -14,7 +14,7 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from formats.rocketmq.remoting.receipts import ORDERED, Receipt
 from tests.broker.rocketmq.answers import records_of
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.pops import Popped, RemotingPops, Taken
 from tests.simulator.rocketmq.process import BROKER

@@ -7,7 +7,7 @@ from functools import partial
 
 from formats.rocketmq.remoting.frame import HeaderEncoding
 from formats.rocketmq.remoting.receipts import parse_receipt
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
 from tests.simulator.rocketmq.pops import GrpcPops, Outcome, Popped, Pops, RemotingPops
 from tests.simulator.rocketmq.producers import Link, Surroundings

@@ -10,7 +10,7 @@ from broker.rocketmq.tables import names
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from formats.rocketmq.remoting.receipts import Receipt, parse_receipt
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
 from tests.simulator.rocketmq.pops import Outcome, Popped, Pops, RemotingPops
 from tests.simulator.rocketmq.producers import Link, Surroundings, beat

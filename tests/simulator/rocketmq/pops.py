@@ -12,7 +12,7 @@ from formats.rocketmq.remoting.bodies.popping import BATCH_ACK_REQUEST, BatchAck
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.receipts import Receipt, parse_receipt, retry_topic
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.process import BROKER
 from tests.simulator.rocketmq.wire import Connection, name_of, popped_of

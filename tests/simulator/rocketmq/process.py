@@ -41,7 +41,7 @@ from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from tests.broker.fakes import Crash
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.tree import Disk
 
 __all__ = [

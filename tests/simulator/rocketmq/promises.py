@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from broker.rocketmq.tables import names
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 
 __all__ = ["Back", "Fate", "Place", "Promises", "Returned", "Sent", "is_judged"]
 

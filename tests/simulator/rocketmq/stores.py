@@ -16,7 +16,7 @@ from formats.rocketmq.files.record import Blank, Record, decode_record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.lite import QUEUE_ID, branch_of
 from formats.rocketmq.properties import decode_properties
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.changes import CHANGING
 from tests.simulator.rocketmq.process import DELAYS_MS
 from tests.simulator.rocketmq.promises import Promises, is_judged

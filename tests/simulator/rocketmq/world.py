@@ -13,7 +13,7 @@ from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from tests.broker.fakes import Crash
-from tests.simulator.invariants import Violation
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.play import NotedWorld
 from tests.simulator.rocketmq.calls import Calls, credential
 from tests.simulator.rocketmq.changes import CHANGING, ROOT, Changing

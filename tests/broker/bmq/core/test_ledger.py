@@ -32,7 +32,7 @@ from formats.errors import FormatError
 from tests.broker.bmq.rig import START_S
 from tests.broker.fakes import Content, Crash, MemoryDirectory
 from tests.golden.archives import map_file, only, unpack_store
-from tests.simulator.disk import Disk
+from tests.simulator.machines.disk import Disk
 
 SIZE = 2 << 10
 PRIMARIES = {0: PartitionPrimaryInfo(partition_id=0, primary_node_id=0, primary_lease_id=1)}

@@ -16,7 +16,7 @@ from formats.bmq.codes import AckStatus
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import DeletionRecordFlag, decode_record
 from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Rig, guid, start
-from tests.simulator.invariants import check_queue
+from tests.simulator.judges.invariants import check_queue
 
 QUEUE = "bmq://priority/q"
 PATIENCE_MS = 5000

@@ -19,7 +19,7 @@ from formats.bmq.disk import journal
 from tests.broker.bmq.queue.posting import FANOUT, QUEUE, numbers, payload, post, producing, reading
 from tests.broker.bmq.queue.test_upkeep import changed, check, with_ttl
 from tests.broker.bmq.rig import APPS, READ, Rig, guid, start
-from tests.simulator.invariants import check_queue
+from tests.simulator.judges.invariants import check_queue
 
 AMOUNT = 3
 ROOM = PartitionLimits(journal=128 << 10, data=64 << 10, qlist=8 << 10)

@@ -13,7 +13,7 @@ from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.disk.numbers import RecordNumber
 from tests.broker.bmq.replication.partition_bus import Bus
 from tests.broker.fakes import Crash, MemoryDirectory
-from tests.simulator.disk import Disk
+from tests.simulator.machines.disk import Disk
 
 LIMITS = PartitionLimits(journal=16 << 10, data=32 << 10, qlist=4 << 10)
 HEALED = [State.PRIMARY_HEALED, State.REPLICA_HEALED, State.REPLICA_HEALED]

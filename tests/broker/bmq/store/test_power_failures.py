@@ -12,7 +12,7 @@ from broker.bmq.node.durability import Durability
 from broker.bmq.store.partition_files import PartitionLimits
 from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid, start
 from tests.broker.fakes import Crash, MemoryDirectory
-from tests.simulator.disk import Disk
+from tests.simulator.machines.disk import Disk
 
 QUEUE = "bmq://priority/q"
 LIMITS = PartitionLimits(journal=16 << 10, data=8 << 10, qlist=1 << 10)

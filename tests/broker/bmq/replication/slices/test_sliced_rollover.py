@@ -23,7 +23,7 @@ from formats.bmq.wire.storage import append_storage
 from tests.broker.bmq.replication.partition_bus import KEY, Bus, Node
 from tests.broker.bmq.rig import guid
 from tests.broker.fakes import Crash, MemoryDirectory
-from tests.simulator.disk import Disk
+from tests.simulator.machines.disk import Disk
 
 LIMITS = PartitionLimits(journal=32 << 10, data=64 << 10, qlist=4 << 10)
 HEALED = [State.PRIMARY_HEALED, State.REPLICA_HEALED, State.REPLICA_HEALED]

@@ -1,0 +1,145 @@
+"""Faults with a schedule and random numbers of their own: worlds without their features are as they were before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+from random import Random
+from typing import TYPE_CHECKING
+
+from broker.bmq.consensus.election_table import ElectionRole
+from tests.simulator.actors.clients import Producer
+from tests.simulator.faults.moments import roll_over_all
+from tests.simulator.faults.not_ready import NotReady
+from tests.simulator.machines.hosts import Host
+from tests.simulator.worlds.features import Feature, own_random
+
+if TYPE_CHECKING:
+    from tests.simulator.worlds.world import World
+
+__all__ = ["OwnFaults"]
+
+SECOND_US = 1_000_000
+LATE_US = (0, 0, 100_000, 700_000)  # of answers to posts that a broker is not ready for
+
+
+class OwnFaults:
+    """One world's."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        kinds: dict[Feature, tuple[Callable[[Random], None], int]] = {
+            Feature.FILES: (self.run_out_of_files, 2 * SECOND_US),
+            Feature.TTL: (self.set_clock, SECOND_US),
+            Feature.WHOLE_QUEUES: (self.trouble_queues, SECOND_US),
+        }
+        if world.is_cluster:
+            kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
+            kinds[Feature.NOT_READY] = (self.refuse_posts, SECOND_US // 3)
+            kinds[Feature.FULL_LEDGERS] = (self.fill_leader, SECOND_US // 2)
+            kinds[Feature.CONTESTS] = (self.contest_election, 6 * SECOND_US)
+        self._kinds = [
+            (kind, interval_us, own_random(feature, world.seed))
+            for feature, (kind, interval_us) in kinds.items()
+            if feature in world.features
+        ]
+
+    def begin(self) -> None:
+        """Let each happen from time to time, until the faults end."""
+        for kind, interval_us, random in self._kinds:
+            self._later(kind, interval_us, random)
+
+    def _later(self, kind: Callable[[Random], None], interval_us: int, random: Random) -> None:
+        def happen() -> None:
+            if self._world.is_busy:
+                with self._world.chances.at(kind.__name__, random) as is_taken:
+                    if is_taken:
+                        self._world.say(f"fault: {kind.__name__.replace('_', ' ')}")
+                        kind(random)
+                self._later(kind, interval_us, random)
+
+        self._world.clock.after(int(random.expovariate(1) * interval_us) + 1, happen)
+
+    def run_out_of_files(self, random: Random) -> None:
+        """A process can open no file for a while, nor read its folder."""
+        host = random.choice(self._world.hosts)
+        directory = host.directory
+        if host.node is None:
+            return
+        directory.is_out_of_descriptors = True
+        self._world.records.runs_short()
+
+        def close_some() -> None:
+            directory.is_out_of_descriptors = False
+            self._world.records.is_short = any(each.directory.free < 1 << 39 for each in self._world.hosts)
+
+        self._world.clock.after(random.randrange(3 * SECOND_US), close_some)
+
+    def trouble_queues(self, random: Random) -> None:
+        """An operator empties one app of a queue, or a primary rolls over while it is cut off from all others."""
+        world = self._world
+        if not world.is_cluster or random.random() < 0.7:
+            uri = random.choice(sorted(world.records.wants))[0]
+            world.operator.purge(uri, random.choice(world.apps[uri]))
+            return
+        apart = [host for host in world.hosts if any(world.leads(host, uri) for uri in world.promises if host.node)]
+        names = {host.name for host in world.hosts}
+        pairs = {pair for host in apart[:1] for pair in permutations(names, 2) if host.name in pair}
+        world.network.blocked |= pairs
+        world.clock.after(random.randrange(1, SECOND_US), lambda: roll_over_all(world))
+        world.clock.after(random.randrange(SECOND_US, 4 * SECOND_US), lambda: world.network.heal(pairs))
+
+    def set_clock(self, random: Random) -> None:
+        """Set a wall clock, by more than any message's time to live."""
+        random.choice(self._world.hosts).clock.set_wall(random.choice((-1, 1)) * random.randrange(100_000))
+
+    def rot_running(self, random: Random) -> None:
+        """A bit of a payload rots under a running process: never at more than a minority of the disks."""
+        hosts = self._world.hosts
+        host: Host = random.choice(hosts)
+        damaged = sum(each.is_damaged for each in hosts if each is not host)
+        is_alone = damaged < (len(hosts) - 1) // 2 and not self._world.faults.must_wait
+        if host.node is not None and not host.is_damaged and is_alone:
+            host.rot_running(random)
+
+    def fill_leader(self, random: Random) -> None:
+        """A leader's disk has no room for what a queue's assignment appends to the ledger, and soon has room again."""
+        world = self._world
+        for host in world.hosts:
+            if host.member is not None and host.member.election.role is ElectionRole.LEADER:
+                host.fill_disk(random.randrange(200))
+                world.clock.after(random.randrange(1, SECOND_US // 4), host.free_disk)
+                for asked in random.sample(world.hosts, 2):
+                    world.ask_place(asked, f"bmq://priority/l{random.randrange(40)}")
+
+    def refuse_posts(self, random: Random) -> None:
+        """The brokers that a producer's broker is linked to are not ready for posts for a while."""
+        brokers = [client.host for client in self._world.clients if isinstance(client, Producer) and client.link]
+        broker = random.choice(brokers or [None])
+        refusals = []
+        for end in broker.broker_ends() if broker is not None else ():
+            if end.not_ready is None:
+                end.not_ready = NotReady(random.choice(LATE_US))
+                refusals.append(end.not_ready)
+
+        def disarm() -> None:
+            for each in refusals:
+                each.is_armed = False
+
+        self._world.clock.after(random.randrange(1, SECOND_US // 2), disarm)
+
+    def contest_election(self, random: Random) -> None:
+        """Cut off all nodes from each other for a while, after which each stands for election as soon as it may."""
+        world = self._world
+        pairs = set(permutations([host.name for host in world.hosts], 2))
+        world.network.blocked |= pairs
+        for host in world.hosts:
+            host.is_hasty = True
+
+        def end_haste() -> None:
+            for host in world.hosts:
+                host.is_hasty = False
+
+        apart_us = random.randrange(SECOND_US // 2, 3 * SECOND_US)
+        world.clock.after(apart_us, lambda: world.network.heal(pairs))
+        world.clock.after(apart_us + 2 * SECOND_US, end_haste)

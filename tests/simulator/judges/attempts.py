@@ -1,0 +1,148 @@
+"""Messages of which consumers die: each app gets them as often as the domain allows, and never again after that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from broker.bmq.queue.queue import Queue
+from broker.bmq.relay.relay import RelayQueue
+from broker.bmq.relay.relay_links import PeerUpstream
+from broker.bmq.relay.upstream import UpstreamState
+from tests.simulator.judges.invariants import Violation, name_of
+from tests.simulator.machines.network import Link
+from tests.simulator.worlds.features import Feature, own_random
+
+if TYPE_CHECKING:
+    from tests.simulator.machines.hosts import Host
+    from tests.simulator.worlds.world import World
+
+__all__ = ["Attempts"]
+
+ATTEMPTS = (2, 3, 4)
+LIMITED = ("priority", "fanout")
+DEADLY_PART = 5  # one in five messages kills its consumers
+DIES_PART = 0.8
+AWAY_US_MAX = 50_000
+
+Owed = tuple[bytes, str]  # a message, and the app that is to get it
+
+
+class Attempts:
+    """The deliveries of one world's messages. Without the feature no queue has a limit.
+
+    A primary counts in memory, and learns of deaths elsewhere over links: what was counted before a link or a process
+    was lost counts for nothing. Yet each delivery may have been counted.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = own_random(Feature.ATTEMPTS, world.seed)
+        self._limits: dict[str, int] = {}  # by URI
+        self._links: dict[Owed, set[Link]] = {}  # over which each was delivered
+        self._held: dict[Link, set[Owed]] = {}
+        self._deaths: dict[str, dict[Owed, int]] = {}  # by URI, since the ways of its messages have changed
+        self._ways: dict[tuple[str, str], tuple[Queue, object]] = {}  # by host and URI
+        for name in LIMITED if Feature.ATTEMPTS in world.features else ():
+            limit = self._random.choice(ATTEMPTS)
+            world.domains[name] = replace(world.domains[name], delivery_attempts_max=limit)
+            self._limits |= {uri: limit for uri in world.promises if uri.startswith(f"bmq://{name}/")}
+
+    def kills(self, uri: str, guid: bytes) -> bool:
+        """Return whether the consumer of a message dies of it."""
+        is_deadly = uri in self._limits and self._world.is_busy and crc32(guid) % DEADLY_PART == 0
+        return is_deadly and self._random.random() < DIES_PART
+
+    def away_us(self) -> int:
+        """Draw the time until a consumer that has died is back."""
+        return self._random.randrange(1, AWAY_US_MAX)
+
+    def pushed(self, link: Link, host: Host | None, uri: str, app: str, guid: bytes) -> None:
+        """Check a message that leaves a broker for a consumer, which has left it if there is no broker.
+
+        A hop that stood still may hand out what its upstream has long given to others.
+        """
+        limit = self._limits.get(uri)
+        if limit is None:
+            return
+        owed = guid, app
+        deaths = self._deaths.get(uri, {}).get(owed, 0)
+        post = self._world.records.posts[guid]
+        if deaths >= limit and self._world.records.is_past_window(post):
+            # A repetition of a removed message is another message, whose deliveries count from the beginning.
+            self._deaths[uri].pop(owed)
+        elif deaths >= limit and self._has_one_root(uri) and self._is_handed_out(host, uri, owed):
+            name = name_of(post)
+            raise Violation(f"{name} is delivered to '{app}' after {deaths} consumers have died of it, and {limit} may")
+        self._held.setdefault(link, set()).add(owed)
+        links = self._links.setdefault(owed, set())
+        links.add(link)
+        if len(links) >= limit:
+            self._may_be_removed(uri, owed)
+
+    def _may_be_removed(self, uri: str, owed: Owed) -> None:
+        guid, app = owed
+        self._world.records.confirm_sent(uri, app, guid)
+
+    def confirmed(self, link: Link, app: str, guid: bytes) -> None:
+        """A consumer sends a confirm."""
+        self._held.get(link, set()).discard((guid, app))
+
+    def died(self, link: Link, host: Host) -> None:
+        """A broker, which lives on, has heard that a consumer is gone."""
+        for owed in self._held.pop(link, ()):
+            uri = self._world.records.posts[owed[0]].uri
+            if len(self._links[owed]) >= self._limits[uri]:
+                self._may_be_removed(uri, owed)
+            queue = host.node.queues.get(uri) if host.node is not None else None
+            if not self._has_one_root(uri):
+                self._deaths.pop(uri, None)
+            elif queue is not None and not queue.delivery.inherited and self._is_counted(host, queue, owed):
+                deaths = self._deaths.setdefault(uri, {})
+                deaths[owed] = deaths.get(owed, 0) + 1
+
+    def _is_handed_out(self, host: Host | None, uri: str, owed: Owed) -> bool:
+        queue = host.node.queues.get(uri) if host is not None and host.node is not None else None
+        return host is not None and queue is not None and self._is_counted(host, queue, owed)
+
+    def _is_counted(self, host: Host, queue: Queue, owed: Owed) -> bool:
+        """Return whether each broker up to the primary has handed out a message: others ignore its rejection.
+
+        A hop may still hold it from an upstream that it has lost.
+        """
+        guid, app_id = owed
+        while isinstance(queue, RelayQueue):
+            upstream = queue.opens.upstream if queue.opens.state is UpstreamState.OPEN else None
+            if not isinstance(upstream, PeerUpstream):
+                return False
+            host = host.peer(upstream.node_id)
+            above = host.node.queues.get(queue.uri) if host.node is not None else None
+            app = above.apps.get(app_id) if above is not None else None
+            if above is None or app is None or not any(guid in stream.unconfirmed for stream in app.streams):
+                return False
+            queue = above
+        return True
+
+    def _has_one_root(self, uri: str) -> bool:
+        """Return whether one node alone takes itself for the primary of a queue: each counts for itself."""
+        queues = [host.node.queues.get(uri) for host in self._world.hosts if host.node is not None]
+        return sum(queue is not None and queue.is_root for queue in queues) == 1
+
+    def look(self, host: Host) -> None:
+        """Look after a broker's step whether its queues have the roots and the upstreams that they had."""
+        for uri in self._limits if host.node is not None else ():
+            queue = host.node.queues.get(uri) if host.node is not None else None
+            if queue is not None and self._ways.get((host.name, uri)) != (queue, self._way(queue)):
+                self._ways[host.name, uri] = queue, self._way(queue)
+                self._deaths.pop(uri, None)
+
+    def _way(self, queue: Queue) -> object:
+        """Return what a queue's deliveries come from; None for a hop that has no upstream."""
+        if not isinstance(queue, RelayQueue):
+            return queue
+        return queue.opens.upstream if queue.opens.state is UpstreamState.OPEN else None
+
+    def link_lost(self) -> None:
+        """A link between brokers, or a broker, is lost."""
+        self._deaths.clear()

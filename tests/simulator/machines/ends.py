@@ -1,0 +1,193 @@
+"""A node's ends of links: what arrives goes to a session as the shell does it, what the session has is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from broker.bmq.node.node import Node
+from broker.bmq.session.session import Session
+from formats.bmq.codes import AckStatus
+from formats.bmq.control import ber
+from formats.bmq.control.messages import ControlMessage, ElectionResponse, ElectorMessage, NegotiationMessage
+from formats.bmq.wire.ack import Ack, iter_acks
+from formats.bmq.wire.event import EVENT_HEADER_SIZE, EventType, iter_frames, schema_message
+from formats.bmq.wire.options import sub_queue_infos
+from formats.bmq.wire.push import iter_pushes
+from tests.broker.bmq.rig import Pushed
+from tests.fuzz.session_events import shown
+from tests.simulator.faults.not_ready import NotReady
+from tests.simulator.machines.network import Link, Taken
+
+if TYPE_CHECKING:
+    from tests.simulator.actors.clients import Client
+    from tests.simulator.machines.hosts import Host
+
+__all__ = ["ClientSideEnd", "Item", "NodeEnd", "refused_in"]
+
+EVENT_BYTES_MAX = 1 << 30
+
+Item = ControlMessage | NegotiationMessage | Ack | Pushed | EventType
+
+
+class NodeEnd:
+    """A node's end of a link to another node."""
+
+    asks = True
+
+    def __init__(self, host: Host, node: Node, session: Session) -> None:
+        self.host = host
+        self.machine = host.name
+        self.session = session
+        self.link: Link | None = None
+        self._node = node
+        self._held = b""
+        self._handles = True  # the session had not ended before the bytes of this step
+        self._oddity = host.make_oddity()
+        self._echo = host.make_echo()
+        self._malformer = host.make_malformer()
+        self.not_ready: NotReady | None = None
+
+    def arrived(self, data: bytes, taken: Taken | None) -> None:
+        self.host.step(lambda: self._receive(data), taken and (lambda: self._note(taken)))
+
+    def _note(self, taken: Taken) -> None:
+        """Call `taken`, unless the session had ended when the bytes came: nobody has handled them then."""
+        if self._handles:
+            taken()
+
+    def _receive(self, data: bytes) -> None:
+        self._handles = not self.session.finished
+        buffer = bytearray(self._held + data)
+        try:
+            used = self.session.receive(memoryview(buffer))
+        except OSError as error:
+            if not self.host.fails_flushes:
+                raise
+            # As the loop does it.
+            self._node.faults.end_session(self.session, error)
+            used = len(buffer)
+        self._held = bytes(buffer[used:])
+        buffer[:] = b"\xee" * len(buffer)
+
+    def lost(self, reason: str) -> None:
+        def disconnect() -> None:
+            self._node.disconnect(self.session, reason)
+            self.host.ends.pop(self.session, None)
+            self._lost()
+
+        self.host.step(disconnect)
+
+    def _lost(self) -> None:
+        self.host.world.attempts.link_lost()
+
+    def flush(self) -> None:
+        """Send what the session has; a session that is finished closes its link."""
+        link, session = self.link, self.session
+        assert link is not None
+        while session.output_size():
+            data = bytes(session.take_output())
+            session.output_sent()
+            self.send(link, data)
+        if session.finished:
+            link.close(self, "the session has ended")
+            self.host.world.attempts.link_lost()
+            self.host.ends.pop(session, None)
+            self._node.disconnect(session, "the session has ended")
+
+    def send(self, link: Link, data: bytes) -> None:
+        """Whole events leave, for another broker."""
+        for guid in refused_in(memoryview(data)):
+            self.host.world.records.refused(guid)
+        if self.host.member is not None:
+            self._note_votes(link, data)
+        if self.not_ready is not None:
+            data = self._part(link, data, self.not_ready)
+        link.send(self, data)
+        if self._oddity is not None and (again := self._oddity.sent(data)) is not None:
+            link.send(self, again)
+        if self._echo is not None and self.host.world.is_busy and (again := self._echo.sent(data)) is not None:
+            link.send(self, again)
+        if self._malformer is not None and (wrong := self._malformer.sent(data)) is not None:
+            self.host.world.say(f"{self.machine} says what cannot be: {shown(wrong, 160)}")
+            link.send(self, wrong)
+
+    def _part(self, link: Link, data: bytes, not_ready: NotReady) -> bytes:
+        """Return what the other end is ready for; it answers the rest when that has arrived."""
+        passes, answer, answered = not_ready.part(data)
+        if answer:
+            other = link.ends[1 - link.ends.index(self)]
+            self.host.world.say(f"{other.machine} is not ready for posts of {self.machine}")
+            clock = self.host.world.clock
+
+            def answer_late() -> None:
+                clock.after(not_ready.late_us, lambda: link.send(other, answer, lambda: not_ready.end(answered)))
+
+            link.send(self, b"", answer_late)
+        if not_ready.is_over:
+            self.not_ready = None
+        return passes
+
+    def _note_votes(self, link: Link, data: bytes) -> None:
+        """Tell the world of the votes among these events."""
+        at = 0
+        while at < len(data):
+            end = at + int.from_bytes(data[at : at + 4], "big")
+            if data[at + 4] & 0x3F == EventType.ELECTOR and (term := _voted_in(data[at:end])):
+                other = link.ends[1 - link.ends.index(self)]
+                self.host.world.voted(self.host, term, other.machine)
+            at = end
+
+
+class ClientSideEnd(NodeEnd):
+    """A node's end of a link to a client: what it sends is read here, once for the records and for the client."""
+
+    def __init__(self, host: Host, node: Node, session: Session, client: Client) -> None:
+        super().__init__(host, node, session)
+        self.client = client
+        self._negotiated = False
+
+    def _lost(self) -> None:
+        if self.link is not None:
+            self.host.world.attempts.died(self.link, self.host)
+
+    def send(self, link: Link, data: bytes) -> None:
+        items = list(_decode(memoryview(data), self._negotiated))
+        self._negotiated = True
+        for item in items:
+            self.client.tap(item, link)
+        link.send(self, data, partial(self.client.handle, link, items))
+
+
+def refused_in(view: memoryview) -> Iterator[bytes]:
+    """The posts that events refuse for good: a broker that receives NOT_READY sends the post again by itself."""
+    for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
+        if frame.type == EventType.ACK:
+            for ack in iter_acks(view, frame.body, frame.end):
+                if ack.status not in (AckStatus.SUCCESS, AckStatus.NOT_READY):
+                    yield ack.guid
+
+
+@lru_cache(maxsize=256)
+def _voted_in(event: bytes) -> int:
+    """The term of a vote; 0 for what else is said in elections, of which most is said again and again."""
+    message = ber.decode(ElectorMessage, schema_message(memoryview(event), EVENT_HEADER_SIZE, len(event)))
+    return message.term if isinstance(message.choice, ElectionResponse) else 0
+
+
+def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:
+    """Decode a node's output to a client, once for the records and for the client."""
+    for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
+        if frame.type == EventType.PUSH:
+            for push in iter_pushes(view, frame.body, frame.end):
+                (info,) = sub_queue_infos(push.options)
+                yield Pushed(push.queue_id, push.guid, bytes(push.data), info.sub_queue_id)
+        elif frame.type == EventType.ACK:
+            yield from iter_acks(view, frame.body, frame.end)
+        elif frame.type == EventType.CONTROL:
+            body = view[frame.body : frame.end]
+            yield ber.decode(ControlMessage, body) if negotiated else ber.decode(NegotiationMessage, body)
+            negotiated = True
+        else:
+            yield EventType(frame.type)

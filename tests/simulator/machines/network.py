@@ -1,0 +1,200 @@
+"""A network in memory: bytes on a link arrive in order, late, in pieces, or not until a partition is healed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from tests.simulator.machines.clock import Clock
+
+__all__ = ["End", "Link", "Network"]
+
+# How long an end may take to find out that the other's machine is gone.
+SILENCE_US_MAX = 3_000_000
+# How often what is sent at once arrives in two pieces.
+SPLIT_PART = 0.05
+
+# The next hop's use of the bytes, called once they were handled without a crash.
+Taken = Callable[[], None]
+
+
+class End(Protocol):
+    """One end of a link, on a machine."""
+
+    @property
+    def machine(self) -> str: ...
+
+    @property
+    def asks(self) -> bool:
+        """Return whether it asks now and then if the other end is there."""
+        ...
+
+    def arrived(self, data: bytes, taken: Taken | None) -> None:
+        """The next bytes from the other end; none once it has lost the link."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """The other end is gone; called at most once."""
+        ...
+
+
+class Direction:
+    """The data in flight to one end."""
+
+    __slots__ = ("is_open", "last_us", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[bytes, Taken | None] | str] = deque()
+        self.last_us = 0
+        self.is_open = True  # towards that end; False once it knows of the loss, or has closed itself
+
+
+class Link:
+    """A connection, as TCP makes them; `ends[0]` is who dialed."""
+
+    def __init__(self, network: Network, dialing: End, listening: End) -> None:
+        self.network = network
+        self.ends = (dialing, listening)
+        self.to = (Direction(), Direction())
+        self.is_cut = False
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether an end holds it: nobody may have told that end that the other is gone."""
+        return any(direction.is_open for direction in self.to)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether both ends hold it, and what one sends arrives at the other."""
+        return not self.is_cut and all(direction.is_open for direction in self.to)
+
+    def send(self, source: End, data: bytes, taken: Taken | None = None) -> None:
+        """Bytes leave `source`; nothing happens if it has closed the link."""
+        side = self.ends.index(source)
+        if self.is_cut or not self.to[side].is_open:
+            return
+        random = self.network.random
+        if len(data) > 1 and random.random() < self.network.split_part:
+            at = random.randrange(1, len(data))
+            self._put(1 - side, (data[:at], None))
+            data = data[at:]
+        self._put(1 - side, (data, taken))
+
+    def close(self, source: End, reason: str, *, lose: bool = False) -> None:
+        """`source` closes the link, or its process dies; with `lose`, some of what it sent does not arrive."""
+        side = self.ends.index(source)
+        if not self.to[side].is_open:
+            return
+        self.to[side].is_open = False
+        self.to[side].waiting.clear()
+        other = self.to[1 - side]
+        if lose:
+            for _ in range(self.network.random.randint(0, len(other.waiting))):
+                other.waiting.pop()
+        self._put(1 - side, reason)
+        if not other.is_open:
+            self.network.links.pop(self, None)
+
+    def abandon(self, source: End) -> None:
+        """The machine of `source` has lost power: the other end finds out, but not from it."""
+        side = self.ends.index(source)
+        self.to[side].is_open = False
+        self.to[side].waiting.clear()
+        late_us = self.network.random.randrange(SILENCE_US_MAX)
+        self.network.clock.after(late_us, lambda: self._put(1 - side, "no answer from the machine"))
+
+    def cut(self, reason: str) -> None:
+        """Cut the link between its ends: what is in flight is lost, and each end notices in its own time."""
+        if self.is_cut:
+            return
+        self.is_cut = True  # what is sent from now on would come after a gap
+        for direction in self.to:
+            direction.waiting.clear()
+        for side, direction in enumerate(self.to):
+            if direction.is_open:
+                self._put(side, reason)
+
+    def halve(self) -> None:
+        """One end finds the link broken, the other finds nothing: a broker, which asks whether somebody is there."""
+        if self.is_cut:
+            return
+        self.is_cut = True
+        sides = [side for side in (0, 1) if self.ends[1 - side].asks]
+        deaf = self.network.random.choice(sides)
+        for direction in self.to:
+            direction.waiting.clear()
+        if self.to[deaf].is_open:
+            self._put(deaf, "the connection was reset")
+
+    def _put(self, side: int, what: tuple[bytes, Taken | None] | str) -> None:
+        direction = self.to[side]
+        if not direction.is_open:
+            return
+        direction.waiting.append(what)
+        self.hurry(side)
+
+    def hurry(self, side: int) -> None:
+        """Let the next thing that waits for that end arrive in a while, after all that was before it."""
+        clock = self.network.clock
+        direction = self.to[side]
+        direction.last_us = at_us = max(direction.last_us, clock.us + self.network.delay_us())
+        clock.after(at_us - clock.us, lambda: self._deliver(side))
+
+    def _deliver(self, side: int) -> None:
+        direction = self.to[side]
+        if not direction.waiting or not direction.is_open:
+            return
+        end = self.ends[side]
+        if (self.ends[1 - side].machine, end.machine) in self.network.blocked:
+            return  # until it is healed
+        what = direction.waiting.popleft()
+        if isinstance(what, str):
+            direction.is_open = False
+            direction.waiting.clear()
+            if not self.to[1 - side].is_open:
+                self.network.links.pop(self, None)
+            end.lost(what)
+        else:
+            end.arrived(*what)
+
+
+class Network:
+    """All links, and between which machines nothing passes: `blocked` has pairs of (from, to)."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self.clock = clock
+        self.random = random
+        self.links: dict[Link, None] = {}
+        self.blocked: set[tuple[str, str]] = set()
+        self.delay_us_max = 2000
+        self.split_part = SPLIT_PART
+
+    def delay_us(self) -> int:
+        """Draw the delay of bytes, in microseconds."""
+        return int(self.random.random() ** 3 * self.delay_us_max) + 50
+
+    def splits_seldom(self) -> None:
+        """Most of what is sent arrives as it was sent."""
+        self.split_part = SPLIT_PART
+
+    def connect(self, dialing: End, listening: End) -> Link:
+        """A new connection."""
+        link = Link(self, dialing, listening)
+        self.links[link] = None
+        return link
+
+    def passes(self, one: str, other: str) -> bool:
+        """Return whether two machines can make a connection."""
+        return (one, other) not in self.blocked and (other, one) not in self.blocked
+
+    def heal(self, pairs: set[tuple[str, str]] | None = None) -> None:
+        """Let bytes pass again, waiting ones first; between all, unless `pairs` are given."""
+        healed = self.blocked if pairs is None else self.blocked & pairs
+        self.blocked = self.blocked - healed
+        for link in self.links:
+            for side in (0, 1):
+                if (link.ends[1 - side].machine, link.ends[side].machine) in healed:
+                    for _ in link.to[side].waiting:
+                        link.hurry(side)

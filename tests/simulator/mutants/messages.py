@@ -1,0 +1,533 @@
+"""Faults planted in queues, deduplication and relays."""
+
+# ruff: noqa: E501 - what is changed stands here as it stands in the source.
+
+from __future__ import annotations
+
+from tests.simulator.mutants.planted import Mutant
+
+__all__ = ["MESSAGES"]
+
+MESSAGES = (
+    Mutant(
+        "turns-never-again",
+        "routing",
+        "After its first turn a consumer's turns are not set again, so that it stays the first.",
+        "broker.bmq.queue.routing",
+        (("                    candidate.turns_left = candidate.count\n", ""),),
+    ),
+    Mutant(
+        "freed-counted-twice",
+        "routing",
+        "A subscription that is configured while it is full counts what was freed since as held.",
+        "broker.bmq.queue.routing",
+        (
+            (
+                "        self.messages_left = other.messages_left - self.holds\n        self.bytes_left = other.bytes_left - self.holds_bytes\n        self.messages_freed = self.bytes_freed = 0\n",
+                "        self.messages_freed = self.bytes_freed = 0\n        self.messages_left = other.messages_left - self.holds\n        self.bytes_left = other.bytes_left - self.holds_bytes\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "expired-room-unused",
+        "routing",
+        "Consumers get nothing for the room that expired messages have left, until something else happens.",
+        "broker.bmq.queue.upkeep",
+        (
+            (
+                "            for app in queue.apps.values():\n                queue.deliver(app)\n        queue.work.left -= len(expired)\n",
+                "            pass\n        queue.work.left -= len(expired)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "open-not-given-back",
+        "relay",
+        "An open that is answered after its client has gone is not given back.",
+        "broker.bmq.queue.queue_requests",
+        (("                give_back(outcome, parameters)\n                return\n", "                return\n"),),
+    ),
+    Mutant(
+        "one-delivery-too-many",
+        "attempts",
+        "The messages of a lost consumer get one attempt more than the limit.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            if left > 0:\n                app.attempts[message.guid] = left\n            else:\n                self._give_up(app, sub_queue_id, message, attempts_max)\n            return left > 0\n",
+                "            if left >= 0:\n                app.attempts[message.guid] = left\n            else:\n                self._give_up(app, sub_queue_id, message, attempts_max)\n            return left >= 0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "waiting-retry-acked",
+        "dedup",
+        "A retransmission of a post that waits for copies is acknowledged at once.",
+        "broker.bmq.queue.queue",
+        (("            return PENDING if guid in self.awaiting else DUPLICATE\n", "            return DUPLICATE\n"),),
+    ),
+    Mutant(
+        "removed-not-remembered",
+        "dedup",
+        "A message that is gone is not remembered.",
+        "broker.bmq.queue.queue",
+        (("        self.history.add(message.guid, self.now.ms)\n", ""),),
+    ),
+    Mutant(
+        "refused-remembered",
+        "dedup",
+        "A post that was refused is remembered as one that was kept.",
+        "broker.bmq.queue.queue",
+        (
+            (
+                "            if not is_confirmed:\n                return\n        self.history.add(message.guid, self.now.ms)\n",
+                "        self.history.add(message.guid, self.now.ms)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "waited-long-not-seen",
+        "dedup",
+        "A message that waited for longer than the deduplication time is not known once it is removed.",
+        "broker.bmq.core.history",
+        (
+            (
+                "        if ticks > latest:\n            self._latest[producer] = ticks\n\n    def bury",
+                "        pass\n\n    def bury",
+            ),
+        ),
+        hidden="Its producer must post nothing else for two deduplication times, and then repeat it: none of the first 40 worlds shows it.",
+        unit="tests/broker/bmq/core/test_history.py::test_one_that_waited_for_longer_than_the_window_is_known_once_it_is_gone",
+    ),
+    Mutant(
+        "seen-for-a-moment",
+        "dedup",
+        "The greatest GUIDs of producers are forgotten at each turn, rather than at the second.",
+        "broker.bmq.core.history",
+        (("= {}, self._latest, now_ms", "= {}, {}, now_ms"),),
+    ),
+    Mutant(
+        "purged-not-remembered",
+        "dedup",
+        "Purged messages are not remembered by the node that purged them.",
+        "broker.bmq.queue.purges",
+        (("                history.add(guid, queue.now.ms)\n", "                pass\n"),),
+    ),
+    Mutant(
+        "history-not-restored",
+        "dedup",
+        "A new primary does not know what was removed before.",
+        "broker.bmq.node.restoring",
+        (("            queue.history.restore(guids, self._since_ms)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "here-taken-again",
+        "dedup",
+        "A retransmission of a message that is here is taken for another.",
+        "broker.bmq.queue.queue",
+        (
+            (
+                "        if guid in messages.newest or (messages.older and guid in messages) or not self.history.is_new(guid):\n",
+                "        if not self.history.is_new(guid):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "packed-not-known",
+        "dedup",
+        "A retransmission of a message that is packed is taken for another.",
+        "broker.bmq.queue.backlog",
+        (
+            (
+                "        if known is None or key[TICKS_AT:PRODUCER_AT] > known[0]:\n",
+                "        if known is None or key[TICKS_AT:PRODUCER_AT] <= known[0]:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "packed-confirms-lost",
+        "delivery",
+        "All messages that are packed together are wanted by the apps that want the first.",
+        "broker.bmq.core.packed",
+        (("            self._outstanding.values,\n", "            [self._outstanding.first] * self.count,\n"),),
+    ),
+    Mutant(
+        "packed-copies",
+        "delivery",
+        "An app gets copies of packed messages, which are not those of the queue.",
+        "broker.bmq.queue.routing",
+        (("reversed(part.unpack().values()) if", "reversed(part.peek()) if"),),
+    ),
+    Mutant(
+        "packed-in-passing",
+        "delivery",
+        "Messages are packed though an app that wants them does not wait for them.",
+        "broker.bmq.queue.packing",
+        (
+            (
+                "        if wanted & app.bit and not _waits_for(app, part):\n            return False\n",
+                "        pass\n",
+            ),
+            ("    if _count_free(messages, waits=False) < len(messages):\n        return False\n", ""),
+        ),
+    ),
+    Mutant(
+        "cut-off-acks-eventual",
+        "replication",
+        "A node that is cut off acknowledges messages of eventual consistency.",
+        "broker.bmq.queue.queue",
+        (
+            (
+                "(self.config.strong or self.log.is_cut_off) and self.log.wants_copies",
+                "self.config.strong and self.log.wants_copies",
+            ),
+        ),
+    ),
+    Mutant(
+        "waiting-overtaken",
+        "replication",
+        "A message overtakes one that waits for copies.",
+        "broker.bmq.queue.queue",
+        (
+            (
+                "            awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)\n",
+                "            awaits = self._awaits_copies\n",
+            ),
+        ),
+        hidden="A domain must become eventual while a message waits for copies, and the next post must come before these: none of the first 300 worlds shows it.",
+        unit="tests/broker/bmq/queue/test_consistency.py::test_what_follows_does_not_overtake_when_the_domain_becomes_eventual",
+    ),
+    Mutant(
+        "delivered-before-copies",
+        "replication",
+        "A message is handed out before it has its copies.",
+        "broker.bmq.queue.queue",
+        (("                if awaits:\n                    continue\n", ""),),
+    ),
+    Mutant(
+        "copied-in-any-order",
+        "replication",
+        "A message that has its copies overtakes those before it.",
+        "broker.bmq.queue.queue",
+        (
+            (
+                "            if app.pending or app.redelivery or app.is_behind or has_waited:\n",
+                "            if has_waited:\n",
+            ),
+        ),
+        unit="tests/broker/bmq/queue/test_consistency.py::"
+        "test_a_payload_that_has_rotted_while_its_message_waited_for_copies_is_not_delivered",
+    ),
+    Mutant(
+        "sent-confirms-lost",
+        "relays",
+        "Confirms that were sent are not sent to the next upstream.",
+        "broker.bmq.relay.confirms",
+        (
+            (
+                "        return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]\n",
+                "        return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms < 0 < since_ms]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "unsent-confirms-lost",
+        "relays",
+        "Confirms that could not be sent are forgotten.",
+        "broker.bmq.relay.confirms",
+        (("        confirms += [(guid, app_id) for _, guid, app_id in self._unsent]\n", ""),),
+    ),
+    Mutant(
+        "posts-not-resent",
+        "relays",
+        "Posts without an answer are not sent to the next upstream.",
+        "broker.bmq.relay.relay",
+        (("        posts.begin_resending()\n", ""),),
+    ),
+    Mutant(
+        "taken-twice-by-a-hop",
+        "relays",
+        "A hop takes a message that it has once more.",
+        "broker.bmq.relay.relay",
+        (
+            (
+                "        if message.outstanding & app.bit:\n            return  # it came before, from an upstream that was lost: brokers below count on from there\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "posts-not-handed-over",
+        "relays",
+        "A hop that becomes the primary forgets the posts that it was to send up.",
+        "broker.bmq.relay.handover",
+        (("        _post(new, guid, put)\n", "        pass\n"),),
+    ),
+    Mutant(
+        "confirms-not-handed-over",
+        "relays",
+        "A hop that becomes the primary forgets the confirms that it was to send up.",
+        "broker.bmq.relay.handover",
+        (("            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), guid)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "waiting-not-handed-over",
+        "relays",
+        "A primary that becomes a hop forgets the posts that wait for copies.",
+        "broker.bmq.relay.handover",
+        (("            new.posts.adopt(guid, content, posters)\n", "            pass\n"),),
+    ),
+    Mutant(
+        "held-handed-out-again",
+        "relays",
+        "What a consumer holds is handed out by a new primary to others as well.",
+        "broker.bmq.relay.takeover",
+        (
+            (
+                "                holder.unconfirmed.add(message.guid, (message, subscription))\n",
+                "                holder.unconfirmed.add(message.guid, (message, subscription))\n"
+                "                app.redelivery.append(message)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "hop-keeps-what-waits",
+        "relays",
+        "A hop keeps what waits for consumers when it loses its upstream.",
+        "broker.bmq.relay.relay",
+        (
+            (
+                "            self._unsettled.forgetting.forget_waiting(app)\n            for stream in app.streams:\n                # Another",
+                "            for stream in app.streams:\n                # Another",
+            ),
+        ),
+    ),
+    Mutant(
+        "hop-confirms-not-sent",
+        "relays",
+        "A hop does not pass confirms on.",
+        "broker.bmq.relay.bulk",
+        (("        relay.confirms.send(app.app_id, confirmed)\n        if app", "        if app"),),
+    ),
+    Mutant(
+        "downstream-stays",
+        "relays",
+        "What a broker below held stays with it when its link is lost.",
+        "broker.bmq.relay.downstream",
+        (("        self.requests.drop()\n", "        pass\n"),),
+    ),
+    Mutant(
+        "known-posts-passed-on",
+        "relays",
+        "A hop passes a post on, though it waits for the answer to the same.",
+        "broker.bmq.relay.bulk_posts",
+        (("                or guid in known\n", ""),),
+        hidden="It takes a client that is back at the same hop, and posts again there what that hop still waits for an answer to, while its upstream is there: worlds seldom come to that.",
+        unit="tests/broker/bmq/proxy/test_bulk.py::test_a_whole_event_that_comes_again_while_it_waits_is_kept_once",
+    ),
+    Mutant(
+        "not-ready-told",
+        "relays",
+        "A client is told that a hop's root was not ready.",
+        "broker.bmq.relay.posts",
+        (("        if status != AckStatus.NOT_READY:\n", "        if status >= 0:\n"),),
+    ),
+    Mutant(
+        "confirms-end-at-unknown",
+        "delivery",
+        "The confirms of an event count up to one for a sub-queue id that is not open.",
+        "broker.bmq.session.session",
+        (
+            (
+                'which is not open")\n'
+                "                continue\n"
+                "            queue = handle.queue\n"
+                "            if queue.broadcast:",
+                'which is not open")\n'
+                "                return\n"
+                "            queue = handle.queue\n"
+                "            if queue.broadcast:",
+            ),
+        ),
+    ),
+    Mutant(
+        "sub-ids-confirmed-together",
+        "delivery",
+        "Confirms of one event count for the app of the first.",
+        "broker.bmq.session.stored_events",
+        (
+            (
+                "if each_id != queue_id or each_sub_id != sub_queue_id or guid not in newest:",
+                "if each_id != queue_id or guid not in newest:",
+            ),
+        ),
+    ),
+    Mutant(
+        "heirs-hold-nothing",
+        "delivery",
+        "What a consumer holds counts against no limit once it has other parameters.",
+        "broker.bmq.queue.routing",
+        (
+            (
+                "        self.messages_left = other.messages_left - self.holds\n",
+                "        self.messages_left = other.messages_left\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lower-priorities-in-turn",
+        "delivery",
+        "Consumers of all priorities receive by turns.",
+        "broker.bmq.queue.routing",
+        (
+            (
+                "            if subscription.priority == group.priority:\n"
+                "                group.subscriptions.append(subscription)\n",
+                "            group.subscriptions.append(subscription)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lower-when-full",
+        "delivery",
+        "A consumer of a lower priority receives what one of a higher priority has no room for.",
+        "broker.bmq.queue.delivery",
+        (
+            (
+                "                    matched.append(group)\n            if matched:\n                break\n",
+                "                    matched.append(group)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-attempt-more",
+        "delivery",
+        "A message is delivered once more than its domain allows after its consumers have died.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left > 0\n",
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left >= 0:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left >= 0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-attempt-less",
+        "delivery",
+        "A message is removed one death of a consumer too early.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left > 0\n",
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 1:\n"
+                "                app.attempts[message.guid] = left\n"
+                "            else:\n"
+                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "            return left > 1\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "attempts-begin-again",
+        "delivery",
+        "The death of a consumer counts as the first of a message, whichever it is.",
+        "broker.bmq.queue.rejects",
+        (
+            (
+                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n",
+                "            left = attempts_max - 1\n"
+                "            if left > 0:\n"
+                "                app.attempts[message.guid] = left\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-like-closed",
+        "delivery",
+        "The death of a consumer counts as no attempt.",
+        "broker.bmq.session.session",
+        (
+            (
+                "        self._requests.drop(lost=lost)\n",
+                "        self._requests.drop()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "posts-overtake-refused",
+        "relays",
+        "A post overtakes earlier ones that the root was not ready for.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "        if self._refused:\n"
+                "            # An earlier post of the same client may be among those.\n"
+                "            self._refused.add(guid)\n"
+                "        else:\n"
+                "            self._send(message)\n"
+                "        return PENDING",
+                "        self._send(message)\n        return PENDING",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-never-resent",
+        "relays",
+        "Posts that the root was not ready for are not sent again.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "            if not self._refused:\n"
+                "                self._resend_refused_later()\n"
+                "            self._refused.add(guid)\n",
+                "            self._refused.add(guid)\n"
+                "            if not self._refused:\n"
+                "                self._resend_refused_later()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-forgotten",
+        "relays",
+        "Posts that the root was not ready for are forgotten.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "                self._resend_refused_later()\n            self._refused.add(guid)\n",
+                "                self._resend_refused_later()\n"
+                "            self._refused.add(guid)\n"
+                "            self._forget(guid)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "late-refusal-overtaken",
+        "relays",
+        "A post overtakes one whose refusal by a root that was not ready is still on its way.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "            is_later = is_later or guid in refused\n",
+                "            is_later = guid in refused\n",
+            ),
+        ),
+    ),
+)
