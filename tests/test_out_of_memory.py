@@ -18,7 +18,7 @@ from bmqctl.common.decoding.avro import inflate as inflate_avro
 from bmqctl.common.decoding.avro import read_record
 from bmqctl.common.decoding.decoder import Format, Wanted, make_decoder
 from bmqctl.pipeline.source import sizes
-from bmqctl.pipeline.source.decode import Decoder
+from bmqctl.pipeline.source.decoding.decode import Decoder
 from bmqctl.stores.blazingmq.read.payload import inflate as inflate_stored
 from broker.bmq.queue import message_values
 from broker.rocketmq.grpc.http2.wire import MessageReader, frame_message

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from bmqctl.pipeline.live.consumer import Consumer, Received
 from bmqctl.pipeline.live.queue_options import ConsumeOptions
 from bmqctl.pipeline.source.options import BadOption
-from bmqctl.pipeline.source.properties import PROPERTIES_TYPE, property_items
+from bmqctl.pipeline.source.rows.properties import PROPERTIES_TYPE, property_items
 from formats.bmq.guid import format_guid
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError

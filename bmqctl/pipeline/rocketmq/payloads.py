@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bmqctl.pipeline.rocketmq.brokers import Broker
 from bmqctl.pipeline.rocketmq.columns import RecordColumns
-from bmqctl.pipeline.source.decode import Decoder, decoder_of
+from bmqctl.pipeline.source.decoding.decode import Decoder, decoder_of
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.rocketmq.payload import decompressed

@@ -1,1 +1,1 @@
-"""The tables of a data source over stores: planning, scanning, and decoding of payloads."""
+"""The tables of a data source over stores: options, planning and scanning, above the rooms of rows and decoding."""

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 
-from bmqctl.pipeline.source.confirms import confirm_batches
-from bmqctl.pipeline.source.files_read import fault_batches, ledger_batches
-from bmqctl.pipeline.source.messages import message_batches
 from bmqctl.pipeline.source.options import ReadOptions, Table
-from bmqctl.pipeline.source.payloads import payload_batches
 from bmqctl.pipeline.source.plan import FilesPart, Part, QueuesPart, time_column
 from bmqctl.pipeline.source.pushdown import Bounds, bounds_of, kept
-from bmqctl.pipeline.source.queue_rows import queue_batches
-from bmqctl.pipeline.source.records import RecordColumns
+from bmqctl.pipeline.source.rows.confirms import confirm_batches
+from bmqctl.pipeline.source.rows.files_read import fault_batches, ledger_batches
+from bmqctl.pipeline.source.rows.messages import message_batches
+from bmqctl.pipeline.source.rows.payloads import payload_batches
+from bmqctl.pipeline.source.rows.queue_rows import queue_batches
+from bmqctl.pipeline.source.rows.records import RecordColumns
 from bmqctl.pipeline.source.walk import DataFiles, select, walk
 from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from bmqctl.pipeline.source.arrays import TIMESTAMP
-from bmqctl.pipeline.source.decode import payload_fields
+from bmqctl.pipeline.source.decoding.decode import payload_fields
 from bmqctl.pipeline.source.options import BadOption, ReadOptions, Table
-from bmqctl.pipeline.source.properties import PROPERTIES_TYPE
+from bmqctl.pipeline.source.rows.properties import PROPERTIES_TYPE
 
 __all__ = ["chosen_columns", "schema_of", "table_schema"]
 

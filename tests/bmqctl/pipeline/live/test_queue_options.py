@@ -14,7 +14,7 @@ from bmqctl.pipeline.live.queue_options import ConsumeOptions, PostOptions
 from bmqctl.pipeline.live.stream_sink import QueueWriter, Row, row_guid
 from bmqctl.pipeline.live.stream_source import QueueStreamReader, stream_schema
 from bmqctl.pipeline.source.options import BadOption
-from bmqctl.pipeline.source.properties import PROPERTIES_TYPE, property_items
+from bmqctl.pipeline.source.rows.properties import PROPERTIES_TYPE, property_items
 from formats.bmq.wire.properties import Property, PropertyType
 
 QUEUE = "bmq://my.domain/q"

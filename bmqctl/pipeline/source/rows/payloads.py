@@ -11,12 +11,12 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
-from bmqctl.pipeline.source.decode import Decoder, decoder_of
+from bmqctl.pipeline.source.decoding.decode import Decoder, decoder_of
 from bmqctl.pipeline.source.names import key_text
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.plan import Part
-from bmqctl.pipeline.source.properties import PROPERTIES_TYPE, property_items
 from bmqctl.pipeline.source.pushdown import Bounds
+from bmqctl.pipeline.source.rows.properties import PROPERTIES_TYPE, property_items
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.pipeline.source.walk import DataFiles, select, walk
 from bmqctl.stores.blazingmq.read.account import Account

@@ -14,13 +14,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
-from bmqctl.pipeline.source.fates import Fates
-from bmqctl.pipeline.source.messages import Follower, Turn, ended_in, guid_bytes
 from bmqctl.pipeline.source.names import key_text
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.plan import Part
 from bmqctl.pipeline.source.pushdown import Bounds
-from bmqctl.pipeline.source.records import AppLabels
+from bmqctl.pipeline.source.rows.fates import Fates
+from bmqctl.pipeline.source.rows.messages import Follower, Turn, ended_in, guid_bytes
+from bmqctl.pipeline.source.rows.records import AppLabels
 from bmqctl.pipeline.source.walk import offsets_of, up_to
 from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.disk.columns import guid_numbers, key_numbers

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from bmqctl.pipeline.source.decode import decoder_of, payload_fields
-from bmqctl.pipeline.source.decode_json import parse_ddl
+from bmqctl.pipeline.source.decoding.decode import decoder_of, payload_fields
+from bmqctl.pipeline.source.decoding.decode_json import parse_ddl
 from bmqctl.pipeline.source.options import BadOption, ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
 from tests.bmqctl.pipeline.reading import read_rows

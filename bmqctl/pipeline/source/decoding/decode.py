@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bmqctl.pipeline.source.decode_json import json_codec
+from bmqctl.pipeline.source.decoding.decode_json import json_codec
 from bmqctl.pipeline.source.options import BadOption, ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
 
@@ -71,10 +71,10 @@ def _codec(options: ReadOptions) -> Codec:
         if options.payload_format == "json":
             return json_codec(options.payload_schema)
         if options.payload_format == "avro":
-            from bmqctl.pipeline.source.decode_avro import avro_codec
+            from bmqctl.pipeline.source.decoding.decode_avro import avro_codec
 
             return avro_codec(options.payload_schema)
-        from bmqctl.pipeline.source.decode_protobuf import protobuf_codec
+        from bmqctl.pipeline.source.decoding.decode_protobuf import protobuf_codec
 
         return protobuf_codec(options.payload_schema, options.payload_message)
     except (ValueError, OSError) as error:

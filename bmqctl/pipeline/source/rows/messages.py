@@ -14,12 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bmqctl.pipeline.source.arrays import Labels, code_labels, hex_array, integers, times
-from bmqctl.pipeline.source.fates import ALIVE, Ended, Fates
 from bmqctl.pipeline.source.names import key_text
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.plan import Part
 from bmqctl.pipeline.source.pushdown import Bounds
-from bmqctl.pipeline.source.records import message_sizes
+from bmqctl.pipeline.source.rows.fates import ALIVE, Ended, Fates
+from bmqctl.pipeline.source.rows.records import message_sizes
 from bmqctl.pipeline.source.walk import DataFiles, offsets_of, select, walk
 from bmqctl.stores.blazingmq.read.account import Account
 from formats.bmq.codes import CompressionAlgorithm

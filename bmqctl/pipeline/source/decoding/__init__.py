@@ -1,0 +1,1 @@
+"""Payloads decoded to columns by a schema that the user gives."""

@@ -1,0 +1,1 @@
+"""The rows of each table, made from a partition's records and files."""
