@@ -16,7 +16,7 @@ from broker.bmq.config.dump import to_json
 from broker.bmq.config.load import parse, read
 from broker.bmq.config.model import Model
 from broker.bmq.config.unknown import unknown_members
-from broker.rocketmq.assembly.config import (
+from broker.rocketmq.config.node import (
     MISREAD,
     PropertyError,
     RocketConfig,

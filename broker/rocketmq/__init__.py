@@ -1,1 +1,1 @@
-"""Apache RocketMQ: nameserver, broker and store. Decisions only, but for `assembly`."""
+"""Apache RocketMQ: nameserver, broker and store. Decisions only, but for `assembly` and `config`."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.rocketmq.assembly.config import RocketConfig
-from broker.rocketmq.assembly.other_stores import ASKED
-from broker.rocketmq.assembly.property_tables import TABLES, Table
+from broker.rocketmq.config.node import RocketConfig
+from broker.rocketmq.config.other_stores import ASKED
+from broker.rocketmq.config.property_tables import TABLES, Table
 from scripts.manual.markdown import code, page, table, text
 
 __all__ = ["properties_page"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from broker.rocketmq.assembly.config import RocketConfig
-from broker.rocketmq.assembly.other_stores import ASKED
-from broker.rocketmq.assembly.property_tables import TABLES
+from broker.rocketmq.config.node import RocketConfig
+from broker.rocketmq.config.other_stores import ASKED
+from broker.rocketmq.config.property_tables import TABLES
 from broker.rocketmq.nameserver import bounds
 from broker.rocketmq.tables import options
 from scripts.manual.properties import properties_page

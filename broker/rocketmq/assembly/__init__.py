@@ -1,1 +1,1 @@
-"""Composition of a RocketMQ node from configuration files, decisions and the shell."""
+"""Composition of RocketMQ nodes, controllers and proxies from their configuration, decisions and the shell."""

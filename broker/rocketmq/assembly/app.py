@@ -25,20 +25,7 @@ from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.administration.registration import NameserverLink, Nameservers
 from broker.rocketmq.administration.retention import RetentionLimits
-from broker.rocketmq.assembly.config import (
-    BROKER_READERS,
-    LOCKED,
-    MISREAD,
-    NAMESERVER_DEFAULTS,
-    NAMESERVER_LOCKED,
-    NAMESERVER_READERS,
-    PropertyError,
-    RocketConfig,
-    load_rocketmq_config,
-)
 from broker.rocketmq.assembly.controller import controller_connects
-from broker.rocketmq.assembly.controller_config import with_controller
-from broker.rocketmq.assembly.files import make_seal, open_access, read_file
 from broker.rocketmq.assembly.group import Group, place_of
 from broker.rocketmq.assembly.grpc import (
     GRPC_MODULES,
@@ -56,6 +43,19 @@ from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Log
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.assembly.store_check import check_store, disk_of_store, log_folders, root_of_store
 from broker.rocketmq.broker.broker import Broker, Given, State, World
+from broker.rocketmq.config.controller import with_controller
+from broker.rocketmq.config.files import make_seal, open_access, read_file
+from broker.rocketmq.config.node import (
+    BROKER_READERS,
+    LOCKED,
+    MISREAD,
+    NAMESERVER_DEFAULTS,
+    NAMESERVER_LOCKED,
+    NAMESERVER_READERS,
+    PropertyError,
+    RocketConfig,
+    load_rocketmq_config,
+)
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import FlushGate

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig
-from broker.rocketmq.assembly.controller_config import with_controller
-from broker.rocketmq.assembly.files import check_access
 from broker.rocketmq.assembly.group import check_group, place_of
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.store_check import check_store
+from broker.rocketmq.config.controller import with_controller
+from broker.rocketmq.config.files import check_access
+from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.shell.process.os_errors import os_error_line
 

@@ -9,14 +9,14 @@ from typing import Final
 
 from broker.common.addresses import Addresses
 from broker.rocketmq.access.guard import Guard
-from broker.rocketmq.assembly.config import (
+from broker.rocketmq.assembly.group import Connect, Dial, place_of
+from broker.rocketmq.assembly.peers import controller_peers, controller_secret
+from broker.rocketmq.config.files import read_file
+from broker.rocketmq.config.node import (
     CONTROLLER_LOCKED,
     CONTROLLER_READERS,
     RocketConfig,
 )
-from broker.rocketmq.assembly.files import read_file
-from broker.rocketmq.assembly.group import Connect, Dial, place_of
-from broker.rocketmq.assembly.peers import controller_peers, controller_secret
 from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.service import ControllerService, ControllerWorld
 from broker.rocketmq.node import Node

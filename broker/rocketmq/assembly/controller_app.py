@@ -14,11 +14,11 @@ from broker.common.addresses import Addresses
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.controller import make_controller
-from broker.rocketmq.assembly.controller_config import with_peers
-from broker.rocketmq.assembly.files import make_seal, open_access
 from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
+from broker.rocketmq.config.controller import with_peers
+from broker.rocketmq.config.files import make_seal, open_access
+from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.node import Node
 from broker.shell.connections.dialing import is_own_address
 from broker.shell.connections.listening import shown_place

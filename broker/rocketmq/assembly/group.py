@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from broker.common.addresses import Addresses
 from broker.common.faults import Change
 from broker.rocketmq.administration.registration import Nameservers
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
 from broker.rocketmq.broker.broker import Broker, Given
+from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.peers import KnownPeers

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from broker.rocketmq.administration.registration import Dial as RemotingDial
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig
 from broker.rocketmq.assembly.group import Connect, Dial, place_of
 from broker.rocketmq.broker.broker import Broker, State
+from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.session import Session

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig
+from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.replication.streams.epochs import EpochBook
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.errors import FormatError

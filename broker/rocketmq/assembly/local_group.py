@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broker.rocketmq.assembly.config import GRPC_PORT, REMOTING_PORT, PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.group import SECOND_PORT_BELOW
+from broker.rocketmq.config.node import GRPC_PORT, REMOTING_PORT, PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.controller.options import read_peers, write_peers
 from broker.shell.files.config_files import ConfigFile
 from broker.shell.loop.server import ListenError, listen

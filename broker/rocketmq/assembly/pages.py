@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.disks import disk_used_bytes
 from broker.rocketmq.broker.broker import Broker
+from broker.rocketmq.config.node import RocketConfig
 from broker.rocketmq.node import Node
 from broker.shell.loop.server import Server, listen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.common.addresses import Addresses
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.access.tables import AccessTables
-from broker.rocketmq.assembly.config import RocketConfig
+from broker.rocketmq.config.node import RocketConfig
 from broker.rocketmq.nameserver.admission import NameserverAdmission
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.remoting.administrators import Administrators

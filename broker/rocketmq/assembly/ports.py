@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.group import SECOND_PORT_BELOW, replication_ports
+from broker.rocketmq.config.node import RocketConfig
 
 __all__ = ["NodePort", "node_ports"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.common.faults import Inconsistent
-from broker.rocketmq.assembly.config import PropertyError
+from broker.rocketmq.config.node import PropertyError
 from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged
 from broker.shell.connections.dialing import Connected, Endpoint, addresses_of

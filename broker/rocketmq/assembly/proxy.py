@@ -17,12 +17,12 @@ import trio
 
 from broker.common.faults import Faults
 from broker.common.timers import Timers
-from broker.rocketmq.assembly.config import GRPC_PORT, REMOTING_PORT, PropertyError
-from broker.rocketmq.assembly.files import make_seal
 from broker.rocketmq.assembly.group import place_of
 from broker.rocketmq.assembly.grpc import dials_to, listen_if_free, tls_for_grpc
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
-from broker.rocketmq.assembly.proxy_keys import ProxyKeys, load_proxy_keys
+from broker.rocketmq.config.files import make_seal
+from broker.rocketmq.config.node import GRPC_PORT, REMOTING_PORT, PropertyError
+from broker.rocketmq.config.proxy_keys import ProxyKeys, load_proxy_keys
 from broker.rocketmq.grpc.service import GrpcService
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.proxy.cluster import Cluster

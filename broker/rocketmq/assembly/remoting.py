@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 
 from broker.rocketmq.access.guard import Guard
-from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.grpc import listen_if_free
 from broker.rocketmq.broker.broker import Broker
+from broker.rocketmq.config.node import RocketConfig
 from broker.rocketmq.nameserver.one_port import OnePort, moved_routes
 from broker.rocketmq.nameserver.requests import Nameserver, RouteRequests
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.disks import disk_used
 from broker.rocketmq.assembly.identity import EPOCHS, small_file
-from broker.rocketmq.assembly.other_stores import stored_kinds
-from broker.rocketmq.assembly.property_readers import PropertyError, raise_first
+from broker.rocketmq.config.node import RocketConfig
+from broker.rocketmq.config.other_stores import stored_kinds
+from broker.rocketmq.config.property_readers import PropertyError, raise_first
 from broker.rocketmq.store.consume_queue import last_entry
 from broker.rocketmq.store.cutting import CUT_NAME
 from broker.rocketmq.store.files.extent import Extent, check_extent, is_current

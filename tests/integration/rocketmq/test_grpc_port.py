@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from bmqctl.app import app
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, NodeFailed, RocketProcess
-from broker.rocketmq.assembly import config as module
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.grpc import listen_for_grpc
+from broker.rocketmq.config import node as module
+from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.replication.options import Role
 from broker.shell.loop.server import ListenError
 from tests.rigs.default_port import with_default

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
-from broker.rocketmq.assembly.config import CONTROLLER_READERS
+from broker.rocketmq.config.node import CONTROLLER_READERS
 from broker.rocketmq.controller.commands import GroupMachine
 from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.options import ControllerOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from broker.rocketmq.assembly.config import RocketConfig
+from broker.rocketmq.config.node import RocketConfig
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.tables.options import BrokerOptions

@@ -15,10 +15,10 @@ from broker.common.clock import Now
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.administration.registration import NameserverLink, Nameservers
-from broker.rocketmq.assembly.config import RocketConfig
 from broker.rocketmq.assembly.group import Connect, Group, place_of, replication_ports
 from broker.rocketmq.assembly.identity import epoch_begins
 from broker.rocketmq.broker.broker import Broker
+from broker.rocketmq.config.node import RocketConfig
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import Flushed, FlushGate
 from broker.rocketmq.node import Connection, Node

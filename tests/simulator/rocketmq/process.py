@@ -13,9 +13,9 @@ from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.administration.registration import Nameservers
-from broker.rocketmq.assembly.config import BROKER_READERS, LOCKED
 from broker.rocketmq.assembly.grpc import grpc_connect
 from broker.rocketmq.broker.broker import Broker, Given, State, World
+from broker.rocketmq.config.node import BROKER_READERS, LOCKED
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import Flushed, FlushGate

@@ -11,7 +11,7 @@ from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.model import Invalid
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.checking import faults_at_start
-from broker.rocketmq.assembly.config import load_rocketmq_config
+from broker.rocketmq.config.node import load_rocketmq_config
 from formats.rocketmq.remoting.bodies.access import UserInfo, write_users
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.rocketmq.administration.metrics import OFFSETS_PER_PIECE, Metrics
 from broker.rocketmq.administration.registration import Nameservers
-from broker.rocketmq.assembly.config import PropertyError, load_rocketmq_config
+from broker.rocketmq.config.node import PropertyError, load_rocketmq_config
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from formats.rocketmq.remoting.bodies.routes import TopicConfig

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from bmqctl.common.ports import free_ports, free_rocketmq_port
-from broker.rocketmq.assembly.config import load_rocketmq_config
-from broker.rocketmq.assembly.controller_config import with_controller
 from broker.rocketmq.assembly.local_group import (
     CONFIG_NAME,
     GroupOptions,
@@ -18,6 +16,8 @@ from broker.rocketmq.assembly.local_group import (
     lack_of_secret,
     open_local_group,
 )
+from broker.rocketmq.config.controller import with_controller
+from broker.rocketmq.config.node import load_rocketmq_config
 
 
 def ports(nodes: int) -> dict[str, int]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.administration.registration import Nameservers
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.identity import OpenFile, open_epochs, open_identity
+from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.tables import names

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.store_check import check_store, root_of_store
+from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions

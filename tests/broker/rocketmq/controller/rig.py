@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
-from broker.rocketmq.assembly.config import CONTROLLER_LOCKED, CONTROLLER_READERS
+from broker.rocketmq.config.node import CONTROLLER_LOCKED, CONTROLLER_READERS
 from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, ControllerWorld

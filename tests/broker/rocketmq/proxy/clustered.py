@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.administration.registration import Dial, register_frame
-from broker.rocketmq.assembly.config import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
+from broker.rocketmq.config.node import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
 from broker.rocketmq.grpc.access.check import Access
 from broker.rocketmq.grpc.brokers.backend import Backend
 from broker.rocketmq.grpc.brokers.loopback import FrameGate

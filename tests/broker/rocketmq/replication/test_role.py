@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.assembly.group import replication_ports
+from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.tables.options import BrokerOptions

@@ -11,8 +11,8 @@ import pytest
 from broker.bmq.assembly.app import _ENDS as BMQ
 from broker.bmq.assembly.app import ConfigError
 from broker.common.faults import Inconsistent
-from broker.rocketmq.assembly.config import PropertyError
 from broker.rocketmq.assembly.process import run_to_end as run_rocketmq
+from broker.rocketmq.config.node import PropertyError
 from broker.rocketmq.store.errors import DiskFull
 from broker.shell.loop.server import ListenError
 from broker.shell.process.process_end import run_to_end

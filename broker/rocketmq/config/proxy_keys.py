@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from broker.rocketmq.assembly.property_readers import PropertyError, data_of, properties_of
-from broker.rocketmq.assembly.property_tables import read_property
+from broker.rocketmq.config.property_readers import PropertyError, data_of, properties_of
+from broker.rocketmq.config.property_tables import read_property
 from broker.rocketmq.proxy.access import Checks
 from formats.errors import FormatError
 from formats.rocketmq.remoting import fastjson

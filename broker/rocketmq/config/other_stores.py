@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.rocketmq.assembly.property_readers import PropertyError
+from broker.rocketmq.config.property_readers import PropertyError
 from broker.shell.files.folders import FolderView
 
 __all__ = ["ASKED", "asked_kinds", "stored_kinds"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from broker.rocketmq.assembly.property_readers import (
+from broker.rocketmq.config.property_readers import (
     ADDRESSES,
     BOOL,
     BROKER_ID,

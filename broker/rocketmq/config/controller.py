@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig
+from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.controller.options import FIRST_ID, read_peers
 from formats.rocketmq.hosts import Host
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.assembly.other_stores import ASKED, asked_kinds
-from broker.rocketmq.assembly.places import StorePlaces
-from broker.rocketmq.assembly.property_readers import (
+from broker.rocketmq.config.other_stores import ASKED, asked_kinds
+from broker.rocketmq.config.places import StorePlaces
+from broker.rocketmq.config.property_readers import (
     BOOL,
     MISREAD,
     PATH,
@@ -26,7 +26,7 @@ from broker.rocketmq.assembly.property_readers import (
     raise_first,
     read_master_role,
 )
-from broker.rocketmq.assembly.property_tables import TABLES, read_property, texts
+from broker.rocketmq.config.property_tables import TABLES, read_property, texts
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.nameserver.bounds import NameserverBounds
 from broker.rocketmq.remoting.administrators import Network

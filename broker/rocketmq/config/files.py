@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from broker.rocketmq.access.model import Invalid
 from broker.rocketmq.access.tables import AccessTables, lockout
-from broker.rocketmq.assembly.config import PropertyError, RocketConfig
+from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.shell.files.config_files import ConfigFile
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.access import UserInfo

@@ -1,0 +1,1 @@
+"""The configuration files of a RocketMQ node, controller or proxy: their properties, and the files that they name."""
