@@ -1,7 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The checksum that the journal has of a payload, found by where the payload is in DATA.
+"""Lookup of a payload's checksum in the journal, by the payload's place in DATA.
 
-Mostly its record is just behind that of the last one that was asked for.
+The record usually follows soon after the previous lookup's, so NEAR_RECORDS records from there are examined before a
+search.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from formats.bmq.disk.padding import DWORD
 
 __all__ = ["Checksums"]
 
-# Number of records after the last one that are examined first.
+# Number of records after the previous lookup's that are examined first.
 NEAR_RECORDS: Final = 32
 
 _MESSAGE: Final = int(RecordType.MESSAGE)
@@ -33,7 +34,7 @@ class Checksums:
         self._start = self._near = 0
 
     def find(self, files: PartitionFiles, offset: int) -> int | None:
-        """The checksum of the payload whose DATA record is at `offset`; None if no message is there."""
+        """Return the checksum of the payload whose DATA record is at `offset`; None if no message is there."""
         journal = files.journal.buffer
         if self._files is not files:
             self._files = files

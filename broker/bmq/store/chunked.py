@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A dictionary of very many messages that never takes long to grow.
 
-A dictionary that is full moves all that it has to a larger table, at once: with a million entries that takes a tenth of
-a second. Here entries are in several, in the order in which they came, and none gets larger than `FULL`.
+A full dictionary moves all entries to a larger table at once: a tenth of a second for a million entries. This one
+spreads its entries, in order of arrival, over several dictionaries of at most `FULL`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ __all__ = ["FULL", "Chunked"]
 T = TypeVar("T")
 V = TypeVar("V")
 
-# As many as a table of 2**18 places takes: with one more it would grow.
+# The capacity of a table of 2**18 places: one more entry makes it grow.
 FULL: Final = (1 << 18) * 2 // 3
 
 
 class Chunked(Mapping[bytes, V]):
-    """Values by GUID, or what else differs from message to message, in the order in which they were added.
+    """Values by GUID, or by another key of messages, in the order in which they were added.
 
-    Whoever does something for every single message may use `newest` itself: look there first, and only in the others if
-    there are any `older`, oldest first; add to it what is not there yet, and then call `turn` if `FULL` are in it. None
-    of the `older` is empty.
+    A loop over single messages may use `newest` itself: look there first, then in the `older` chunks, oldest first; add
+    missing keys to it, and call `turn` once it has `FULL`. None of the `older` is empty.
     """
 
     __slots__ = ("newest", "older")
@@ -35,9 +34,9 @@ class Chunked(Mapping[bytes, V]):
         self.older: list[dict[bytes, V]] = []
 
     def turn(self) -> None:
-        """Begin another chunk, and make one of two neighbours that have few entries left.
+        """Begin another chunk, and merge the first two neighbours that together fill at most half of one.
 
-        So there are never more than four times as many chunks as were needed, and one.
+        This bounds the number of chunks by four times the number needed, plus one.
         """
         older = self.older
         if self.newest:
@@ -45,7 +44,7 @@ class Chunked(Mapping[bytes, V]):
             self.newest = {}
         for at in range(len(older) - 1):
             if len(older[at]) + len(older[at + 1]) <= FULL // 2:
-                # Both are made anew: tables that had many entries are as large as they were.
+                # A new dictionary: the old tables keep the size that they grew to.
                 older[at : at + 2] = [{**older[at], **older[at + 1]}]
                 break
 
@@ -93,10 +92,10 @@ class Chunked(Mapping[bytes, V]):
     def items(self) -> ItemsView[bytes, V]:
         return _Items(self)
 
-    # -- and to change it
+    # -- changes
 
     def __setitem__(self, key: bytes, value: V) -> None:
-        """An entry that is there keeps its place."""
+        """Set an entry; an existing one keeps its place."""
         for chunk in self.older:
             if key in chunk:
                 chunk[key] = value
@@ -112,7 +111,7 @@ class Chunked(Mapping[bytes, V]):
             self.turn()
 
     def put(self, keys: Collection[bytes], values: Iterable[V]) -> None:
-        """Set many; those that were in older chunks come last from now on."""
+        """Set many entries; entries of older chunks move to the end."""
         if self.older:
             for chunk in list(self.older):
                 for key in chunk.keys() & set(keys):
@@ -122,7 +121,7 @@ class Chunked(Mapping[bytes, V]):
             self.turn()
 
     def take(self, key: bytes) -> V | None:
-        """Remove an entry; None if there is none."""
+        """Remove an entry and return its value; None if there is none."""
         value = self.newest.pop(key, None)
         return self._take_older(key) if value is None and self.older else value
 
@@ -146,12 +145,12 @@ class Chunked(Mapping[bytes, V]):
         return self.newest.popitem()
 
     def clear(self) -> None:
-        """Remove all; what was there is let go of at once."""
+        """Remove all entries, and release them at once."""
         self.newest, self.older = {}, []
 
 
 class _Values(ValuesView[V]):
-    """Oldest first, without a search for each."""
+    """Values, oldest first, without a lookup for each."""
 
     _mapping: Chunked[V]
 
@@ -160,7 +159,7 @@ class _Values(ValuesView[V]):
 
 
 class _Items(ItemsView[bytes, V]):
-    """Likewise, with the keys."""
+    """Items, oldest first, without a lookup for each."""
 
     _mapping: Chunked[V]
 

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Files whose last records are removed: the remaining records tell where DATA and QLIST end then.
+"""Truncation of a partition's files: the last journal records are cleared, and DATA and QLIST end where the remaining
+ones say.
 
-The records of a journal are cleared in an order in which a process that is killed meanwhile leaves a journal that just
-ends later.
+Records are cleared in an order that leaves a valid, merely longer, journal if the process is killed meanwhile.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ _MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
 def ends_at(files: PartitionFiles, journal_end: int) -> FileEnds:
-    """Return the ends of all files if the journal ended there, as `broker.bmq.store.recovery.recover` would find them.
+    """Return the ends of all files for a journal that ends at `journal_end`, as `broker.bmq.store.recovery.recover`
+    finds them.
 
-    Most of the time few records have to be read. Raises FormatError if the files cannot be read.
+    Usually reads few records. Raises FormatError if the files cannot be read.
     """
     first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     return FileEnds(journal_end, _data_end(files, first, journal_end), _qlist_end(files, first, journal_end))
 
 
 def set_ends(files: PartitionFiles, ends: FileEnds) -> None:
-    """End the files at `ends`, after the journal has been cleared from there, and clear what DATA and QLIST have behind
-    that.
-    """
+    """End the files at `ends`, and clear the rest of DATA and QLIST; the journal must have been cleared from there."""
     zero_from(files.data, ends.data, files.data_end)
     zero_from(files.qlist, ends.qlist, files.qlist_end)
     files.journal_end, files.data_end, files.qlist_end = ends
@@ -56,9 +55,9 @@ def clear_records(journal: Buffer, start: int, end: int) -> None:
 def clear_order(journal: Buffer, start: int, end: int) -> Iterator[slice]:
     """Yield the parts of a journal to clear, the last first.
 
-    A part is not cleared before its sync points, of which the last goes first: readers look for the end of a journal
-    behind the last sync point (`formats.bmq.stores.recover.journal_extent`). So the records behind a gap do not count,
-    wherever in a part a process is killed that clears it from its start.
+    Within a part, sync points are cleared first, from the last to the first: readers look for the end of a journal
+    after its last sync point (`formats.bmq.stores.recover.journal_extent`). If the process is killed while it clears a
+    part from its start, the records after the gap therefore do not count.
     """
     size = PART_RECORDS * JOURNAL_RECORD_SIZE
     while end > start:
@@ -73,7 +72,7 @@ def clear_order(journal: Buffer, start: int, end: int) -> Iterator[slice]:
 
 
 def _data_end(files: PartitionFiles, first: int, journal_end: int) -> int:
-    """Return the end of the last message's DATA record: each is behind the one before."""
+    """Return the end of the last message's DATA record; DATA has records in the journal's order."""
     end = open_file(files.data.buffer, FileType.DATA).first_record_offset
     left = (journal_end - first) // JOURNAL_RECORD_SIZE
     while left:
@@ -87,11 +86,11 @@ def _data_end(files: PartitionFiles, first: int, journal_end: int) -> int:
 
 
 def _qlist_end(files: PartitionFiles, first: int, journal_end: int) -> int:
-    """Return the end of the last record with which a queue or app was made."""
+    """Return the end of the last record that made a queue or app."""
     end = open_file(files.qlist.buffer, FileType.QLIST).first_record_offset
     if files.qlist_end == end:
         return end
-    # Only a byte of each record is looked at, and queues are made seldom: all at once.
+    # All at once: only one byte of each record is read, and few records make queues.
     count = (journal_end - first) // JOURNAL_RECORD_SIZE
     found, _ = select(scan(files.journal.buffer, first, count), RecordType.QUEUE_OP)
     offsets = QUEUE_OP_RECORD.column(found[np.isin(found["queue_op_type"], _MAKING)], "queue_uri_record_offset_words")

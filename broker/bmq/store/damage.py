@@ -1,8 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Damage that other nodes are to heal: noted in the folder before anything is set aside, until this node has it all.
+"""Notes in a store's folder that a part of it is damaged, kept until other nodes have healed it.
 
-A node that has lost part of what it had must not be counted on: it may have acknowledged what is in none of its files
-any longer. The note says so to every process that starts on the folder, however often one dies before it is healed.
+A damaged node must not be counted on: it may have acknowledged records that it has lost. The note is written before any
+file is set aside, so that every process that starts on the folder finds it, however often one dies before the part is
+healed.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ TEXT_SIZE_MAX: Final = 16 << 10
 
 
 def partition_note(partition_id: int) -> str:
-    """The name of the note that the files of a partition are damaged."""
+    """Return the name of the note that a partition's files are damaged."""
     return f"bmq_{partition_id}.damaged"
 
 
 class Damage:
-    """The damage of one part of a store. `is_there` until others have healed it."""
+    """The damage of one part of a store; `is_there` until other nodes have healed it."""
 
     def __init__(self, directory: Directory, name: str) -> None:
         self.name = name
@@ -32,9 +33,9 @@ class Damage:
         self.is_there = name in directory.names()
 
     def note(self, text: str) -> bool:
-        """Keep in the folder that there is damage; False, and nothing kept, when the disk is full.
+        """Write the note and flush it to the disk; return False, leaving no note, if the disk is full.
 
-        It is on the disk when this returns.
+        Keeps the first TEXT_SIZE_MAX bytes of `text`.
         """
         content = text.encode()[:TEXT_SIZE_MAX]
         file = self._directory.open(self.name, len(content))
@@ -50,15 +51,17 @@ class Damage:
         return True
 
     def set_aside(self, names: Iterable[str]) -> list[str]:
-        """Move the damaged files out of the way, where nothing deletes them; where they are now."""
+        """Move the damaged files where nothing deletes them; return where they are now."""
         assert self.is_there
         moved = [self._directory.set_aside(name) for name in names]
         self._directory.flush()
         return moved
 
     def heal(self, *, synced: bool = False) -> None:
-        """Remove the note, as this node has all of it again; `synced` from the disk, too, so that the node is not taken
-        for damaged after a power failure: too few might be left that are not.
+        """Remove the note, once this node has the whole part again.
+
+        `synced` flushes the removal to the disk. Otherwise a power failure may bring the note back, and too few
+        undamaged nodes might remain.
         """
         if self.is_there:
             self._directory.remove(self.name)

@@ -26,7 +26,7 @@ def journal_start(files: PartitionFiles) -> int:
     try:
         return open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     except FormatError:
-        # A set being received gets its headers last; they will be those that this node writes.
+        # A set being received gets its headers last, of the size that this node writes.
         return _START_OF_OURS
 
 

@@ -1,17 +1,16 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A QLIST file that is missing, made again from the cluster's ledger, byte for byte.
+"""Reconstruction of a missing QLIST file from the cluster's ledger, byte for byte.
 
-The journal says where in QLIST each CREATION and ADDITION has its record, and its sync points where QLIST ended. So the
-size of each record is known, and the ledger knows queues and apps by key. What is made has every record at its place,
-so that nodes that have lost theirs, and those that have not, agree as before. Where the ledger does not tell, nothing
-is made.
+The journal has the place in QLIST of each CREATION and ADDITION record, and its sync points have the end of QLIST,
+which together give the size of each record. The ledger knows queues and apps by key. Every record is rebuilt at its
+place, so that nodes with and without the original file agree. If the ledger lacks a name, nothing is made.
 
-If no sync point came after the newest record, as on a replica that ended within a second of it, the record is that of
-the first state that the ledger has for it. Should it have been another, the next one of the primary does not fit, and
-the primary heals this node. But if messages of the queue follow it, and it could be that of several states, the ledger
-does not tell: with a wrong one an app would never get them.
+If no sync point follows the newest record, as on a replica that ended within a second of it, its size is unknown. It is
+then built from the first state that the ledger has for it. If that state is wrong, the primary's next record does not
+fit, and the primary heals this node. But if messages of the queue follow the record and several states are possible,
+nothing is made: with the wrong one, an app would never get these messages.
 
-The reference leaves a set of files without QLIST alone, with all that is in it, and begins with an empty one.
+The reference ignores a set of files without QLIST, with all its contents, and begins with an empty set.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ __all__ = ["DEFAULT_APPS", "LedgerNames", "NotTold", "make_qlist", "read_names"]
 
 Apps = tuple[tuple[str, bytes], ...]
 
-# Those of a queue whose record names none.
+# The apps of a queue whose record names none.
 DEFAULT_APPS: Apps = ((DEFAULT_APP_ID, DEFAULT_APP_KEY),)
 
 # Maximum number of steps of the search for a reading of a queue's history.
@@ -61,12 +60,12 @@ READINGS_MAX: Final = 1 << 14
 
 
 class NotTold(Exception):
-    """The ledger does not tell what was in QLIST; the text says what is missing."""
+    """The ledger does not determine the contents of QLIST; the text says what is missing."""
 
 
 @dataclass(slots=True)
 class LedgerNames:
-    """A queue as the ledger has it, and the apps that it had, one state after the other."""
+    """A queue in the ledger, with the successive states of its apps."""
 
     uri: str
     partition_id: int
@@ -78,9 +77,9 @@ class LedgerNames:
 
 
 def read_names(ledgers: Iterable[Buffer]) -> dict[bytes, LedgerNames]:
-    """Read the queues that ledger files speak of, from the oldest file on, whatever became of them.
+    """Read all queues that ledger files mention, deleted ones included, from the oldest file on.
 
-    What cannot be read of a file is left out: whoever opens it says so.
+    The rest of a file after an error is skipped: opening the ledger reports it.
     """
     names: dict[bytes, LedgerNames] = {}
     for ledger in ledgers:
@@ -120,7 +119,7 @@ def _apps(infos: Iterable[AppIdInfo]) -> Apps:
 
 
 class _Entry(NamedTuple):
-    """The place in QLIST of the record of an operation: its begin and its end, if that is known."""
+    """The bounds in QLIST of an operation's record; the end may be unknown."""
 
     start: int
     end: int | None
@@ -130,7 +129,7 @@ class _Entry(NamedTuple):
 
 
 def make_qlist(journal: Buffer, partition_id: int, names: Mapping[bytes, LedgerNames]) -> bytes:
-    """Make the file that belongs to a journal. `NotTold` if the ledger does not know all of it."""
+    """Return the QLIST file of a journal. Raises `NotTold` if the ledger does not determine all of it."""
     extent = journal_extent(journal)
     records = scan(journal, extent.first_record_offset, extent.record_count)
     found, at = select(records, RecordType.QUEUE_OP)
@@ -167,7 +166,9 @@ def _texts(
     names: Mapping[bytes, LedgerNames],
     followed: Set[bytes],
 ) -> dict[int, bytes]:
-    """The records, by the index of their operation; of the queues `followed` messages come after the newest."""
+    """Return the records by the index of their operation; messages of the queues in `followed` come after the newest
+    record.
+    """
     by_queue: dict[bytes, list[int]] = {}
     for n, op in enumerate(ops):
         if _makes(op) or op.queue_op_type == QueueOpType.DELETION:
@@ -185,18 +186,18 @@ def _texts(
 
 
 class _Step(NamedTuple):
-    """An operation that makes or deletes something; `entry` is its record's place, if it has one."""
+    """An operation that makes or deletes something; `entry` is the place of its record, if it has one."""
 
     op: QueueOpRecord
     entry: _Entry | None
 
 
 class _Reading(NamedTuple):
-    """One way to read the first `done` operations of a queue: their records, the apps that the queue has then (None:
-    there is no queue), and the state of the ledger that this was.
+    """A reading of a queue's first `done` operations: their records, the apps that the queue has then (None: no queue),
+    and the index of the ledger's state.
 
-    `guess` are the apps in the record of unknown size, if it is among them, and `passed` the number of earlier states
-    that it could have been of.
+    `guess` has the apps in the record of unknown size, if that is among them, and `passed` the number of earlier states
+    that would have fitted as well.
     """
 
     done: int
@@ -208,13 +209,13 @@ class _Reading(NamedTuple):
 
 
 def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames, *, is_followed: bool) -> list[bytes] | None:
-    """The records of one queue's operations: those that fit their places, and that name apps in the order in which the
-    ledger has them. What the queue has in the end, the ledger has said once, at best last; None if nothing is so.
+    """Return the records of one queue's operations; None if no reading fits.
 
-    `NotTold` if messages follow a record of unknown size that could be of several states.
+    In a reading, records fit their places, apps appear in the ledger's order, and the queue ends with a state of the
+    ledger, preferably the last. Raises `NotTold` if messages follow a record of unknown size that fits several states.
     """
     first = known.states[0] if known.states else ()
-    # The ledger may begin with what came of apps that were added one by one.
+    # The ledger may begin with the result of several additions of single apps.
     states = [*[first[:count] for count in range(len(first))], *known.states] or [()]
     wanted = {frozenset(state) for state in known.states}
     best: tuple[int, bool, _Reading] | None = None
@@ -246,7 +247,7 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames, *, is_
 def _follow(
     reading: _Reading, step: _Step, key: bytes, uri: str, states: Sequence[Apps], supposed: int
 ) -> list[_Reading]:
-    """The ways to read one more operation; the first `supposed` states are those that no record of the ledger names."""
+    """Return the ways to read one more operation; no ledger record names the first `supposed` states."""
     op, entry = step
     done = reading.done + 1
     before = reading.apps or ()

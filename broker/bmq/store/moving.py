@@ -1,12 +1,11 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A rollover in slices: what is alive moves to the next set of files while the one in use is still written to.
+"""Rollover in slices: live records move to the next set of files while the current set is still written.
 
-The journal is walked once, from its first record to whatever its last one is by then, and each record is judged when
-its turn comes. A message that is alive then is carried over, and so are, from what was written since the walk began,
-the records that say what became of it: it may be confirmed or removed while others move. What is carried over when
-nothing is written meanwhile is, byte for byte, what `broker.bmq.store.rollover` carries over.
+The journal is walked once, up to the end that it has by then, and each record is judged when its turn comes. A message
+alive at that time is carried over, together with newer records about it: it may be confirmed or removed while others
+move. If nothing is written meanwhile, the result equals that of `broker.bmq.store.rollover` byte for byte.
 
-Until the new journal's header names its first sync point, the old files are what counts, and lack nothing.
+Until the new journal's header names its first sync point, the old files are complete and remain in force.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ __all__ = ["LocatedMessage", "Moving", "confirms_ahead"]
 
 
 class LocatedMessage(Protocol):
-    """A message as far as its place goes."""
+    """A message's location."""
 
     offset: int
 
 
 class _FoundMessages(NamedTuple):
-    """Messages alive among some records: their rows, themselves, where they lie in DATA, and their sizes there."""
+    """Live messages among some records, with their rows, places and sizes in DATA."""
 
     rows: NDArray[np.int64]
     messages: list[LocatedMessage]
@@ -61,10 +60,12 @@ class _FoundMessages(NamedTuple):
 
 
 class Moving:
-    """Carries over from `files` to `fresh`. `find` gives a message if it is alive when it is called, by queue key and
-    GUID; offsets of messages are `base` more than their places in DATA. `queue_keys` are the queues that there are.
-    Confirms in the last `ahead` records but one are of a message that is about to be written to the fresh files.
-    `journal` are the records that matter, by default all.
+    """Copies live records from `files` to `fresh`.
+
+    `find` takes a queue key and GUID, joined, and returns the message if it is alive at the time. Messages' offsets are
+    `base` more than their places in DATA. `queue_keys` are the existing queues. Confirms among the `ahead` records
+    before the last one belong to a message that is about to be written to the fresh files. `journal` has the records
+    that matter, by default all.
     """
 
     def __init__(
@@ -84,13 +85,13 @@ class Moving:
         self._base = base
         self._journal = journal or JournalRows(files)
         self._row = 0
-        self._rows_before = self._rows  # those that were there when it began
+        self._rows_before = self._rows  # when the walk began
         self._ahead_from = self._rows - 1 - ahead if ahead else sys.maxsize
-        self._looked_to = -1  # the messages up to this place in DATA were looked at
-        self._outliving: dict[bytes, LocatedMessage] = {}  # removed since it began, and alive as far as it is concerned
+        self._looked_to = -1  # messages up to this place in DATA have been examined
+        self._outliving: dict[bytes, LocatedMessage] = {}  # removed since, but carried over all the same
         self._removed: set[bytes] = set()  # messages that were carried over and removed since, by queue key and GUID
         self._made: set[bytes] = set()  # the queues that were carried over
-        self._moved: list[tuple[list[LocatedMessage], NDArray[np.int64]]] = []  # and where they are now
+        self._moved: list[tuple[list[LocatedMessage], NDArray[np.int64]]] = []  # with their new places
 
     @property
     def _rows(self) -> int:
@@ -98,30 +99,30 @@ class Moving:
 
     @property
     def rows_left(self) -> int:
-        """The records that have yet to be looked at."""
+        """Number of records that have yet to be examined."""
         return self._rows - self._row
 
     def removes(self, queue_key: bytes, guid: bytes, offset: int) -> None:
-        """A message that was alive until now is removed."""
+        """Note that a message that was alive until now is removed."""
         if offset - self._base <= self._looked_to:
             self._removed.add(queue_key + guid)
 
     def outlives(self, queue_key: bytes, guid: bytes, message: LocatedMessage) -> None:
-        """A message is removed, and its record will be behind the rollover: it is carried over all the same."""
+        """Carry over a removed message all the same: its deletion will be written after the rollover."""
         self._outliving[queue_key + guid] = message
 
     def _find(self, key: bytes) -> LocatedMessage | None:
-        """The message alive with a queue key and GUID."""
+        """Return the message with a queue key and GUID if it is to be carried over."""
         return self._alive(key) or self._outliving.get(key)
 
     # -- the walk
 
     def advance(self, rows: int, bytes_max: int) -> bool:
-        """Look at so many of the next records, and carry over about so many bytes; False if there is no disk for it."""
+        """Examine up to `rows` records and carry over about `bytes_max` bytes; return False if the disk is full."""
         journal, behind = self._journal, self._rows
         end = self._row + min(rows, self.rows_left)
         while end < behind and _is_auto_confirm(journal.part(end - 1, end)):
-            # It is said of the message behind it: both move, or none.
+            # An automatic confirm belongs to the message after it: both move, or neither.
             end += 1
         part = journal.part(self._row, end)
         found = self._messages(part)
@@ -166,15 +167,15 @@ class Moving:
         return _FoundMessages(kept, messages, places, sizes)
 
     def _confirms(self, part: NDArray[np.void]) -> NDArray[np.int64]:
-        """The confirms of messages alive: behind the message, or, of apps that never wanted it, right before it."""
+        """Return the rows of confirms of live messages: after the message, or automatic ones right before it."""
         confirms, at = select(part, RecordType.CONFIRM)
         if not len(at):
             return at.astype(np.int64)
         auto = CONFIRM_RECORD.column(confirms, "reason") == ConfirmReason.AUTO_CONFIRMED
         rows, offsets = _messages_of(part)
-        # How far messages have come at each confirm.
+        # The place in DATA of the last message before each confirm.
         before = np.concatenate(([self._looked_to], offsets))[np.searchsorted(rows, at)].tolist()
-        # The message that comes next, even if it is gone: it has the automatic confirms before it.
+        # The place of the next message, alive or not: automatic confirms precede their message.
         following = np.concatenate((offsets, [-1]))[np.searchsorted(rows, at)].tolist()
         kept = []
         for n, (key, is_auto, row) in enumerate(zip(record_keys(confirms), auto.tolist(), at.tolist(), strict=True)):
@@ -192,7 +193,7 @@ class Moving:
         return np.array(kept, np.int64)
 
     def _removals(self, part: NDArray[np.void]) -> NDArray[np.int64]:
-        """The deletions of messages that were carried over."""
+        """Return the rows of deletions of messages that were carried over."""
         deletions, at = select(part, RecordType.DELETION)
         is_new = at >= self._rows_before - self._row
         kept = []
@@ -227,7 +228,7 @@ class Moving:
         )
 
     def _copy_data(self, found: _FoundMessages) -> NDArray[np.int64]:
-        """Copy DATA records, those that lie together in one piece; where each is now."""
+        """Copy the DATA records, contiguous ones together; return the new offset of each."""
         fresh = self.fresh
         ends = fresh.data_end + np.cumsum(found.sizes)
         starts: NDArray[np.int64] = ends - found.sizes
@@ -254,14 +255,14 @@ class Moving:
     # -- the end
 
     def finish(self, first_sync_point: int) -> None:
-        """The new set is whole: its header says so."""
+        """Complete the new set: name its first sync point in the header."""
         write_first_sync_point(self.fresh, first_sync_point)
 
     def place(self, count: int, base: int) -> int:
-        """Tell so many messages where they are now, `base` more than their places in DATA; how many have been told.
+        """Set the offsets of up to `count` messages to their new places in DATA plus `base`; return how many were set.
 
-        The newest first: as those that have yet to be told are older, and have smaller offsets, the order is the same
-        at any time.
+        The newest come first: the remaining ones are older and have smaller offsets, so the order of offsets always
+        holds.
         """
         told = 0
         for message, start in self.take(count):
@@ -282,28 +283,27 @@ class Moving:
             yield from newest
 
     def forget(self) -> None:
-        """Forget where messages are, as nobody will ask."""
+        """Drop the new places: nothing will ask for them."""
         self._moved.clear()
         self._outliving.clear()
 
     @property
     def is_placed(self) -> bool:
-        """Return whether all messages have been told where they are."""
+        """Return whether all messages have their new offsets."""
         return not self._moved
 
 
 def _messages_of(part: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of messages among records, and where these lie in DATA."""
+    """Return the rows of messages among records, and their places in DATA."""
     found, at = select(part, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     return at.astype(np.int64), offsets
 
 
 def confirms_ahead(files: PartitionFiles) -> int:
-    """Count the automatic confirms right before a journal's last record, a sync point that ends it.
-
-    The reference's primary writes them before their message. If that has no room, it rolls over in between, carries
-    them over, and writes the message to the new files.
+    """Apps that never want a message confirm it automatically; the reference's primary writes these records before the
+    message. If the message has no room, it rolls over in between, carries them over, and writes the message to the new
+    files.
     """
     first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     records = scan(files.journal.buffer, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)

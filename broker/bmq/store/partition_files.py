@@ -91,7 +91,7 @@ class PartitionFiles:
 
     @classmethod
     def make(cls, directory: Directory, partition_id: int, timestamp: str, limits: PartitionLimits) -> PartitionFiles:
-        """Make an empty set. Raises `OSError`, leaving no file behind, if the disk is full or no file can be opened."""
+        """Make an empty set. Raises `OSError`, leaving no files, if the disk is full or no file can be opened."""
         opened: list[StoreFile] = []
         ends: list[int] = []
         sizes = {FileType.JOURNAL: limits.journal, FileType.DATA: limits.data, FileType.QLIST: limits.qlist}
@@ -135,7 +135,7 @@ class PartitionFiles:
             self.directory.remove(file.name)
 
     def set_aside(self) -> None:
-        """Close damaged files, and keep them where nobody uses them."""
+        """Close damaged files, and move them where nothing uses them."""
         for file in (self.qlist, self.data, self.journal):
             file.close()
             self.directory.set_aside(file.name)
@@ -155,8 +155,7 @@ def _remove(directory: Directory, opened: list[StoreFile]) -> None:
 def readable(file: StoreFile, end: int | None = None) -> memoryview:
     """Return the front of a file with all data ever written to it; up to `end`, if that is known.
 
-    A file system in memory allocates pages even for holes that are only read, and when it is full it
-    kills the reader.
+    Reading a hole makes a file system in memory allocate pages; if it is full, it kills the reader.
     """
     return file.buffer[: file.data_end if end is None else end]
 

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Peaks of a journal's last minute: by how much its queues, and their apps, had more than they have at its end.
+"""Peaks of a journal's last minute: how far queues and their apps exceeded their levels at its end.
 
-A replica counts nothing of that while records come. Who takes over from a primary looks at the newest records once, in
-slices, and reports of the time before as if it had counted along. Messages that are older than these records count as
-having been there all the time with the apps that still want them: what is found is never too high.
+A replica does not count levels while records arrive. After a takeover the new primary walks over the newest records
+once, in slices, and reports as if it had counted along. Messages older than these records count as present throughout,
+with the apps that still want them: a peak may be too low, but never too high.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from formats.bmq.disk.padding import DWORD
 
 __all__ = ["Peak", "Peaks"]
 
-# The minute that statistics cover by default, and the number of records that are looked at in it at most.
+# The minute that statistics cover by default, and the maximum number of its records examined.
 WINDOW_S: Final = 60
 RECORDS_MAX: Final = 1 << 14
 
@@ -42,14 +42,14 @@ _QUEUE_OP: Final = int(RecordType.QUEUE_OP)
 
 
 class Peak(NamedTuple):
-    """The most that there was beyond what there is at the end."""
+    """The highest level minus the level at the end."""
 
     messages: int
     bytes: int
 
 
 class _Level:
-    """The part of a queue, or of an app, that is of the messages of the window, and its maximum so far."""
+    """Messages and bytes of the window in a queue or app, and their maxima so far."""
 
     __slots__ = ("bytes", "messages", "most_bytes", "most_messages")
 
@@ -70,7 +70,9 @@ class _Level:
 
 
 class _QueuePeaks(NamedTuple):
-    """A queue's own level, those of its apps, and the row from which on messages are for an app that was added."""
+    """Levels of a queue and of its apps; `since` has the first row whose messages are for an app that was added
+    later.
+    """
 
     own: _Level
     apps: dict[bytes, _Level]
@@ -78,7 +80,9 @@ class _QueuePeaks(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A message of the window that is still there: its size, its queue's level, and those of the apps that want it."""
+    """A message of the window that still exists: its size, its queue's level, and the levels of the apps that want
+    it.
+    """
 
     size: int
     own: _Level
@@ -86,7 +90,7 @@ class _Message(NamedTuple):
 
 
 class Peaks:
-    """The walk over the newest records; `queues` are those that there are at the journal's end. See the module.
+    """The walk over the newest records; `queues` are those at the journal's end.
 
     Nothing may be added to the files before it `is_told`.
     """
@@ -101,7 +105,7 @@ class Peaks:
         self._rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
         self._row = self._begin()
         self._here: dict[bytes, _Message] = {}  # by queue key and GUID
-        # Apps that a message's subscriptions leave out are named before it, or after it.
+        # Automatic confirms, for apps that a message's subscriptions leave out, come before or after the message.
         self._early: dict[bytes, set[bytes]] = {}
 
     def _begin(self) -> int:
@@ -121,7 +125,7 @@ class Peaks:
         return self._row == self._rows
 
     def advance(self, rows: int) -> None:
-        """Look at so many of the next records. Raises FormatError if DATA does not have their messages."""
+        """Examine up to `rows` records. Raises FormatError if DATA lacks their messages."""
         start, count = self._row, min(rows, self._rows - self._row)
         records = scan(self._files.journal.buffer, self._first + start * JOURNAL_RECORD_SIZE, count)
         found, _ = select(records, RecordType.MESSAGE)
@@ -148,7 +152,7 @@ class Peaks:
         self._row += count
 
     def found(self) -> Iterator[tuple[bytes, bytes, Peak]]:
-        """Return queue key, app key (null: the queue itself) and peak of all that had more than at the end."""
+        """Yield queue key, app key (null for the queue itself) and peak of all that exceeded their final level."""
         for key, queue in self._queues.items():
             for app_key, level in ((NULL_KEY, queue.own), *queue.apps.items()):
                 peak = Peak(level.most_messages - level.messages, level.most_bytes - level.bytes)
@@ -191,7 +195,7 @@ class Peaks:
                 level.fall(message.size)
 
     def _purge(self, queue_key: bytes, app_key: bytes) -> None:
-        """Let a queue, or an app of it, have nothing any more; an app's messages are still there for others."""
+        """Empty a queue, or one of its apps; the app's messages stay for other apps."""
         for key in [key for key in self._here if key.startswith(queue_key)]:
             if app_key == NULL_KEY:
                 self._leave(key)

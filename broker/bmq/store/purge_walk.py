@@ -23,8 +23,9 @@ __all__ = ["PurgeWalk"]
 
 
 class PurgeWalk:
-    """Walks the journal twice up to some purges, given as their rows by queue key.
-    First it finds messages refused for want of replicas, then the others. `is_over` is True at the end.
+    """Walks the journal twice up to some purges, given as their rows by queue key, until `is_over`.
+
+    The first walk finds messages refused for want of replicas, the second the others.
     """
 
     def __init__(self, purges: Mapping[bytes, int]) -> None:

@@ -68,11 +68,11 @@ __all__ = [
 
 
 class RecoveredMessage(NamedTuple):
-    """A message that some app still wants; `confirmed` are the keys of the apps that do not: they are done with it,
-    never wanted it, or came later.
+    """A message that some app still wants; `confirmed` has the keys of apps that do not: they confirmed it, never
+    wanted it, or were added later.
 
-    `offset` is that of its DATA record, `size` its application data's, both in bytes; `timestamp` is when it came, in
-    seconds since the epoch, `checksum` the CRC32-C of the data.
+    `offset` of its DATA record and `size` of the application's data are in bytes; `timestamp` is its arrival in seconds
+    since the epoch, `checksum` the CRC32-C of the data.
     """
 
     guid: bytes
@@ -92,8 +92,8 @@ class RecoveredMessage(NamedTuple):
 class RecoveredQueue:
     """A queue that the journal creates and does not delete.
 
-    `since` has the record that added each later app, which may have been removed again: messages before that are
-    not for it.
+    `since` has the index of the record that added each later app, removed apps included: earlier messages are not for
+    it.
     """
 
     uri: str
@@ -123,8 +123,8 @@ class Recovered:
 def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered:
     """Read the files, set their ends, and clear everything after them. Raises FormatError if they cannot be read.
 
-    With the ends of the parts `written`, known to a process that wrote them, the rest is not read, which would take
-    longer than everything else.
+    `written` are the ends known to a process that wrote the files: the rest is not read, which would take longer than
+    everything else.
     """
     journal_written, data_written, qlist_written = written or (None, None, None)
     extent = journal_extent(readable(files.journal, journal_written))
@@ -165,7 +165,7 @@ def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
     """Collect, by queue key, the GUIDs of messages that records delete, or purge with their queue.
 
     Messages refused for want of replicas are left out: their producers may post them again. A deletion says so itself,
-    a purge shows the first such message.
+    a purge names the first such message.
     """
     gone = deleted_guids(records)
     purged = last_purges(purges(records))
@@ -212,7 +212,7 @@ class Refusing(NamedTuple):
 
 
 def refusing_purges(records: NDArray[np.void], since: int = 0) -> list[Refusing]:
-    """Find such purges among records, the first of which is at the index `since`."""
+    """Find purges that refused messages; `since` is the index of the first of the records."""
     found, at = select(records, RecordType.QUEUE_OP)
     refuses = (found["queue_op_type"] == QueueOpType.PURGE) & (
         QUEUE_OP_RECORD.column(found, "start_sequence_number") != 0
@@ -242,7 +242,7 @@ def refused_by_purges(
 
 def guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
     """Collect the GUIDs of records by queue key, concatenated."""
-    # As numbers: comparing rows of bytes takes forty times as long, while a partition waits for its new primary.
+    # As numbers: comparing rows of bytes takes forty times as long, and a partition waits for its new primary.
     keys = np.zeros((len(found), 8), np.uint8)
     keys[:, :KEY_SIZE] = found["queue_key"].reshape(-1, 1).view(np.uint8)
     numbers = keys.view(np.uint64).reshape(-1)
@@ -308,7 +308,7 @@ def _messages(
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     last_offset = int(offsets.max()) if offsets.size else 0
     keys = record_keys(found)
-    # By queue and GUID the newest message: a GUID may be reused after the end of its first message.
+    # The newest message by queue and GUID: a GUID may be reused after the end of its first message.
     newest = dict(zip(keys, range(len(keys)), strict=True))
     is_alive, since = _undeleted(records, newest, at)
     purged = purges(records)
@@ -392,15 +392,15 @@ def judge(
     unasked: frozenset[bytes],
     purged: Sequence[tuple[bytes, int]],
 ) -> frozenset[bytes] | None:
-    """Return the apps that do not want the message at that index of the journal, or None if none does.
+    """Return the apps that do not want the message at `index` of the journal, or None if no app wants it.
 
-    Some are `done` with it, and others never wanted it (`unasked`); `purged` are the purges of its queue.
+    Apps in `done` have confirmed it, apps in `unasked` never wanted it; `purged` are the purges of its queue.
     """
     for app_key, purged_at in purged:
         if index < purged_at:
             if app_key == NULL_KEY:
                 return None
-            # An app added after the message, or that never wanted it, is not counted.
+            # Apps added after the message, and apps that never wanted it, are not counted.
             if queue.since.get(app_key, -1) < index and app_key not in unasked:
                 done |= {app_key}
     if len(done) >= max(1, ref_count):
@@ -440,10 +440,10 @@ def _confirmed(
     since: dict[bytes, int],
     purged: dict[bytes, int],
 ) -> dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]]:
-    """Return, by message alive, the apps that are done with it, and those that never wanted it (auto-confirm).
+    """Return, by live message, the apps that are done with it and the apps that never wanted it (auto-confirm).
 
-    A message's reference count does not include the latter, and their records come before it; `since` are the deletions
-    of earlier messages with the same GUID, `purged` the purges of queues.
+    A message's reference count excludes the latter, and their records come before it; `since` has the deletions of
+    earlier messages with the same GUID, `purged` the purges of queues.
     """
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
@@ -484,7 +484,7 @@ def purges(records: NDArray[np.void], since: int = 0) -> dict[bytes, list[tuple[
 
 
 def is_among(numbers: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark the numbers that are among others. numpy's own `isin` imports modules where it is first used, in 10 ms."""
+    """Mark the numbers that are in `wanted`. numpy's `isin` imports modules on its first call, which takes 10 ms."""
     ordered = np.sort(wanted)
     at = np.searchsorted(ordered, numbers)
     found: NDArray[np.bool_] = at < len(ordered)

@@ -49,7 +49,7 @@ __all__ = ["PRODUCER_SIZE", "RETENTION_MS", "Removals", "Removed", "Told", "Unre
 log: Final = logging.getLogger("broker.partition")
 
 FILE_MAGIC: Final = b"bmqctl removed 2"
-# Limits of a file's size: a part of a journal's, but no more than is easily mapped.
+# Maximum size of a file: this fraction of the journal's, and at most FILE_BYTES_MAX.
 FILE_PART: Final = 4
 FILE_BYTES_MAX: Final = 32 << 20
 SUFFIX: Final = ".removed"
@@ -60,7 +60,7 @@ SLICE_RECORDS: Final = 1 << 16
 PENDING_BYTES_MAX: Final = 1 << 20
 # Minimum time for which files are kept.
 RETENTION_MS: Final = 900_000
-# A file is closed after this part of that time, so that it can be removed in time.
+# A file is closed after this fraction of that time, so that it can be removed in time.
 AGE_PART_MAX: Final = 4
 
 # The journal's name in a block from another node.
@@ -155,7 +155,7 @@ class Removals:
             name: None for name in directory.names() if name.startswith(self._prefix) and name.endswith(SUFFIX)
         }
         self._read_to: dict[str, int] = {}  # by journal
-        self._walks: dict[str, PurgeWalk] = {}  # by journal: a look for what purges removed that were read last
+        self._walks: dict[str, PurgeWalk] = {}  # by journal: the search for messages removed by the purges read last
         self._found: deque[tuple[bytes, bytes]] = deque()  # queue keys and GUIDs, to be packed
         self._pending: list[bytes] = []  # blocks to be written
         self._file: StoreFile | None = None
@@ -166,7 +166,7 @@ class Removals:
     # -- reading journals
 
     def tick(self, files: PartitionFiles, now_ms: int) -> None:
-        """Read further in the journal in use; called a few times a second, so that little is left at the end."""
+        """Read on in the journal in use; called a few times a second, so that little is left at the end."""
         self._read(files)
         self._pack(files, SLICE_RECORDS, now_ms)
         if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
@@ -318,8 +318,9 @@ class Removals:
     # -- exchange between nodes
 
     def told(self, files: PartitionFiles, newest_s: int, now_ms: int) -> Iterator[Told]:
-        """Yield what was removed before the journal in use began, as far back as anybody asks, file by file; but for
-        files that cannot be opened.
+        """Yield blocks of messages removed before the journal in use began, within the retention, file by file.
+
+        Files that cannot be opened for now are skipped.
         """
         current = _stamp(files)
         for name in [*sorted(self._closed_ms), *([self._file.name] if self._file is not None else ())]:
@@ -373,14 +374,15 @@ class Removals:
             )
 
     def _content_of(self, name: str) -> bytes:
-        """Return a copy of a file's contents, since other work is done while it is read, and a file cannot be closed
-        while somebody reads in it: the one in use when it is full or old enough, another when it was read to its end.
-        Raises `Unreadable` for a temporary failure.
+        """Return a copy of a file's contents. Raises `Unreadable` for a temporary failure.
+
+        A copy, since other work is done meanwhile, and a file that is being read cannot be closed: the one in use when
+        it is full or old enough, another when it was read to its end.
         """
         if self._file is not None and name == self._file.name:
             return bytes(self._file.buffer[: self._end])
         if name not in self._closed_ms:
-            return b""  # older than anybody needs
+            return b""  # removed meanwhile, as too old
         try:
             file = self._directory.open(name, len(FILE_MAGIC))
         except OSError as error:

@@ -1,12 +1,12 @@
 """Rollover: copies everything alive from one set of files to the next.
 
-In the order of the old journal these are kept: the operations that created the living queues, those on single apps
-and purges, the records of messages that are alive, and their confirms. They keep their lease id, sequence number and
-time; only the offsets of payloads and QLIST records are new.
+These records are kept, in the order of the old journal: the operations that created the existing queues, operations on
+single apps, purges, live messages, and their confirms. They keep their lease id, sequence number and time; only the
+offsets of payloads and QLIST records are new.
 
-They are followed by a copy of the sync point that ended the old journal, under its own number: a replica writes it
-itself. The new journal's header names it last of all: a set without that is unfinished, and recovery takes the older
-one (source: mqbs::FileStore::rolloverImpl).
+A copy of the sync point that ended the old journal follows, under its own number: a replica writes it itself. The new
+journal's header names it last of all: a set without that is unfinished, and recovery takes the older one (source:
+mqbs::FileStore::rolloverImpl).
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Located(Protocol):
 
 
 class Rollover:
-    """The plan of a rollover, which looks at the records in `journal`, by default all.
+    """The plan of a rollover; `journal` has the records that matter, by default all.
 
-    `journal_bytes`, `data_bytes` and `qlist_bytes` are the sizes to be copied, without headers of files; `copy` copies
-    them. A million messages may be alive, so they are handled in columns.
+    `journal_bytes`, `data_bytes` and `qlist_bytes` are the sizes to be copied, without headers of files. A million
+    messages may be alive, so they are handled in columns.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class Rollover:
         return np.sort(np.concatenate(rows))
 
     def _confirms(self, records: NDArray[np.void]) -> list[int]:
-        """Select the confirms of messages alive: those after the end of an earlier message with the same GUID.
+        """Select the confirms of live messages, from the end of an earlier message with the same GUID on.
 
         Confirms may precede the message: apps that confirm automatically do so before it is written.
         """
         if not self._alive:
             return []
-        # A cheap filter first: the first half of a GUID (counter and time; the other is mostly the client's id)
-        # as a number selects nearly only messages alive.
+        # A cheap filter first: the first half of a GUID (counter and time; the other is mostly the client's id) selects
+        # nearly only live messages.
         halves = _numbers(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive))
         since = dict(self._sieved(records, RecordType.DELETION, halves))
         purged = last_purges(purges(records))
@@ -131,7 +131,7 @@ class Rollover:
     def _sieved(
         self, records: NDArray[np.void], kind: RecordType, halves: NDArray[np.uint64]
     ) -> Iterator[tuple[bytes, int]]:
-        """Yield (queue key and GUID, index) of the records of a kind about messages alive."""
+        """Yield (queue key and GUID, index) of the records of a kind about live messages."""
         found, rows = select(records, kind)
         near = is_among(_numbers(found["guid"].tobytes())[::2], halves)
         alive = self._alive
@@ -205,15 +205,15 @@ class Rollover:
 
 
 def _numbers(data: bytes) -> NDArray[np.uint64]:
-    """Convert parts of GUIDs, 8 bytes each, to native numbers: numpy is slow to search large arrays of others."""
+    """Convert parts of GUIDs, 8 bytes each, to native numbers: numpy searches large arrays of others slowly."""
     return np.frombuffer(data, ">u8").astype(np.uint64)
 
 
 def is_kept_operation(op: QueueOpRecord) -> bool:
-    """Return True if an operation on a living queue is carried over.
+    """Return True if an operation on an existing queue is carried over.
 
-    Operations on one app still matter for the messages before it, and since the reference keeps all purges,
-    other brokers must do the same to stay in step with it.
+    Operations on one app still matter for earlier messages. The reference keeps all purges, and other brokers must do
+    the same to stay in step with it.
     """
     return op.queue_op_type in (*MAKING, QueueOpType.PURGE) or op.app_key != NULL_KEY
 
@@ -231,9 +231,8 @@ def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
 
 
 def copy_sync_point(fresh: PartitionFiles, record: Buffer) -> None:
-    """Write the first sync point of new files: the one that ended the old ones, with the new ends.
-
-    There has to be room for it.
+    """Write the first sync point of new files: the one that ended the old ones, with the new ends. There must be room
+    for it.
     """
     ended = JOURNAL_OP_RECORD.unpack(record)
     pack_sync_point(
@@ -266,14 +265,14 @@ def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:
 def clear_header(fresh: PartitionFiles) -> None:
     """Clear the header of a new journal whose records are written in any order, until `write_header`.
 
-    Without it, another process takes no part of the set for written.
+    Without it, no process takes any part of the set for written.
     """
     size = len(initial_bytes(FileType.JOURNAL, 0))
     fresh.journal.buffer[:size] = bytes(size)
 
 
 def write_header(fresh: PartitionFiles, partition_id: int, first_sync_point: int) -> None:
-    """Write the header of a journal without one, with its first sync point, 0 if there is none.
+    """Write the header of a journal without one; `first_sync_point` is 0 if there is none.
 
     The magic comes last, in one write: a process killed before leaves a journal that does not exist yet.
     """

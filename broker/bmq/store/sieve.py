@@ -1,9 +1,9 @@
 """The records of a journal that matter to a rollover, found while the journal is written.
 
 A rollover looks for live messages among all records of a journal, and nothing is acknowledged meanwhile. In a full
-journal nearly all records are of messages that are gone. The sieve drops these long before, a part of the journal at a
+journal nearly all records are of messages that are gone. The sieve drops these in advance, a part of the journal at a
 time: the records of a message up to its deletion, the deletions themselves, and sync points. The remaining records, in
-order, yield the same as the whole journal: the same live messages, with the same confirms, in the same queues.
+order, yield the same messages, confirms and queues as the whole journal.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from formats.bmq.disk.keys import KEY_SIZE
 
 __all__ = ["CHUNKS_MAX", "CHUNK_ROWS", "PART_ROWS", "REST_ROWS", "JournalRows", "JournalSieve"]
 
-# Number of records looked at in one part, which takes about a millisecond.
+# Number of records examined in one part, which takes about a millisecond.
 PART_ROWS: Final = 4096
-# Number of records that a rollover has looked at before it begins; with more, it does without.
+# Maximum number of unexamined records that a rollover sieves before it begins; more are taken as they are.
 REST_ROWS: Final = 32 * PART_ROWS
-# Each part's deletions are looked for in all chunks, so that neither is there any number of them.
+# Each part's deletions are looked up in all chunks, so their size and their number are limited.
 CHUNK_ROWS: Final = 8192
 CHUNKS_MAX: Final = 16
 
-# Odd, and another in each process, so that nobody makes GUIDs of which many have the same hash.
+# Odd, and different in each process, so that no client can choose GUIDs with colliding hashes.
 _SECRETS: Final = tuple(np.uint64(hash(f"sieve {n}") & ((1 << 64) - 1) | 1) for n in range(2))
 _WHOLE_RECORD: Final = f"V{JOURNAL_RECORD_SIZE}"
 _NO_ROWS: Final = np.empty(0, np.int64)
@@ -39,9 +39,9 @@ Hashes = NDArray[np.uint64]
 
 
 class JournalRows:
-    """Records of a journal: those of the rows `kept`, and all from the row `behind` on, also those yet to be written.
+    """Records of a journal: the rows in `kept`, and all from the row `behind` on, including rows yet to be written.
 
-    Without `kept`, they are all records.
+    By default all records.
     """
 
     __slots__ = ("_behind", "_files", "_first", "_kept")
@@ -71,21 +71,21 @@ class JournalRows:
 
 
 class JournalSieve:
-    """The search for the records that matter in the journal in use; it starts again when there is a new journal.
+    """The search for the records that matter in the journal in use; a new journal restarts it.
 
-    `advance` is to be called a few times a second, so that little is left to look at when a rollover begins.
+    `advance` must be called a few times a second, so that little is left when a rollover begins.
     """
 
     def __init__(self) -> None:
         self._journal: StoreFile | None = None
         self._first = 0
-        self._row = 0  # the next to look at
+        self._row = 0  # the next to examine
         self._operations: list[Rows] = []  # on queues
         self._chunks: list[_Chunk] = []
         self._has_given_up = False
 
     def advance(self, files: PartitionFiles) -> bool:
-        """Look at the next part of the records, if it is whole; return True if there is another."""
+        """Examine the next part of the records, if it is complete; return True if there is another."""
         if self._journal is not files.journal:
             self._begin(files)
         rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
@@ -95,12 +95,12 @@ class JournalSieve:
         return rows - self._row >= PART_ROWS
 
     def cut(self, files: PartitionFiles) -> None:
-        """Note that the last records of a journal were truncated, deletions perhaps among them."""
+        """Note that the last records of a journal, perhaps deletions among them, were truncated."""
         if self._journal is files.journal:
             self._journal = None
 
     def rows(self, files: PartitionFiles, last: int = 0) -> JournalRows:
-        """Return the records that matter; of the `last` ones, all are among them."""
+        """Return the records that matter, including all of the `last` ones."""
         if self._journal is not files.journal:
             self._begin(files)
         rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
@@ -143,12 +143,12 @@ class JournalSieve:
             self._chunks = [chunk for chunk in self._chunks if len(chunk.rows)]
         self._add(_Chunk(np.concatenate(rows), np.concatenate(hashes)))
         if len(self._chunks) > CHUNKS_MAX:
-            # Too much is outstanding: a rollover would be long because of that anyway.
+            # Too many messages are alive: the rollover will take long in any case.
             self._has_given_up = True
             self._chunks.clear()
 
     def _add(self, chunk: _Chunk) -> None:
-        """Add a chunk, and join two neighbours that together are small enough."""
+        """Add a chunk, and merge two neighbours that fit into CHUNK_ROWS."""
         chunks = self._chunks
         chunks.append(chunk)
         for at in range(len(chunks) - 2, -1, -1):
@@ -167,13 +167,13 @@ class _Keys(NamedTuple):
 
     @classmethod
     def of(cls, found: NDArray[np.void]) -> _Keys:
-        """Return those of records of one kind."""
+        """Return the keys of records of one kind."""
         queues, guids = (found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid"))
         return cls(queues, np.ascontiguousarray(guids).view(np.uint64))
 
     @classmethod
     def of_any(cls, records: NDArray[np.void]) -> _Keys:
-        """Return those of records of messages and confirms."""
+        """Return the keys of messages' and confirms' records."""
         keys = cls(np.zeros((len(records), KEY_SIZE), np.uint8), np.zeros((len(records), 2), np.uint64))
         for kind in (RecordType.MESSAGE, RecordType.CONFIRM):
             found, at = select(records, kind)
@@ -190,14 +190,14 @@ class _Keys(NamedTuple):
         return mixed
 
     def equal(self, other: _Keys) -> NDArray[np.bool_]:
-        """Mark those that are the same in both."""
+        """Mark the rows that are equal in both."""
         same = self.guids == other.guids
         marks: NDArray[np.bool_] = same[:, 0] & same[:, 1] & (self.queues == other.queues).all(axis=1)
         return marks
 
 
 class _Deletions:
-    """Deletions of messages: the last of each, in the order of the hashes of their keys."""
+    """The last deletion of each message, sorted by the hashes of their keys."""
 
     __slots__ = ("hashes", "keys", "rows")
 
@@ -213,7 +213,7 @@ class _Deletions:
         self.hashes, self.keys, self.rows = hashes[order], keys.taken(order), rows[order]
 
     def ends(self, hashes: Hashes, keys: _Keys, rows: Rows) -> NDArray[np.bool_]:
-        """Mark the records that one of them comes after, given their keys and rows."""
+        """Mark the records that a deletion of their message follows, given their keys and rows."""
         which, of = _pairs(hashes, self.hashes)
         ended = np.zeros(len(hashes), bool)
         if len(which):
@@ -223,7 +223,7 @@ class _Deletions:
 
 
 class _Chunk:
-    """Rows of records of messages, in the order of the hashes of their keys."""
+    """Rows of records about messages, sorted by the hashes of their keys."""
 
     __slots__ = ("hashes", "rows")
 
@@ -244,14 +244,14 @@ class _Chunk:
 
 
 def _pairs(some: Hashes, ordered: Hashes) -> tuple[Rows, Rows]:
-    """Return the indexes of all pairs of equal hashes, of which the second are in order."""
+    """Return the indexes of all pairs of equal hashes; `ordered` is sorted."""
     first = np.searchsorted(ordered, some)
     which = np.flatnonzero(first < len(ordered))
     which = which[ordered[first[which]] == some[which]]
     first = first[which]
     behind = first + 1
     if not (ordered[behind[behind < len(ordered)]] == ordered[first[behind < len(ordered)]]).any():
-        # Nearly always each has one.
+        # Nearly always, each hash occurs once.
         return which, first
     counts = np.searchsorted(ordered, some[which], "right") - first
     ends = np.cumsum(counts)

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Recovery in slices: what `broker.bmq.store.recovery.recover` finds in a journal, found a part at a time.
+"""Recovery in slices: the same results as `broker.bmq.store.recovery.recover`, a part of the journal at a time.
 
-For files that this process has written or read, whose ends it knows, while it has others to serve. The journal is
-walked twice: `advance` learns which records speak of which message, then `messages` gives those that are still wanted,
-in their order. Nothing may be added to the files meanwhile.
+For files whose ends this process knows, having written or read them, while it has other work. The journal is walked
+twice: `advance` learns which records concern which message, then `messages` returns the messages that are still wanted,
+in order. Nothing may be added to the files meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NOBODY: frozenset[bytes] = frozenset()
 
 
 class _Confirms(NamedTuple):
-    """The apps that are done with a message, those that never wanted it, and the row of the last record of that."""
+    """The apps that are done with a message, the apps that never wanted it, and the row of the last such record."""
 
     done: frozenset[bytes]
     unasked: frozenset[bytes]
@@ -60,8 +60,8 @@ class _Confirms(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """Messages that are still wanted, of a part of the journal: which of its messages they are, their queue keys and
-    GUIDs in one, the apps that are done with each, and where they are in DATA.
+    """Messages of a part of the journal that are still wanted: their records, their queue keys and GUIDs joined, the
+    apps that are done with each, and their places in DATA.
     """
 
     found: NDArray[np.void]
@@ -71,11 +71,10 @@ class Alive(NamedTuple):
 
 
 class SlicedRecovery:
-    """See the module. `queues` are whole once `advance` has come to the end. `journal` are the records that matter, by
-    default all.
+    """See the module. `queues` are complete once it `is_read`. `journal` has the records that matter, by default all.
 
-    If it `remembers`, `gone` are queue keys and, one after the other, GUIDs of messages whose removal the journal tells
-    of, as in `Recovered`; whoever wants them takes them out.
+    If it `remembers`, it adds to `gone` queue keys with the concatenated GUIDs of messages whose removal is in the
+    journal, as in `Recovered`; the caller takes them out.
     """
 
     def __init__(self, files: PartitionFiles, *, remembers: bool = False, journal: JournalRows | None = None) -> None:
@@ -91,11 +90,11 @@ class SlicedRecovery:
         self._purges: dict[bytes, list[tuple[bytes, int]]] = {}
         self._last_purges: dict[bytes, int] = {}
         self._refusing: list[Refusing] = []
-        self._refused: dict[bytes, int] = {}  # messages that were deleted unacknowledged, and where
+        self._refused: dict[bytes, int] = {}  # rows of the deletions of unacknowledged messages
 
     @property
     def timestamp(self) -> int:
-        """The last record's, in seconds since the epoch."""
+        """Time of the last record, in seconds since the epoch."""
         if not self._rows:
             return 0
         return int(ANY_RECORD.column(self._journal.part(self._rows - 1, self._rows), "timestamp")[0])
@@ -106,7 +105,7 @@ class SlicedRecovery:
     # -- the first walk
 
     def advance(self, rows: int) -> None:
-        """Look at so many of the next records."""
+        """Examine up to `rows` records."""
         start = self._row
         part = self._part(start, rows)
         self._row += len(part)
@@ -133,7 +132,7 @@ class SlicedRecovery:
         self._last_purges.update({key: start + row for key, row in last_purges(purges(part)).items()})
 
     def _look_at_deletions(self, part: NDArray[np.void], start: int) -> dict[bytes, int]:
-        """Take in deletions; return the row of each message's last one: confirms before it are of no later message."""
+        """Apply deletions; return the row of each message's last one: confirms before it are of no later message."""
         found, at = select(part, RecordType.DELETION)
         since: dict[bytes, int] = {}
         alive, confirms = self._alive, self._confirms
@@ -176,7 +175,7 @@ class SlicedRecovery:
         return self._told == self._rows
 
     def alive(self, rows: int) -> Alive:
-        """The messages still wanted among so many of the next records: each once."""
+        """Return the messages still wanted among the next `rows` records, each once."""
         start = self._told
         part = self._part(start, rows)
         self._told += len(part)
@@ -216,7 +215,7 @@ class SlicedRecovery:
         return Alive(found, keys, done, offsets)
 
     def messages(self, rows: int) -> list[RecoveredMessage]:
-        """The messages still wanted among so many of the next records, with all that is known of them."""
+        """Return the messages still wanted among the next `rows` records, with all that is known of them."""
         found, keys, done, offsets = self.alive(rows)
         columns = (
             keys,
