@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bmqctl.stores.rocketmq.files import log_files
-from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.read.files import log_files
+from bmqctl.stores.rocketmq.read.scan import LogScan
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_blank, encode_record

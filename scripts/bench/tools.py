@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bmqctl.stores.blazingmq.read.scan import JournalScan
-from bmqctl.stores.rocketmq.files import log_files
-from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.read.files import log_files
+from bmqctl.stores.rocketmq.read.scan import LogScan
 from formats.bmq.disk.columns import count_kinds, sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD

@@ -14,12 +14,12 @@ from bmqctl.carrying.replay.log_source import LogSource, delayed_place
 from bmqctl.carrying.replay.plan import Matches, Plan, Progress, StoreChanged
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.filters import BadFilter
-from bmqctl.stores.rocketmq.files import LOG_FOLDER, StoreFiles
-from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.scan import LogChunk, LogScan
-from bmqctl.stores.rocketmq.tables import read_delays, read_progress
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, TopicKind, kind_of
+from bmqctl.stores.rocketmq.read.files import LOG_FOLDER, StoreFiles
+from bmqctl.stores.rocketmq.read.filters import LogFilters, LogSelector
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogChunk, LogScan
+from bmqctl.stores.rocketmq.read.tables import read_delays, read_progress
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, TopicKind, kind_of
 from formats.errors import FormatError
 from formats.rocketmq.properties import decode_properties
 

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Final
 
 from bmqctl.carrying.replay.messages import StoredRecord
-from bmqctl.stores.rocketmq.files import LOG_FOLDER, LogFile, StoreFiles
-from bmqctl.stores.rocketmq.payload import decompressed
-from bmqctl.stores.rocketmq.records import RECORD_BYTES_MAX
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
+from bmqctl.stores.rocketmq.read.files import LOG_FOLDER, LogFile, StoreFiles
+from bmqctl.stores.rocketmq.read.payload import decompressed
+from bmqctl.stores.rocketmq.read.records import RECORD_BYTES_MAX
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 from formats.rocketmq.files.record import HEAD_BYTES, Record, decode_record, read_head

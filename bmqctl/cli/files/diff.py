@@ -24,7 +24,7 @@ from bmqctl.common.render import (
 from bmqctl.stores.blazingmq.diff import Beyond, PartitionDiff, Replica, Status, compare, journals_of, open_replica
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.times import shown_time
-from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.read.files import is_store
 from formats.bmq.disk.journal import JournalOpRecord, QueueOpRecord, QueueOpType, Record, RecordType
 from formats.bmq.disk.numbers import RecordNumber
 

@@ -67,7 +67,7 @@ from bmqctl.stores.blazingmq.read.files import (
 from bmqctl.stores.blazingmq.read.filters import Filters
 from bmqctl.stores.blazingmq.read.losses import file_losses
 from bmqctl.stores.blazingmq.read.payload import PayloadForm
-from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.read.files import is_store
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.stores.queues import NamedByLedgers, read_ledgers
 from formats.errors import FormatError

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.common.render import Output, OutputFormat, print_report, refuse, wanted_format
-from bmqctl.stores.rocketmq.ids import has_offset, is_unique_id, offset_id_parts, unique_id_parts, version_1_parts
+from bmqctl.stores.rocketmq.read.ids import has_offset, is_unique_id, offset_id_parts, unique_id_parts, version_1_parts
 from formats.bmq.guid import GUID, GUID_VERSION, parse_guid, timer_tick_ns
 from formats.errors import FormatError
 

@@ -25,7 +25,7 @@ from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.losses import record_losses
 from bmqctl.stores.blazingmq.read.times import shown_time
 from bmqctl.stores.blazingmq.summary.queues import find_queues
-from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.read.files import is_store
 from formats.bmq.stores.queues import Event, Queue
 
 __all__ = ["queues"]

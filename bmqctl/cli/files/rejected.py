@@ -21,7 +21,7 @@ from bmqctl.common.render import (
 )
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile, recovery_sets
 from bmqctl.stores.blazingmq.rejected import Rejected, find_rejected, rejected_in_log
-from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.read.files import is_store
 from formats.errors import FormatError
 
 __all__ = ["rejected"]

@@ -29,7 +29,7 @@ from bmqctl.common.render import (
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.repair.repair import Refused, repair_store
 from bmqctl.stores.blazingmq.repair.report import Mode, Note, RepairReport
-from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.read.files import is_store
 from bmqctl.stores.rocketmq.repair.parts import Note as LogNote
 from bmqctl.stores.rocketmq.repair.parts import Refused as LogRefused
 from bmqctl.stores.rocketmq.repair.parts import RepairReport as LogReport

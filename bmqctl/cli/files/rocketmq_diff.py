@@ -22,10 +22,10 @@ from bmqctl.common.render import (
 )
 from bmqctl.stores.blazingmq.read.columns import Row
 from bmqctl.stores.rocketmq.diff import StoreDiff, compare_stores
-from bmqctl.stores.rocketmq.files import StoreFiles, open_store
+from bmqctl.stores.rocketmq.dump.rows import TABLE, shown_row
 from bmqctl.stores.rocketmq.log_diff import Beyond, Difference, Replica, Status
 from bmqctl.stores.rocketmq.queue_diff import QueueDiff, QueueSide
-from bmqctl.stores.rocketmq.rows import TABLE, shown_row
+from bmqctl.stores.rocketmq.read.files import StoreFiles, open_store
 from formats.rocketmq.files.epochs import EpochEntry
 
 __all__ = ["diff"]

@@ -19,10 +19,10 @@ from bmqctl.cli.files.printing import (
 from bmqctl.cli.given import given_options
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.output import DumpFormat
-from bmqctl.stores.rocketmq.dump import CheckingSink, FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
-from bmqctl.stores.rocketmq.files import LogFile, open_store
-from bmqctl.stores.rocketmq.filters import LogFilters, parse_time_ms
-from bmqctl.stores.rocketmq.payload import BodyReader
+from bmqctl.stores.rocketmq.dump.dump import CheckingSink, FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
+from bmqctl.stores.rocketmq.read.files import LogFile, open_store
+from bmqctl.stores.rocketmq.read.filters import LogFilters, parse_time_ms
+from bmqctl.stores.rocketmq.read.payload import BodyReader
 
 __all__ = ["OWN_OPTIONS", "dump"]
 
@@ -74,7 +74,7 @@ def dump(context: typer.Context, path: Path) -> None:
     gone = 0
     if report.end is not None and not path.is_file():
         # Imported here: the checks of queues would take a tenth of the start of every dump.
-        from bmqctl.stores.rocketmq.queues import count_gone
+        from bmqctl.stores.rocketmq.read.queues import count_gone
 
         topics = filters.topics
         gone = sum(count_gone(store, report.end, lambda topic: not topics or topic in topics))

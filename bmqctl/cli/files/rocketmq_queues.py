@@ -16,10 +16,10 @@ from bmqctl.common.render import (
     print_values,
     until_reader_leaves,
 )
-from bmqctl.stores.rocketmq.files import open_store
-from bmqctl.stores.rocketmq.losses import find_losses
-from bmqctl.stores.rocketmq.queues import QueueFigures, lost_messages, read_queues
-from bmqctl.stores.rocketmq.rows import time_text
+from bmqctl.stores.rocketmq.dump.rows import time_text
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.losses import find_losses
+from bmqctl.stores.rocketmq.read.queues import QueueFigures, lost_messages, read_queues
 
 __all__ = ["list_queues", "missing_places", "queue_json", "shown_ms", "with_lost"]
 

@@ -21,10 +21,10 @@ from bmqctl.common.render import (
     refuse,
     until_reader_leaves,
 )
-from bmqctl.stores.rocketmq.files import open_store
-from bmqctl.stores.rocketmq.queues import lost_messages
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.queues import lost_messages
+from bmqctl.stores.rocketmq.read.topics import TopicKind
 from bmqctl.stores.rocketmq.summary import GroupFigures, LogSummary, TopicFigures, summarize_log
-from bmqctl.stores.rocketmq.topics import TopicKind
 
 __all__ = ["OWN_OPTIONS", "print_summary"]
 

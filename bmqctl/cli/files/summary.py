@@ -34,7 +34,7 @@ from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.losses import file_losses
 from bmqctl.stores.blazingmq.read.times import shown_time
 from bmqctl.stores.blazingmq.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
-from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.read.files import is_store
 
 __all__ = ["summary"]
 

@@ -26,7 +26,7 @@ from bmqctl.stores.blazingmq.read.check import check_path
 from bmqctl.stores.blazingmq.read.fault_report import Report
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.rocketmq.check.check import check_log_store
-from bmqctl.stores.rocketmq.files import is_store
+from bmqctl.stores.rocketmq.read.files import is_store
 from formats.bmq.stores.faults import Fault, fault
 
 __all__ = ["validate"]

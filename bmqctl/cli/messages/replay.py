@@ -37,8 +37,8 @@ from bmqctl.stores.blazingmq.read.files import (
     recovery_sets,
 )
 from bmqctl.stores.blazingmq.read.filters import BadFilter, parse_time
-from bmqctl.stores.rocketmq.files import LOG_FOLDER, is_store, open_store
-from bmqctl.stores.rocketmq.filters import LogFilters, parse_time_ms
+from bmqctl.stores.rocketmq.read.files import LOG_FOLDER, is_store, open_store
+from bmqctl.stores.rocketmq.read.filters import LogFilters, parse_time_ms
 from bmqctl.systems.opening import open_broker, open_end
 from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.guid import GUID_SIZE, parse_guid

@@ -24,7 +24,7 @@ from bmqctl.pipeline.live.topic_options import TopicOptions
 from bmqctl.pipeline.live.topic_reading import Bounds, Range, TopicFailed, bounds_of, commit_offsets, read_range
 from bmqctl.pipeline.source.arrays import TIMESTAMP, micros_of_ms
 from bmqctl.pipeline.source.options import BadOption
-from bmqctl.stores.rocketmq.payload import decompressed
+from bmqctl.stores.rocketmq.read.payload import decompressed
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record

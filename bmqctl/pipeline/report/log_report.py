@@ -22,7 +22,7 @@ from bmqctl.pipeline.report.report_model import TimeLine
 from bmqctl.pipeline.rocketmq.brokers import is_rocketmq
 from bmqctl.pipeline.spark.run_tasks import OnProgress
 from bmqctl.pipeline.spark.session import open_session
-from bmqctl.stores.rocketmq.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, TopicKind
+from bmqctl.stores.rocketmq.read.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, TopicKind
 
 __all__ = ["GroupLag", "HotKey", "LogReport", "LogReportRequest", "Retries", "TopicTraffic", "is_of_logs"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.rocketmq.files import LogFile, QueueFiles, StoreFiles
-from bmqctl.stores.rocketmq.queues import record_of
-from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.read.files import LogFile, QueueFiles, StoreFiles
+from bmqctl.stores.rocketmq.read.queues import record_of
+from bmqctl.stores.rocketmq.read.records import LogRecords
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
 __all__ = ["anchor", "queues_of"]

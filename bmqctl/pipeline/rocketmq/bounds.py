@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 
 from bmqctl.pipeline.source.pushdown import values_of
-from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
+from bmqctl.stores.rocketmq.read.filters import LogFilters, LogSelector
 
 __all__ = ["LogBounds", "log_bounds_of"]
 

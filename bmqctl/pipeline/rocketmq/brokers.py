@@ -20,10 +20,10 @@ from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.regular import open_buffered, open_unbuffered
-from bmqctl.stores.rocketmq.files import OFFSET_MAX, LogFile, log_files, open_store, store_of
-from bmqctl.stores.rocketmq.queues import count_gone
-from bmqctl.stores.rocketmq.records import FRONT_BYTES
-from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.read.files import OFFSET_MAX, LogFile, log_files, open_store, store_of
+from bmqctl.stores.rocketmq.read.queues import count_gone
+from bmqctl.stores.rocketmq.read.records import FRONT_BYTES
+from bmqctl.stores.rocketmq.read.scan import LogScan
 from formats.errors import FormatError
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
 from formats.rocketmq.files.identity import BrokerIdentity, decode_identity

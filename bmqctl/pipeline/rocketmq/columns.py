@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bmqctl.pipeline.rocketmq.property_items import PropertyItems, joined_bytes, key_lists
 from bmqctl.pipeline.source.arrays import TIMESTAMP, TIMESTAMP_MAX_S, Labels, hex_array
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.rows import host_text
-from bmqctl.stores.rocketmq.topics import kind_of
+from bmqctl.stores.rocketmq.dump.rows import host_text
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.topics import kind_of
 from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.flags import TRANSACTION_MASK, CompressionType, SystemFlag, Transaction, compression_of
 

@@ -21,12 +21,12 @@ from bmqctl.pipeline.source.options import Table
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.regular import open_buffered
-from bmqctl.stores.rocketmq.files import OFFSET_MAX, QueueFiles, StoreFiles
-from bmqctl.stores.rocketmq.losses import find_losses
-from bmqctl.stores.rocketmq.queues import QueueFigures, entry_at, read_queues, stored_ms_at
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.scan import LogScan
-from bmqctl.stores.rocketmq.topics import kind_of
+from bmqctl.stores.rocketmq.read.files import OFFSET_MAX, QueueFiles, StoreFiles
+from bmqctl.stores.rocketmq.read.losses import find_losses
+from bmqctl.stores.rocketmq.read.queues import QueueFigures, entry_at, read_queues, stored_ms_at
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogScan
+from bmqctl.stores.rocketmq.read.topics import kind_of
 from formats.errors import FormatError
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction

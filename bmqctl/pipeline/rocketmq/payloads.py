@@ -16,9 +16,9 @@ from bmqctl.pipeline.rocketmq.columns import RecordColumns
 from bmqctl.pipeline.source.decoding.decode import Decoder, decoder_of
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
-from bmqctl.stores.rocketmq.payload import decompressed
-from bmqctl.stores.rocketmq.queues import record_of
-from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.read.payload import decompressed
+from bmqctl.stores.rocketmq.read.queues import record_of
+from bmqctl.stores.rocketmq.read.records import LogRecords
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 from formats.rocketmq.files.record import body_crc

@@ -17,8 +17,8 @@ from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.positional import next_data
 from bmqctl.stores.blazingmq.read.times import CLOCK_SLACK_S
-from bmqctl.stores.rocketmq.files import OFFSET_MAX
-from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.read.files import OFFSET_MAX
+from bmqctl.stores.rocketmq.read.scan import LogScan
 
 __all__ = ["BrokerPart", "LogExtent", "LogPart", "StorePart", "log_extents", "plan_log"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bmqctl.stores.rocketmq.records import LogRecords, Numbers
+from bmqctl.stores.rocketmq.read.records import LogRecords, Numbers
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["PropertyItems", "joined_bytes", "key_lists"]

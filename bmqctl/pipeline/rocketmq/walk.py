@@ -11,9 +11,9 @@ from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.rocketmq.brokers import ReplicaLog
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.rocketmq.losses import lose_bodies
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.scan import LogFault, LogScan
+from bmqctl.stores.rocketmq.read.losses import lose_bodies
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogFault, LogScan
 
 __all__ = ["RangeScan", "read_range"]
 

@@ -1,1 +1,1 @@
-"""Reading of RocketMQ stores, this project's and Apache's: commit log, consume queues, index and tables."""
+"""RocketMQ stores, ours and Apache's: summary, comparison and building, above the rooms that read, dump and repair."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from bmqctl.stores.rocketmq.build_files import BadPlace, IndexWriter, LogWriter, QueueWriter, StoreSizes
 from bmqctl.stores.rocketmq.lines import BadMessage, MessageLine, parse_message
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, TopicKind, kind_of
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, TopicKind, kind_of
 from formats.errors import FormatError
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.files.consume_queue import ConsumeQueueEntry

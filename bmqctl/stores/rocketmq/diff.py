@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bmqctl.stores.rocketmq.files import StoreFiles
 from bmqctl.stores.rocketmq.log_diff import LogDiff, Status, compare_logs
 from bmqctl.stores.rocketmq.queue_diff import QueueDiff, compare_queues
-from bmqctl.stores.rocketmq.tables import CommonEpoch, common_epoch, read_delays, read_epochs, read_progress
+from bmqctl.stores.rocketmq.read.files import StoreFiles
+from bmqctl.stores.rocketmq.read.tables import CommonEpoch, common_epoch, read_delays, read_epochs, read_progress
 from formats.rocketmq.files.epochs import EpochEntry
 
 __all__ = ["DelayDiff", "ProgressDiff", "StoreDiff", "compare_stores"]

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.columns import Row
 from bmqctl.stores.blazingmq.read.positional import next_data, read_into
-from bmqctl.stores.rocketmq.files import LogFile
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.rows import rows_of
-from bmqctl.stores.rocketmq.scan import LogScan, end_of_log
+from bmqctl.stores.rocketmq.dump.rows import rows_of
+from bmqctl.stores.rocketmq.read.files import LogFile
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogScan, end_of_log
 
 __all__ = ["Beyond", "Difference", "LogDiff", "Replica", "Status", "compare_logs"]
 

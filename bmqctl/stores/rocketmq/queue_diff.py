@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.stores.rocketmq.files import QueueFiles, StoreFiles
-from bmqctl.stores.rocketmq.queues import entry_chunks
+from bmqctl.stores.rocketmq.read.files import QueueFiles, StoreFiles
+from bmqctl.stores.rocketmq.read.queues import entry_chunks
 from formats.rocketmq.files.consume_queue import FILLER
 
 __all__ = ["QueueDiff", "QueueSide", "compare_queues"]

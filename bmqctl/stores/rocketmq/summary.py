@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.rocketmq.files import QueueFiles, StoreFiles
-from bmqctl.stores.rocketmq.losses import LogLosses, find_losses
-from bmqctl.stores.rocketmq.queues import QueueFigures, entry_at, read_queues, stored_ms_at
-from bmqctl.stores.rocketmq.scan import LogScan
-from bmqctl.stores.rocketmq.tables import read_delays, read_progress
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, HALF_TOPIC, TRANSACTION_GROUP, TopicKind, kind_of
+from bmqctl.stores.rocketmq.read.files import QueueFiles, StoreFiles
+from bmqctl.stores.rocketmq.read.losses import LogLosses, find_losses
+from bmqctl.stores.rocketmq.read.queues import QueueFigures, entry_at, read_queues, stored_ms_at
+from bmqctl.stores.rocketmq.read.scan import LogScan
+from bmqctl.stores.rocketmq.read.tables import read_delays, read_progress
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, HALF_TOPIC, TRANSACTION_GROUP, TopicKind, kind_of
 
 __all__ = ["GroupFigures", "LogFigures", "LogSummary", "QueueProgress", "TopicFigures", "summarize_log"]
 

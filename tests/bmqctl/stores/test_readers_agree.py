@@ -19,9 +19,9 @@ from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.losses import record_losses
-from bmqctl.stores.rocketmq.files import log_files, open_store
-from bmqctl.stores.rocketmq.losses import find_losses
-from bmqctl.stores.rocketmq.queues import count_gone
+from bmqctl.stores.rocketmq.read.files import log_files, open_store
+from bmqctl.stores.rocketmq.read.losses import find_losses
+from bmqctl.stores.rocketmq.read.queues import count_gone
 from tests.bmqctl.stores.blazingmq.losses_rig import store_of_two_partitions
 from tests.bmqctl.stores.rocketmq.journal.losses_rig import whole_store
 

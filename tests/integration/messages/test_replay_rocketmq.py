@@ -18,9 +18,9 @@ import trio
 from bmqctl.carrying.replay.progress import ReplayStep, read_head
 from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.stores.rocketmq.files import open_store
-from bmqctl.stores.rocketmq.scan import LogScan
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.scan import LogScan
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties, encode_properties

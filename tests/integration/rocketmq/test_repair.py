@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bmqctl.stores.rocketmq.check.check import check_log_store
-from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.scan import LogScan
 from bmqctl.stores.rocketmq.repair.repair import repair_log_store
-from bmqctl.stores.rocketmq.scan import LogScan
 from bmqctl.testing import RocketProcess, rocketmq_node
 from formats.rocketmq.remoting.codes import ResponseCode
 from tests.broker.rocketmq.answers import records_of

@@ -21,12 +21,12 @@ from bmqctl.stores.rocketmq.check.progress import (
     read_topics,
 )
 from bmqctl.stores.rocketmq.check.queues import QueueCheck, place_in_log
-from bmqctl.stores.rocketmq.derived import Columns, QueueKeys, joined, read_columns, sound_bodies
 from bmqctl.stores.rocketmq.faults import CATALOGUE, fault
-from bmqctl.stores.rocketmq.files import ABORT, StoreFiles, open_store
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.scan import LogFault, LogScan
-from bmqctl.stores.rocketmq.tables import EPOCHS
+from bmqctl.stores.rocketmq.read.derived import Columns, QueueKeys, joined, read_columns, sound_bodies
+from bmqctl.stores.rocketmq.read.files import ABORT, StoreFiles, open_store
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogFault, LogScan
+from bmqctl.stores.rocketmq.read.tables import EPOCHS
 from formats.bmq.stores.faults import Fault
 
 __all__ = ["check_log_store", "old_tail_of"]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.positional import next_data, read_into
 from bmqctl.stores.rocketmq.faults import fault
-from bmqctl.stores.rocketmq.files import QueueFiles, RowFile
-from bmqctl.stores.rocketmq.records import Numbers
+from bmqctl.stores.rocketmq.read.files import QueueFiles, RowFile
+from bmqctl.stores.rocketmq.read.records import Numbers
 from formats.bmq.stores.faults import Fault
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
 

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.stores.rocketmq.derived import Keys
 from bmqctl.stores.rocketmq.faults import fault
-from bmqctl.stores.rocketmq.files import StoreFiles
-from bmqctl.stores.rocketmq.index_files import CHUNK_ENTRIES, IndexLayout, OpenIndexFile, find_layout, opened
-from bmqctl.stores.rocketmq.records import Numbers
+from bmqctl.stores.rocketmq.read.derived import Keys
+from bmqctl.stores.rocketmq.read.files import StoreFiles
+from bmqctl.stores.rocketmq.read.index_files import CHUNK_ENTRIES, IndexLayout, OpenIndexFile, find_layout, opened
+from bmqctl.stores.rocketmq.read.records import Numbers
 from formats.bmq.stores.faults import Fault
 from formats.rocketmq.files.index import INDEX_ENTRY, IndexHeader
 

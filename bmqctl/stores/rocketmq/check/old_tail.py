@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bmqctl.stores.rocketmq.files import StoreFiles
-from bmqctl.stores.rocketmq.records import Numbers
-from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.read.files import StoreFiles
+from bmqctl.stores.rocketmq.read.records import Numbers
+from bmqctl.stores.rocketmq.read.scan import LogScan
 
 __all__ = ["find_old_tail"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bmqctl.stores.rocketmq.faults import fault
-from bmqctl.stores.rocketmq.files import StoreFiles, read_small
-from bmqctl.stores.rocketmq.tables import EPOCHS
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, TIMER_TOPIC
+from bmqctl.stores.rocketmq.read.files import StoreFiles, read_small
+from bmqctl.stores.rocketmq.read.tables import EPOCHS
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, TIMER_TOPIC
 from formats.bmq.stores.faults import Fault
 from formats.errors import FormatError
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIMER_CHECKPOINT, StoreCheckpoint

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from bmqctl.stores.rocketmq.check.entries import CHUNK_ENTRIES, QueueEntries, Survey
-from bmqctl.stores.rocketmq.derived import Bits, QueueKeys, Rows
 from bmqctl.stores.rocketmq.faults import fault
-from bmqctl.stores.rocketmq.files import StoreFiles
-from bmqctl.stores.rocketmq.records import Numbers
+from bmqctl.stores.rocketmq.read.derived import Bits, QueueKeys, Rows
+from bmqctl.stores.rocketmq.read.files import StoreFiles
+from bmqctl.stores.rocketmq.read.records import Numbers
 from formats.bmq.stores.faults import Fault
 from formats.rocketmq.lite import is_lite_queue
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bmqctl.stores.rocketmq.check.progress import CHECKPOINT, read_checkpoint, read_epochs
-from bmqctl.stores.rocketmq.files import ABORT, StoreFiles
+from bmqctl.stores.rocketmq.read.files import ABORT, StoreFiles
+from bmqctl.stores.rocketmq.read.tables import EPOCHS
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, TIMER_TOPIC
 from bmqctl.stores.rocketmq.repair.parts import Note, RepairReport
 from bmqctl.stores.rocketmq.repair.write import Derived
-from bmqctl.stores.rocketmq.tables import EPOCHS
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, TIMER_TOPIC
 from formats.errors import FormatError
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, TIMER_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.files.epochs import encode_epochs

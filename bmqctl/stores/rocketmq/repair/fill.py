@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from bmqctl.stores.rocketmq.repair.parts import Area, Lost
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from formats.rocketmq.files.record import (
     BLANK_BYTES_MIN,
     Magic,

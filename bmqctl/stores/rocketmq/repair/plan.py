@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from bmqctl.stores.rocketmq.check.queues import QueueCheck
-from bmqctl.stores.rocketmq.derived import Columns, QueueKeys, joined, read_columns, sound_bodies
-from bmqctl.stores.rocketmq.files import StoreFiles
-from bmqctl.stores.rocketmq.queues import record_of
-from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.read.derived import Columns, QueueKeys, joined, read_columns, sound_bodies
+from bmqctl.stores.rocketmq.read.files import StoreFiles
+from bmqctl.stores.rocketmq.read.queues import record_of
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogScan
 from bmqctl.stores.rocketmq.repair.fill import SMALLEST, room_for
 from bmqctl.stores.rocketmq.repair.parts import Area, Lost, Note, Patch, Refused
 from bmqctl.stores.rocketmq.repair.sequences import Hole, Sequences
-from bmqctl.stores.rocketmq.scan import LogScan
 from formats.bmq.stores.faults import Fault
 from formats.rocketmq.files.record import BLANK_BYTES_MIN
 

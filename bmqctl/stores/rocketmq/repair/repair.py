@@ -12,14 +12,14 @@ from bmqctl.stores.rocketmq.build_files import StoreSizes
 from bmqctl.stores.rocketmq.check.check import check_log_store, old_tail_of
 from bmqctl.stores.rocketmq.check.progress import read_topics
 from bmqctl.stores.rocketmq.check.queues import QueueCheck
-from bmqctl.stores.rocketmq.derived import QueueKeys
-from bmqctl.stores.rocketmq.files import ABORT, StoreFiles, open_store
-from bmqctl.stores.rocketmq.index_files import DEFAULT_LAYOUT, find_layout
+from bmqctl.stores.rocketmq.read.derived import QueueKeys
+from bmqctl.stores.rocketmq.read.files import ABORT, StoreFiles, open_store
+from bmqctl.stores.rocketmq.read.index_files import DEFAULT_LAYOUT, find_layout
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC
 from bmqctl.stores.rocketmq.repair.config import copy_others, write_checkpoint, write_epochs
 from bmqctl.stores.rocketmq.repair.parts import Refused, RepairReport
 from bmqctl.stores.rocketmq.repair.plan import make_plan
 from bmqctl.stores.rocketmq.repair.write import derive, sizes_of, write_log
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
 from formats.bmq.stores.faults import Fault
 from formats.rocketmq.lite import is_lite_queue
 

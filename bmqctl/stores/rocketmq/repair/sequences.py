@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bmqctl.stores.rocketmq.check.queues import QueueCheck
-from bmqctl.stores.rocketmq.derived import Rows
+from bmqctl.stores.rocketmq.read.derived import Rows
 from bmqctl.stores.rocketmq.repair.parts import Note, Patch
 
 __all__ = ["Hole", "Sequences"]

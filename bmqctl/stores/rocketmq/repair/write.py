@@ -10,13 +10,13 @@ from typing import Final
 
 from bmqctl.stores.blazingmq.read.positional import next_data, read_into
 from bmqctl.stores.rocketmq.build_files import IndexWriter, QueueWriter, StoreSizes
-from bmqctl.stores.rocketmq.derived import QueueKeys, Rows, read_columns
-from bmqctl.stores.rocketmq.files import StoreFiles, log_files
+from bmqctl.stores.rocketmq.read.derived import QueueKeys, Rows, read_columns
+from bmqctl.stores.rocketmq.read.files import StoreFiles, log_files
+from bmqctl.stores.rocketmq.read.scan import LogScan
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC
 from bmqctl.stores.rocketmq.repair.fill import fill_area
 from bmqctl.stores.rocketmq.repair.parts import RepairReport
 from bmqctl.stores.rocketmq.repair.plan import Plan
-from bmqctl.stores.rocketmq.scan import LogScan
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
 from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.files.names import offset_name
 

@@ -16,9 +16,9 @@ from bmqctl.carrying.replay.messages import StoredRecord
 from bmqctl.carrying.replay.plan import Plan, StoreChanged
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.filters import BadFilter
-from bmqctl.stores.rocketmq.files import open_store
-from bmqctl.stores.rocketmq.filters import LogFilters
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.filters import LogFilters
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC
 from formats.errors import FormatError
 from formats.rocketmq.files.record import body_crc
 from formats.rocketmq.flags import SystemFlag

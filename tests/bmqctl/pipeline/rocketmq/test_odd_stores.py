@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bmqctl.pipeline.source.stores import StoreError
-from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
-from bmqctl.stores.rocketmq.records import search
+from bmqctl.stores.rocketmq.read.filters import LogFilters, LogSelector
+from bmqctl.stores.rocketmq.read.records import search
 from formats.rocketmq.files.record import encode_record
 from tests.bmqctl.pipeline.reading import read_rows
 from tests.bmqctl.pipeline.rocketmq.queued import numbered, write_queues

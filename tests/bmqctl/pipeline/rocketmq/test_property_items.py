@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bmqctl.pipeline.rocketmq.property_items import PropertyItems, key_lists
 from bmqctl.pipeline.rocketmq.tables import STRING_MAP
-from bmqctl.stores.rocketmq.records import search
+from bmqctl.stores.rocketmq.read.records import search
 from formats.rocketmq.files.record import encode_record
 from formats.rocketmq.properties import decode_properties
 from tests.bmqctl.stores.rocketmq.logs import message

@@ -16,7 +16,7 @@ from bmqctl.pipeline.reading import read_task, tables_of
 from bmqctl.pipeline.rocketmq.brokers import limit_of
 from bmqctl.pipeline.source.options import ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
-from bmqctl.stores.rocketmq.files import OFFSET_MAX
+from bmqctl.stores.rocketmq.read.files import OFFSET_MAX
 from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record

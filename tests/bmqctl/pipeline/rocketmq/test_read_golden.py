@@ -18,7 +18,7 @@ import bmqctl.pipeline
 from bmqctl.pipeline.reading import tables_of
 from bmqctl.pipeline.source.options import BadOption, ReadOptions
 from bmqctl.pipeline.source.stores import StoreError
-from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.read.files import open_store
 from bmqctl.stores.rocketmq.summary import summarize_log
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.flags import SystemFlag

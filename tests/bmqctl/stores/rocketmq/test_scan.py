@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.positional import read_into
-from bmqctl.stores.rocketmq import scan as scan_module
-from bmqctl.stores.rocketmq.files import log_files, open_store
-from bmqctl.stores.rocketmq.records import LogRecords, search
-from bmqctl.stores.rocketmq.scan import LogFault, LogScan, Loss
+from bmqctl.stores.rocketmq.read import scan as scan_module
+from bmqctl.stores.rocketmq.read.files import log_files, open_store
+from bmqctl.stores.rocketmq.read.records import LogRecords, search
+from bmqctl.stores.rocketmq.read.scan import LogFault, LogScan, Loss
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Blank, Magic, Record, decode_record, encode_blank, encode_record
 from formats.rocketmq.flags import SystemFlag

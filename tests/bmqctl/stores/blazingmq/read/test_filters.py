@@ -13,7 +13,7 @@ import pytest
 
 from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, parse_number, parse_time, places
 from bmqctl.stores.blazingmq.read.reader import JournalReader
-from bmqctl.stores.rocketmq.filters import parse_time_ms
+from bmqctl.stores.rocketmq.read.filters import parse_time_ms
 from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes
 from formats.bmq.disk.numbers import RecordNumber

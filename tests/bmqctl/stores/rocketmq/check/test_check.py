@@ -14,9 +14,9 @@ import pytest
 from bmqctl.stores.blazingmq.read.fault_report import Report
 from bmqctl.stores.rocketmq.check.check import check_log_store
 from bmqctl.stores.rocketmq.faults import CATALOGUE
-from bmqctl.stores.rocketmq.files import open_store
-from bmqctl.stores.rocketmq.index_files import IndexLayout, find_layout
-from bmqctl.stores.rocketmq.scan import LogScan
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.index_files import IndexLayout, find_layout
+from bmqctl.stores.rocketmq.read.scan import LogScan
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
 from formats.rocketmq.files.flush_mark import MARK_NAME, encode_mark

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmqctl.stores.rocketmq.files import log_files
 from bmqctl.stores.rocketmq.log_diff import Status, compare_logs
+from bmqctl.stores.rocketmq.read.files import log_files
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
 from formats.rocketmq.files.epochs import EpochEntry, encode_epochs
 from formats.rocketmq.files.names import offset_name

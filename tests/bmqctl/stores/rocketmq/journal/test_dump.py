@@ -19,16 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmqctl.stores.blazingmq.read.payload import PayloadForm
-from bmqctl.stores.rocketmq import filters as filters_module
-from bmqctl.stores.rocketmq.columns import LogColumns
-from bmqctl.stores.rocketmq.dump import FollowEnded, LogFollower
-from bmqctl.stores.rocketmq.files import log_files
-from bmqctl.stores.rocketmq.filters import first_at
-from bmqctl.stores.rocketmq.payload import BodyReader
-from bmqctl.stores.rocketmq.records import search
-from bmqctl.stores.rocketmq.rows import rows_of
-from bmqctl.stores.rocketmq.scan import LogFault, Loss
-from bmqctl.stores.rocketmq.text import CsvLines, JsonLines
+from bmqctl.stores.rocketmq.dump.dump import FollowEnded, LogFollower
+from bmqctl.stores.rocketmq.dump.rows import rows_of
+from bmqctl.stores.rocketmq.dump.text import CsvLines, JsonLines
+from bmqctl.stores.rocketmq.read import filters as filters_module
+from bmqctl.stores.rocketmq.read.columns import LogColumns
+from bmqctl.stores.rocketmq.read.files import log_files
+from bmqctl.stores.rocketmq.read.filters import first_at
+from bmqctl.stores.rocketmq.read.payload import BodyReader
+from bmqctl.stores.rocketmq.read.records import search
+from bmqctl.stores.rocketmq.read.scan import LogFault, Loss
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.flags import SystemFlag

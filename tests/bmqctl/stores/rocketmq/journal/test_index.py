@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bmqctl.stores.blazingmq.dump.output import DumpFormat
-from bmqctl.stores.rocketmq.dump import dump_log, look_up_wanted, make_sink
-from bmqctl.stores.rocketmq.files import open_store
-from bmqctl.stores.rocketmq.filters import LogFilters
+from bmqctl.stores.rocketmq.dump.dump import dump_log, look_up_wanted, make_sink
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.filters import LogFilters
 from formats.rocketmq.files.index import INDEX_HEADER
 from tests.bmqctl.stores.conftest import Outcome
 from tests.golden.rocketmq.stores import read_back

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bmqctl.stores.rocketmq import queues as queues_module
-from bmqctl.stores.rocketmq.files import open_store
-from bmqctl.stores.rocketmq.losses import find_losses
-from bmqctl.stores.rocketmq.queues import QueueFigures, read_queues
-from bmqctl.stores.rocketmq.topics import TopicKind, kind_of
+from bmqctl.stores.rocketmq.read import queues as queues_module
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.losses import find_losses
+from bmqctl.stores.rocketmq.read.queues import QueueFigures, read_queues
+from bmqctl.stores.rocketmq.read.topics import TopicKind, kind_of
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from bmqctl.stores.rocketmq.check.check import check_log_store
-from bmqctl.stores.rocketmq.files import open_store
+from bmqctl.stores.rocketmq.read.files import open_store
+from bmqctl.stores.rocketmq.read.scan import LogScan
 from bmqctl.stores.rocketmq.repair.fill import FILLER_TOPIC, LOST
 from bmqctl.stores.rocketmq.repair.parts import Refused, RepairReport
 from bmqctl.stores.rocketmq.repair.repair import repair_log_store
-from bmqctl.stores.rocketmq.scan import LogScan
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.files.names import offset_name

@@ -12,16 +12,16 @@ from typing import IO, Any, Protocol
 from bmqctl.common import render
 from bmqctl.stores.blazingmq.dump.output import DumpFormat, load_arrow
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.rocketmq.columns import LogColumns
-from bmqctl.stores.rocketmq.files import LogFile, log_files
-from bmqctl.stores.rocketmq.filters import LogFilters, LogSelector
-from bmqctl.stores.rocketmq.index_lookup import Found, look_up, record_at
-from bmqctl.stores.rocketmq.losses import lose_bodies
-from bmqctl.stores.rocketmq.payload import BodyReader
-from bmqctl.stores.rocketmq.records import FRONT_BYTES, LogRecords
-from bmqctl.stores.rocketmq.rows import TABLE, columns_with, rows_of, shown_row
-from bmqctl.stores.rocketmq.scan import LogChunk, LogFault, LogScan, Loss, end_of_log, fault_chunk
-from bmqctl.stores.rocketmq.text import CsvLines, JsonLines
+from bmqctl.stores.rocketmq.dump.rows import TABLE, columns_with, rows_of, shown_row
+from bmqctl.stores.rocketmq.dump.text import CsvLines, JsonLines
+from bmqctl.stores.rocketmq.read.columns import LogColumns
+from bmqctl.stores.rocketmq.read.files import LogFile, log_files
+from bmqctl.stores.rocketmq.read.filters import LogFilters, LogSelector
+from bmqctl.stores.rocketmq.read.index_lookup import Found, look_up, record_at
+from bmqctl.stores.rocketmq.read.losses import lose_bodies
+from bmqctl.stores.rocketmq.read.payload import BodyReader
+from bmqctl.stores.rocketmq.read.records import FRONT_BYTES, LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogChunk, LogFault, LogScan, Loss, end_of_log, fault_chunk
 
 __all__ = [
     "CheckingSink",

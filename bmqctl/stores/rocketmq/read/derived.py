@@ -9,8 +9,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.stores.rocketmq.records import LogRecords, Numbers
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC, TopicKind, kind_of
+from bmqctl.stores.rocketmq.read.records import LogRecords, Numbers
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, TopicKind, kind_of
 from formats.rocketmq.fast.property_columns import PropertyColumns, Values
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
 from formats.rocketmq.java import string_hash, to_index_hashes

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.rocketmq.derived import QueueKeys, queues_of, sound_bodies
-from bmqctl.stores.rocketmq.files import LogFile
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.scan import LogFault, LogScan, Loss
+from bmqctl.stores.rocketmq.read.derived import QueueKeys, queues_of, sound_bodies
+from bmqctl.stores.rocketmq.read.files import LogFile
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogFault, LogScan, Loss
 
 __all__ = ["LogLosses", "LoggedQueue", "LoggedQueues", "find_losses", "lose_bodies"]
 

@@ -8,9 +8,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from bmqctl.stores.rocketmq.payload import BodyReader
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.rows import host_text, time_text
+from bmqctl.stores.rocketmq.dump.rows import host_text, time_text
+from bmqctl.stores.rocketmq.read.payload import BodyReader
+from bmqctl.stores.rocketmq.read.records import LogRecords
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["LogColumns", "Memo", "plain_members"]

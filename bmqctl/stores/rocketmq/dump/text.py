@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from bmqctl.common.harmless import csv_text
 from bmqctl.stores.blazingmq.read.columns import Kind
-from bmqctl.stores.rocketmq.columns import Memo, plain_members
-from bmqctl.stores.rocketmq.payload import PAYLOAD_COLUMNS, BodyReader, BodyValues
-from bmqctl.stores.rocketmq.records import LogRecords, Numbers
-from bmqctl.stores.rocketmq.rows import columns_with, host_text, rows_of, time_text
-from bmqctl.stores.rocketmq.scan import LogFault
+from bmqctl.stores.rocketmq.dump.rows import columns_with, host_text, rows_of, time_text
+from bmqctl.stores.rocketmq.read.columns import Memo, plain_members
+from bmqctl.stores.rocketmq.read.payload import PAYLOAD_COLUMNS, BodyReader, BodyValues
+from bmqctl.stores.rocketmq.read.records import LogRecords, Numbers
+from bmqctl.stores.rocketmq.read.scan import LogFault
 from formats.rocketmq.properties import decode_properties
 
 __all__ = ["CsvLines", "JsonLines"]

@@ -10,8 +10,8 @@ import numpy as np
 from bmqctl.clients.rocketmq.bodies import inflate_other
 from bmqctl.stores.blazingmq.read.columns import Column, Kind, Row
 from bmqctl.stores.blazingmq.read.payload import PayloadForm, inflate, payload_text
-from bmqctl.stores.rocketmq.derived import sound_bodies
-from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.read.derived import sound_bodies
+from bmqctl.stores.rocketmq.read.records import LogRecords
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
 from formats.rocketmq.flags import CompressionType, SystemFlag, compression_of

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.positional import read_into
 from bmqctl.stores.rocketmq.check.entries import QueueEntries
-from bmqctl.stores.rocketmq.files import ABORT, QUEUE_FOLDER, LogFile, QueueFiles, StoreFiles, log_files
-from bmqctl.stores.rocketmq.losses import LogLosses
-from bmqctl.stores.rocketmq.records import RECORD_BYTES_MAX, LogRecords, search
-from bmqctl.stores.rocketmq.scan import Loss
-from bmqctl.stores.rocketmq.topics import DELAY_TOPIC
+from bmqctl.stores.rocketmq.read.files import ABORT, QUEUE_FOLDER, LogFile, QueueFiles, StoreFiles, log_files
+from bmqctl.stores.rocketmq.read.losses import LogLosses
+from bmqctl.stores.rocketmq.read.records import RECORD_BYTES_MAX, LogRecords, search
+from bmqctl.stores.rocketmq.read.scan import Loss
+from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER
 from formats.rocketmq.properties import decode_properties
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from bmqctl.stores.rocketmq.files import StoreFiles, read_small
+from bmqctl.stores.rocketmq.read.files import StoreFiles, read_small
 from formats.errors import FormatError
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
 from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS

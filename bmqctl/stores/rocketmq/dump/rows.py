@@ -9,9 +9,9 @@ from typing import Final
 
 from bmqctl.common import render
 from bmqctl.stores.blazingmq.read.columns import Column, Kind, Row
-from bmqctl.stores.rocketmq.payload import PAYLOAD_COLUMNS, BodyReader
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.scan import LogFault
+from bmqctl.stores.rocketmq.read.payload import PAYLOAD_COLUMNS, BodyReader
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogFault
 from formats.errors import FormatError
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import decode_properties

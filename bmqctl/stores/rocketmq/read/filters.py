@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.filters import TIME_MAX_S, BadFilter
 from bmqctl.stores.blazingmq.read.times import CLOCK_SLACK_S
-from bmqctl.stores.rocketmq.files import LogFile
-from bmqctl.stores.rocketmq.records import LogRecords
-from bmqctl.stores.rocketmq.scan import LogFault, LogScan
+from bmqctl.stores.rocketmq.read.files import LogFile
+from bmqctl.stores.rocketmq.read.records import LogRecords
+from bmqctl.stores.rocketmq.read.scan import LogFault, LogScan
 from formats.errors import FormatError
 from formats.rocketmq.files.index import index_key
 from formats.rocketmq.message_ids import OffsetId

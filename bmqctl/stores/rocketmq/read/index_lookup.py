@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bmqctl.stores.rocketmq.files import LogFile
-from bmqctl.stores.rocketmq.index_files import IndexLayout, OpenIndexFile, find_layout, opened
-from bmqctl.stores.rocketmq.queues import record_of
-from bmqctl.stores.rocketmq.records import LogRecords
+from bmqctl.stores.rocketmq.read.files import LogFile
+from bmqctl.stores.rocketmq.read.index_files import IndexLayout, OpenIndexFile, find_layout, opened
+from bmqctl.stores.rocketmq.read.queues import record_of
+from bmqctl.stores.rocketmq.read.records import LogRecords
 from formats.rocketmq.files.index import IndexHeader
 from formats.rocketmq.java import index_hash
 
