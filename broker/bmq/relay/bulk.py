@@ -14,20 +14,15 @@ from broker.bmq.core.messages import MessagePoster
 from broker.bmq.queue.delivery import release
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.routing import NEVER_MS, Stream
-from broker.bmq.relay.bulk_posts import read_posts
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.upstream import UpstreamState
 from broker.bmq.session.stored_events import StoredEvents
 from broker.common.faults import Inconsistent
-from formats.bmq.codes import EventType
 from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, CONFIRM_MESSAGE
 from formats.bmq.wire.event import Frame
 from formats.bmq.wire.put import PUT_HEADER
 
 __all__ = ["WholeEvents"]
-
-# Maximum size of events that are sent up at once.
-EVENT_BYTES_MAX: Final = 1 << 20
 
 _PUT_SIZE: Final = PUT_HEADER.size
 _QUEUE_ID_AT: Final = PUT_HEADER.offset("queue_id")
@@ -58,14 +53,9 @@ class WholeEvents:
         data: memoryview,
         frames: Sequence[Frame],
     ) -> bool:
-        """Forward posts to the upstream, unchanged except for the queue id.
-
-        Returns False, without effect, if they need more than that. `number` is the poster's, for the schemas of its
-        properties.
-        """
-        start, end = frames[0].body, frames[-1].end
-        length = end - start
-        if not _PUT_SIZE < length <= EVENT_BYTES_MAX:
+        """Take posts to one queue; see `Posts.take_event`."""
+        start = frames[0].body
+        if frames[-1].end - start <= _PUT_SIZE:
             return False
         (queue_id,) = _id(data, start + _QUEUE_ID_AT)
         handle = handles.get(queue_id)
@@ -74,34 +64,7 @@ class WholeEvents:
         relay = handle.queue
         if not isinstance(relay, RelayQueue):
             return self._stored.puts(poster, number, handles, data, frames)
-        upstream = relay.opens.upstream
-        if relay.broadcast or relay.opens.state is not _OPEN or relay.posts.is_waiting or upstream is None:
-            return False
-        run = read_posts(relay, poster, queue_id, data, frames)
-        if run is None:
-            return False
-        posts, size, schemas = run
-        room, count = relay.posts.room, len(posts)
-        if not room.has(size, count):
-            return False
-        try:
-            if schemas:
-                run.translate(relay, number)
-            relay.posts.unacknowledged.update(posts)
-            room.take(size, count)
-            relay.statistics.puts += count
-            relay.statistics.put_bytes += size
-            relay.posts.expire_later()
-        except Exception as error:
-            raise Inconsistent(f"keeping posts to queue '{relay.uri}'", error) from error
-        try:
-            out = upstream.event(EventType.PUT)
-            for post in posts.values():
-                out += post.message
-        except Exception as error:
-            # They are kept for the next upstream.
-            upstream.fail(error)
-        return True
+        return relay.posts.take_event(poster, number, queue_id, data, frames)
 
     def confirms(self, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]) -> bool:
         """Take confirms of one consumer. Returns False, without effect, if more than that is needed."""

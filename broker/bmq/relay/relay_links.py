@@ -10,13 +10,13 @@ from typing import Final
 
 from broker.bmq.links.links import OwnLinks
 from broker.bmq.links.requests import REQUEST_TIMEOUT_MS, Answered, Requests
-from broker.bmq.relay.bulk_posts import acknowledge
 from broker.bmq.relay.bulk_pushes import hand_out
 from broker.bmq.relay.confirms import LeftConfirms
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.session.outbox import Outbox
 from broker.common.clock import Now
 from formats.bmq.control.messages import OpenQueue
+from formats.bmq.wire.ack import ack_runs
 from formats.bmq.wire.event import EventType, Frame
 from formats.bmq.wire.options import SubQueueInfo, sub_queue_infos
 from formats.bmq.wire.push import PUSH_HEADER, iter_pushes
@@ -191,7 +191,10 @@ class RelayLinks:
 
     def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Handle acks of posts. Raises FormatError if they are malformed."""
-        acknowledge(data, frame.body, frame.end, lambda queue_id: self._relay(node_id, queue_id))
+        for queue_id, status, guids in ack_runs(data, frame.body, frame.end):
+            relay = self._relay(node_id, queue_id)
+            if relay is not None:
+                relay.posts.on_acks(guids, status)
 
     def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
         """Handle messages from an upstream. Raises FormatError if they are malformed."""

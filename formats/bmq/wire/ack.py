@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from formats.bmq.codes import AckStatus, EventType
 from formats.bmq.wire.batch import message_offsets
@@ -23,7 +23,9 @@ __all__ = [
     "ACK_MESSAGE",
     "Ack",
     "AckHeader",
+    "AckRun",
     "AckStatus",
+    "ack_runs",
     "build_ack_event",
     "iter_acks",
     "pack_ack",
@@ -36,6 +38,16 @@ ACK_HEADER_BYTES: Final = ACK_HEADER.pack(AckHeader(ACK_HEADER.size // 4, ACK_ME
 _pack: Final = ACK_MESSAGE.words.pack
 _WORD: Final = Struct(">I")
 _QUEUE_ID: Final = Struct(">i")
+_new: Final = tuple.__new__
+_words: Final = ACK_MESSAGE.words.unpack_from
+
+
+class AckRun(NamedTuple):
+    """The GUIDs of messages in a row that have one queue id and one status."""
+
+    queue_id: int
+    status: int
+    guids: list[bytes]
 
 
 def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> bytes:
@@ -58,3 +70,23 @@ def iter_acks(buffer: Buffer, start: int, end: int) -> Iterator[Ack]:
     """Iterate over the messages of an event's body, `buffer[start:end]`. FormatError at once if they do not fill it."""
     offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
     return map(partial(ACK_MESSAGE.unpack, buffer), offsets)
+
+
+def ack_runs(buffer: memoryview, start: int, end: int) -> list[AckRun]:
+    """Divide an event's body, `buffer[start:end]`, into runs. FormatError if the messages do not fill it."""
+    offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
+    if offsets.step == ACK_MESSAGE.size:
+        rows = ACK_MESSAGE.words.iter_unpack(buffer[offsets.start : end])
+    else:
+        rows = iter([_words(buffer, at) for at in offsets])
+    runs: list[AckRun] = []
+    guids: list[bytes] = []
+    last_id = last_status = -1
+    for word, guid, queue_id in rows:
+        status = word >> 24 & 0xF
+        if queue_id != last_id or status != last_status or not runs:
+            guids = []
+            runs.append(_new(AckRun, (queue_id, status, guids)))
+            last_id, last_status = queue_id, status
+        guids.append(guid)
+    return runs

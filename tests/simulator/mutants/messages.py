@@ -320,8 +320,8 @@ MESSAGES = (
         "known-posts-passed-on",
         "relays",
         "A hop passes a post on, though it waits for the answer to the same.",
-        "broker.bmq.relay.bulk_posts",
-        (("                or guid in known\n", ""),),
+        "broker.bmq.relay.posts",
+        (("                    or guid in known\n", ""),),
         hidden="It takes a client that is back at the same hop, and posts again there what that hop still waits for an answer to, while its upstream is there: worlds seldom come to that.",
         unit="tests/broker/bmq/proxy/test_bulk.py::test_a_whole_event_that_comes_again_while_it_waits_is_kept_once",
     ),
@@ -330,7 +330,7 @@ MESSAGES = (
         "relays",
         "A client is told that a hop's root was not ready.",
         "broker.bmq.relay.posts",
-        (("        if status != AckStatus.NOT_READY:\n", "        if status >= 0:\n"),),
+        (("            if status != AckStatus.NOT_READY:\n", "            if status >= 0:\n"),),
     ),
     Mutant(
         "confirms-end-at-unknown",
@@ -480,11 +480,10 @@ MESSAGES = (
             (
                 "        if self._refused:\n"
                 "            # An earlier post of the same client may be among those.\n"
-                "            self._refused.add(guid)\n"
+                "            self._refused.update(posts)\n"
                 "        else:\n"
-                "            self._send(message)\n"
-                "        return PENDING",
-                "        self._send(message)\n        return PENDING",
+                "            self._send(posts.values())\n",
+                "        self._send(posts.values())\n",
             ),
         ),
     ),
@@ -495,12 +494,12 @@ MESSAGES = (
         "broker.bmq.relay.posts",
         (
             (
-                "            if not self._refused:\n"
-                "                self._resend_refused_later()\n"
-                "            self._refused.add(guid)\n",
-                "            self._refused.add(guid)\n"
-                "            if not self._refused:\n"
-                "                self._resend_refused_later()\n",
+                "        if not self._refused:\n"
+                "            self._resend_refused_later()\n"
+                "        self._refused.add(guid)\n",
+                "        self._refused.add(guid)\n"
+                "        if not self._refused:\n"
+                "            self._resend_refused_later()\n",
             ),
         ),
     ),
@@ -511,10 +510,10 @@ MESSAGES = (
         "broker.bmq.relay.posts",
         (
             (
-                "                self._resend_refused_later()\n            self._refused.add(guid)\n",
-                "                self._resend_refused_later()\n"
-                "            self._refused.add(guid)\n"
-                "            self._forget(guid)\n",
+                "            self._resend_refused_later()\n        self._refused.add(guid)\n",
+                "            self._resend_refused_later()\n"
+                "        self._refused.add(guid)\n"
+                "        self.room.give(self.unacknowledged.pop(guid).size)\n",
             ),
         ),
     ),
@@ -525,8 +524,8 @@ MESSAGES = (
         "broker.bmq.relay.posts",
         (
             (
-                "            is_later = is_later or guid in refused\n",
-                "            is_later = guid in refused\n",
+                "        later = dropwhile(lambda item: item[0] not in refused, self.unacknowledged.items())\n",
+                "        later = [item for item in self.unacknowledged.items() if item[0] in refused]\n",
             ),
         ),
     ),

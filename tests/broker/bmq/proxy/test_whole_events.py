@@ -16,7 +16,6 @@ from broker.bmq.relay import relay_links
 from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.store.partition_files import PartitionLimits
-from formats.bmq.wire.ack import iter_acks
 from tests.broker.bmq.proxy.tree import Tree, TreeClient
 from tests.broker.bmq.random_events import CountedBulk, RandomEvents, Row
 from tests.broker.bmq.rig import ACK, WRITE, Wanted
@@ -163,26 +162,14 @@ class Play:
         return Result(self.outputs, up, down, states, counts.whole_puts, counts.whole_confirms)
 
 
-def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let relays take each acknowledgment and each push by itself."""
-
-    def acknowledge(data: memoryview, start: int, end: int, relay_of: Callable[[int], RelayQueue | None]) -> None:
-        for ack in iter_acks(data, start, end):
-            relay = relay_of(ack.queue_id)
-            if relay is not None:
-                relay.posts.on_ack(ack.guid, ack.status)
-
-    monkeypatch.setattr(relay_links, "acknowledge", acknowledge)
-    monkeypatch.setattr(relay_links, "hand_out", lambda relay, raw, at, end, infos_of: at)
-
-
 @pytest.mark.parametrize("seeds", range(4))
 def test_whole_events_do_and_send_the_same(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     puts = confirms = 0
     for seed in range(seeds * 10, seeds * 10 + 10):
         whole = Play(seed, whole=True).run(60)
         with monkeypatch.context() as patch:
-            _one_by_one(patch)
+            # Each push by itself.
+            patch.setattr(relay_links, "hand_out", lambda relay, raw, at, end, infos_of: at)
             single = Play(seed, whole=False).run(60)
         assert whole.outputs == single.outputs, seed
         assert whole.up == single.up, seed

@@ -111,7 +111,7 @@ def test_posts_that_follow_a_refused_one_wait_for_it(world: World, monkeypatch: 
         if refused:
             return send(post)
         refused.append(post)
-        relay.posts.on_ack(post, AckStatus.NOT_READY)
+        relay.posts.on_acks((post,), AckStatus.NOT_READY)
         return 0
 
     monkeypatch.setattr(relay.posts, "_send_kept", refuse_first)

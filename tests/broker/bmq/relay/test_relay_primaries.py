@@ -460,7 +460,7 @@ def test_a_post_whose_refusal_is_still_on_its_way_is_sent_again_before_later_one
     at_primary[queue_id] = known
     three.wait(300)
     producer.put(0, guid(2), b"2")
-    posts.on_ack(guid(1), AckStatus.NOT_READY)
+    posts.on_acks((guid(1),), AckStatus.NOT_READY)
     three.wait(300)
     assert list(three.nodes[0].rig.node.queues[QUEUE].messages) == [guid(number) for number in range(3)]
     assert [ack.guid for ack in producer.acks()] == [guid(number) for number in range(3)]
@@ -476,10 +476,10 @@ def test_a_refusal_of_a_forgotten_post_holds_back_later_ones_until_all_are_sent_
     producer.put(0, guid(1), b"1")
     posts._refused.clear()  # this refusal is still on its way, that of a forgotten post arrives
     at_primary[queue_id] = known
-    posts.on_ack(guid(0), AckStatus.NOT_READY)
+    posts.on_acks((guid(0),), AckStatus.NOT_READY)
     producer.put(0, guid(2), b"2")
     three.wait(300)
-    posts.on_ack(guid(1), AckStatus.NOT_READY)
+    posts.on_acks((guid(1),), AckStatus.NOT_READY)
     three.wait(300)
     assert list(three.nodes[0].rig.node.queues[QUEUE].messages) == [guid(1), guid(2)]
     assert [ack.guid for ack in producer.acks()] == [guid(1), guid(2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.bmq.codes import AckStatus, EventType
-from formats.bmq.wire.ack import build_ack_event, iter_acks, pack_ack
+from formats.bmq.wire.ack import ack_runs, build_ack_event, iter_acks, pack_ack
 from formats.bmq.wire.confirm import build_confirm_event, iter_confirms
 from formats.bmq.wire.event import next_frame
 from formats.bmq.wire.reject import build_reject_event, iter_rejects
@@ -33,7 +34,7 @@ FAMILIES: list[tuple[EventType, Callable[[Iterable[Any]], bytes], Reader, st.Sea
     (EventType.CONFIRM, build_confirm_event, iter_confirms, confirms),
     (EventType.REJECT, build_reject_event, iter_rejects, confirms),
 ]
-READERS: list[Reader] = [iter_acks, iter_confirms, iter_rejects]
+READERS: list[Reader] = [iter_acks, lambda *body: iter(ack_runs(*body)), iter_confirms, iter_rejects]
 
 
 @pytest.mark.parametrize(("event_type", "build", "read", "items"), FAMILIES)
@@ -51,6 +52,14 @@ def test_messages_come_back(
     assert frame is not None
     assert frame.type == event_type
     assert list(read(memoryview(event), frame.body, frame.end)) == messages
+
+
+@given(st.lists(st.tuples(st.sampled_from((0, 1, 7)), st.just(0), guids, st.integers(-1, 1)), max_size=9))
+def test_runs_of_acks_are_their_messages(messages: list[tuple[int, int, bytes, int]]) -> None:
+    event = build_ack_event(messages)
+    runs = ack_runs(memoryview(event), 8, len(event))
+    assert [(run.status, 0, each, run.queue_id) for run in runs for each in run.guids] == messages
+    assert all(one[:2] != other[:2] for one, other in pairwise(runs))
 
 
 def test_the_bytes_of_each() -> None:
