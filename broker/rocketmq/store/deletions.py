@@ -10,22 +10,26 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files.flush_mark import FLUSH_MARK, need_small, read_mark, write_mark
 from broker.rocketmq.store.ports import Folder
 
 __all__ = ["DELETED_NAME", "Deletions"]
 
 DELETED_NAME: Final = "bmqctl.deleted"
+# Maximum number of notes, each of which is a file.
+NOTES_MAX: Final = 10_000
 
 
 class Deletions:
     """The removed topics, each with the end of the log at its last removal.
 
-    With `counts` false, the notes of earlier processes are removed.
+    With `counts` false, the notes of earlier processes are removed. At most `most` topics have a note.
     """
 
-    def __init__(self, root: Folder, *, counts: bool) -> None:
+    def __init__(self, root: Folder, *, counts: bool, most: int = NOTES_MAX) -> None:
         self._root = root
+        self._most = most
         self._ends: dict[str, int] = {}
         if DELETED_NAME not in root.folders():
             return
@@ -40,7 +44,13 @@ class Deletions:
                 self._ends[topic] = note.log_end
 
     def note(self, topic: str, end: int) -> None:
-        """Note on the disk that the queues of a topic have no record before `end` of the log. Raises `DiskFull`."""
+        """Note on the disk that the queues of a topic have no record before `end` of the log.
+
+        Raises `DiskFull`, also if there are too many notes: they are removed when the records expire.
+        """
+        if topic not in self._ends and len(self._ends) >= self._most:
+            text = f"{self._most} deleted topics have messages that have not expired"
+            raise DiskFull(f"{self._root.path_of(DELETED_NAME)}: {text}")
         folder = self._root.folder(DELETED_NAME)
         file = need_small(folder, topic, FLUSH_MARK.size)
         write_mark(file, 0, end)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.rocketmq.store.deletions import DELETED_NAME
+from broker.rocketmq.store.deletions import DELETED_NAME, Deletions
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT
@@ -135,6 +135,21 @@ def test_note_does_not_count_after_another_broker() -> None:
     root = root.after_crash()
     open_small(root)
     assert [*root.folder(DELETED_NAME).names()] == []
+
+
+def test_notes_are_bounded() -> None:
+    root = MemoryFolder()
+    deletions = Deletions(root, counts=True, most=2)
+    deletions.note("a", 100)
+    deletions.note("b", 200)
+    deletions.note("a", 300)
+    with pytest.raises(DiskFull, match="2 deleted topics have messages that have not expired"):
+        deletions.note("c", 400)
+    assert not deletions.covers("c", 0)
+    assert [*root.folder(DELETED_NAME).names()] == ["a", "b"]
+    deletions.follow_log(200, 500)
+    deletions.note("c", 400)
+    assert deletions.covers("c", 399)
 
 
 def test_topic_stays_without_disk_for_the_note() -> None:
