@@ -23,7 +23,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "formats": 35,
     "broker/common": 19,
     "broker/shell": 16,
-    "broker/bmq": 36,
+    "broker/bmq": 17,
     "broker/rocketmq": 16,
     "bmqctl": 45,
     "scripts": 2,

@@ -1,7 +1,7 @@
-"""Administration: commands as text or JSON, what they do to a node, and their results as text or JSON.
+"""Administration: commands as text or JSON, their effects on a node, and their results as text or JSON.
 
     line -> parse -> Command -> execute -> Result -> text | json_form -> answer
 
 The commands, their results and the printed forms are the reference's (its schema `mqbcmd.xsd`). Nothing here does I/O:
-what the world must give comes in through `broker.bmq.admin.environment`.
+`broker.bmq.admin.environment` supplies everything from outside.
 """

@@ -53,7 +53,7 @@ def cluster_list(context: CommandContext) -> ClusterList:
 
 
 def cluster_status(context: CommandContext) -> ClusterStatusResult:
-    """Report the status of the cluster as this node sees it."""
+    """Return the status of the cluster as this node sees it."""
     view = cluster_health(context)
     descriptions = {node.node_id: context.describe(node.node_id) for node in view.nodes}
     me = context.node_description
@@ -170,7 +170,7 @@ def _queue_info(context: CommandContext, info: QueueInfo) -> StorageQueueInfo:
 
 
 def queue_helper(context: CommandContext) -> QueueHelperResult:
-    """Report the assignment of queues to partitions."""
+    """Return the assignment of queues to partitions."""
     node = context.node
     assigned = _assigned(context)
     by_domain = Counter(parse_uri(info.uri).qualified_domain for info in assigned)
@@ -216,7 +216,7 @@ def _cluster_queue(context: CommandContext, info: QueueInfo, sub_ids: Iterable[S
 
 
 def force_gc(context: CommandContext) -> Success:
-    """Delete empty queues without clients. Refused if no partition has its primary, as in the reference."""
+    """Delete empty queues without clients. Refuses if no partition has its primary, as the reference does."""
     view = cluster_health(context)
     if not any(each.is_active and each.primary_node_id == view.node_id for each in view.partitions):
         raise Failed("Failed to execute command (rc: -2)")

@@ -126,14 +126,14 @@ class DomainRemove:
 
 @record
 class ClearResolverCache:
-    """`domain` is None for all of them."""
+    """Drop the cached resolution of one `domain`, or of all (None)."""
 
     domain: str | None = None
 
 
 @record
 class ClearConfigCache:
-    """`domain` is None for all of them."""
+    """Drop the cached configuration of one `domain`, or of all (None)."""
 
     domain: str | None = None
 

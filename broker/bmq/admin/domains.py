@@ -50,13 +50,13 @@ __all__ = [
 ]
 
 ALL_APPS = "*"
-# Larger messages are not shown, as the answer is made in one step.
+# Larger messages are not shown, since the answer is made in one step.
 SHOWN_BYTES_MAX = 1 << 20
 GUID_HEX = 32
 
 
 def find_domain(context: CommandContext, name: str) -> DomainInUse:
-    """A domain, read from its file if it is not in use; `Failed` if there is none."""
+    """Return a domain, read from its file if it is not in use. Raises `Failed` if there is none."""
     try:
         domain = context.node.domain(name)
     except ValueError as error:
@@ -67,7 +67,7 @@ def find_domain(context: CommandContext, name: str) -> DomainInUse:
 
 
 def domain_infos(context: CommandContext, name: str) -> DomainInfo:
-    """A domain's configuration, how full it is, its queues in use, and those that hold messages."""
+    """Return a domain's configuration, its usage, its queues in use, and its queues with messages."""
     domain = find_domain(context, name)
     active = sorted(queue.uri for queue in queues_of(context, domain) if queue.was_opened)
     return DomainInfo(
@@ -81,17 +81,17 @@ def domain_infos(context: CommandContext, name: str) -> DomainInfo:
 
 
 def queues_of(context: CommandContext, domain: DomainInUse) -> list[Queue]:
-    """All queues of a domain, in use or not."""
+    """Return all queues of a domain, in use or not."""
     return [queue for queue in context.node.queues.values() if queue.config.name == domain.config.name]
 
 
 def internals(context: CommandContext, domain_name: str, queue_name: str) -> QueueInternalsResult:
-    """The internals of a queue in use."""
+    """Return the internals of a queue in use."""
     return queue_internals(context, active_queue(context, domain_name, queue_name))
 
 
 def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
-    """A queue that was opened since the node started; `Failed` if there is none."""
+    """Return a queue that was opened since the node started. Raises `Failed` if there is none."""
     domain = find_domain(context, domain_name)
     uri = queue_uri(domain, queue_name)
     queue = context.node.queues.get(uri)
@@ -104,10 +104,10 @@ def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> 
 
 
 def list_messages(context: CommandContext, command: QueueList) -> QueueContents:
-    """Messages of a queue, or those that one of its apps has yet to confirm, oldest first.
+    """List messages of a queue, or the messages that one of its apps has yet to confirm, oldest first.
 
-    A node that only has a copy of the queue lists what it has of it, unless its own consumers have the queue open: then
-    it lists what it holds for them.
+    A node that only has a copy of the queue lists this copy, unless its own consumers have the queue open: then it
+    lists the messages that it holds for them.
     """
     copied = _copied_queue(context, command)
     if copied is not None:
@@ -135,7 +135,7 @@ def _section(command: QueueList, total: int) -> tuple[int, int]:
 
 
 def _copied_queue(context: CommandContext, command: QueueList) -> QueueInfo | None:
-    """Return the queue if this node only has a copy of it, which nobody has open here."""
+    """Return the queue if this node only has a copy of it and no client has it open here."""
     uri = queue_uri(find_domain(context, command.domain), command.queue)
     info = context.node.ledger.state.queues.get(uri)
     if info is None or uri in context.node.queues or context.node.role.copied(info.partition_id) is None:
@@ -159,7 +159,7 @@ def _list_copied(context: CommandContext, info: QueueInfo, command: QueueList) -
 
 
 def show_message(context: CommandContext, command: QueueMessage) -> MessageContents:
-    """A message of a queue that this node serves, with its contents."""
+    """Return a message of a queue that this node serves, with its contents."""
     domain = find_domain(context, command.domain)
     uri = queue_uri(domain, command.queue)
     elsewhere = _served_elsewhere(context, domain).get(uri)
@@ -196,7 +196,7 @@ def _guid(text: str) -> bytes:
 
 
 def purge_domain(context: CommandContext, name: str) -> PurgedQueues:
-    """Remove all messages from all queues of a domain, in use or not, that this node serves; name the others."""
+    """Remove all messages from all queues of a domain, in use or not, that this node serves; list the others."""
     domain = find_domain(context, name)
     elsewhere = _served_elsewhere(context, domain)
     here = (queue for queue in queues_of(context, domain) if queue.uri not in elsewhere)
@@ -204,7 +204,7 @@ def purge_domain(context: CommandContext, name: str) -> PurgedQueues:
 
 
 def purge_queue(context: CommandContext, domain_name: str, queue_name: str, app_id: str) -> PurgedQueues:
-    """Remove the messages that an app of a queue has yet to confirm, or all of the queue."""
+    """Remove the messages that an app of a queue has yet to confirm, or all messages of the queue."""
     domain = find_domain(context, domain_name)
     uri = queue_uri(domain, queue_name)
     elsewhere = _served_elsewhere(context, domain).get(uri)
@@ -243,7 +243,7 @@ def _purge(queue: Queue, app_id: str = "") -> PurgedQueue | Problem:
 
 
 def reconfigure(context: CommandContext, name: str) -> Success:
-    """Read a domain's configuration again, and apply it to all that there is of the domain."""
+    """Read a domain's configuration again, and apply it to the domain and its queues."""
     domain = find_domain(context, name)
     try:
         config = context.node.resolve_domain(domain.config.name)
@@ -256,18 +256,18 @@ def reconfigure(context: CommandContext, name: str) -> Success:
 
 
 def clear_cache(context: CommandContext, name: str | None) -> Success:
-    """Forget what was read of a domain, or of all."""
+    """Drop cached resolutions of one domain, or of all (None)."""
     if not context.environment.forget_domain(name):
         raise Failed(f"Domain '{name}' doesn't exist")
     return Success()
 
 
 def remove(context: CommandContext, name: str, *, finalize: bool) -> Result:
-    """Remove a domain, in two steps: see the table of commands."""
+    """Remove a domain, in two steps; see the table of commands."""
     if finalize:
         return _finalize_removal(context, name)
     domain = find_domain(context, name)
-    # From here on none is opened, also if some are open still: so that there will be a time when none is.
+    # From here on no queue can be opened, even while some are still open, so that all are closed at some time.
     domain.removing = True
     queues = queues_of(context, domain)
     if any(queue.is_open for queue in queues):

@@ -31,16 +31,16 @@ class Throttle:
 
 
 class Failed(Exception):
-    """A command that cannot be carried out; the text is the answer."""
+    """A command that cannot be carried out; the text is its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """The environment of commands. Configurations are in the reference's JSON: camelCase names, without empty members.
 
-    `clusters` are those that this node is in or is a proxy to, its own first; there may be more later.
-    `node_name` is its name there. `forget_domain` drops the cached entry of one domain, or of all (None); it returns
-    False if there was none.
+    `clusters` lists the clusters that this node is in, then the clusters that it is a proxy to; more may be added
+    later. `node_name` is its name there. `forget_domain` drops the cached entry of one domain, or of all (None); it
+    returns False if there was none.
     """
 
     broker_config: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Carrying out commands: each is a decision over the state of the node, with a result (source: mqba::Application)."""
+"""Execution of commands: each is a decision on the state of the node, with a result (source: mqba::Application)."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ __all__ = ["execute"]
 
 
 def execute(context: CommandContext, command: Command, encoding: Encoding) -> Result:
-    """The result of a command; `Problem` if it cannot be carried out.
+    """Carry out a command and return its result, or a `Problem`.
 
-    The encoding matters to statistics alone, which are a table or JSON within the result.
+    The encoding matters only to statistics, which are a table or JSON within the result.
     """
     try:
         return _execute(context, command, encoding)
@@ -199,7 +199,7 @@ def _replication_quorum(context: CommandContext) -> int:
 
 
 def _on_quorum(context: CommandContext, command: _QuorumCommand) -> Result:
-    """Answer a command about the quorum of the elector or of replication: either has this one parameter."""
+    """Answer a command about the quorum of the elector or of replication, the only parameter of each."""
     is_elector = isinstance(command, ElectorSet | ElectorGet | ElectorList)
     quorum = _elector_quorum(context) if is_elector else _replication_quorum(context)
     purpose = "to have consensus" if is_elector else "to persist each message"

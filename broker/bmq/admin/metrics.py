@@ -1,7 +1,7 @@
 """Metrics of a node for Prometheus, by the reference's names and labels (source: bmqprometheus).
 
-All are gauges, as there. A name that ends in `_delta`, `_avg` or `_max` is of the last minute, as in `STAT SHOW`; times
-are in nanoseconds. What this node does not count is left out; the manual's page has the list.
+All are gauges, as in the reference. Names that end in `_delta`, `_avg` or `_max` cover the last minute, as in `STAT
+SHOW`; times are in nanoseconds. Values that this node does not count are left out; the manual's page has the list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ SCHEME = "bmq://"
 
 
 class Metrics:
-    """The metrics of one node. `clusters` returns those that it knows, and `process` what the process uses."""
+    """The metrics of one node. `clusters` returns the clusters that it knows, and `process` the resources that the
+    process uses.
+    """
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class Metrics:
         self._queues = QueueMetrics(node, instance)
 
     def pieces(self) -> Iterator[bytes]:
-        """Make the text, in pieces of a few milliseconds; empty ones where there was other work."""
+        """Yield the text, in pieces of a few milliseconds each; a piece may be empty."""
         yield b"".join(self._of_the_process())
         yield b"".join(self._of_clusters())
         yield from self._of_domains()
@@ -94,7 +96,7 @@ class Metrics:
     # -- domains
 
     def _of_domains(self) -> Iterator[bytes]:
-        """A domain's metrics come from the leader, who knows all queues."""
+        """Yield domains' metrics; they come from the leader, which knows all queues."""
         node = self._node
         if node.role.is_proxy or not self._leads(node.role.cluster_view()):
             return

@@ -1,4 +1,4 @@
-"""Commands from text, in either form; both are read by the one table."""
+"""Parsing of commands, as words or as JSON; one table describes both."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _LONG_MAX = (1 << 63) - 1
 
 
 class AdminCommandError(Exception):
-    """The text is no command; the message says why."""
+    """Text that is not a command; the message gives the reason."""
 
 
 def parse(line: str) -> tuple[Command, Encoding]:
-    """The command in `line` and how its answer is to be written; `AdminCommandError` if it is none.
+    """Return the command in `line` and the encoding of its answer. Raises `AdminCommandError` if it is none.
 
-    A line that starts with a brace is the JSON form. Else words, in either case, may follow `ENCODING` and a setting.
+    A line that starts with a brace is JSON. Otherwise it has words, in any case, which may follow `ENCODING` and a
+    setting.
     """
     if line.startswith("{"):
         return _from_json(line)
@@ -107,7 +108,7 @@ def _one_of(expected: list[str]) -> str:
 
 
 def _tail(syntax: _Syntax, words: list[str]) -> list[str | None]:
-    """The arguments at the end, None for those that are left out."""
+    """Return the arguments at the end, None for each omitted one."""
     usage = syntax.row.words
     left_out = len(syntax.tail) - len(words)
     if left_out < 0:
@@ -154,7 +155,7 @@ def _int(word: str) -> int:
 
 
 def parse_value(word: str) -> Value:
-    """A tunable's value as its text means it: null, true, false, a number, or the text itself."""
+    """Return a tunable's value: null, true, false, a number, or the text itself."""
     constants: dict[str, Value] = {"null": None, "true": True, "false": False}
     if word in constants:
         return constants[word]
@@ -183,7 +184,7 @@ WORD_READERS: dict[str, Callable[[str], Any]] = {
 
 
 class _NoMatch(Exception):
-    """The JSON is not this row's."""
+    """The JSON does not match this row."""
 
 
 def _from_json(text: str) -> tuple[Command, Encoding]:
@@ -215,7 +216,7 @@ def _paths() -> Iterator[tuple[CommandRow, list[str]]]:
 
 
 def _taken(row: CommandRow, path: list[str], found: Any) -> dict[str, Any]:
-    """The fields that the path takes out of the JSON."""
+    """Return the fields that the path takes out of the JSON."""
     kinds = {name: kind for name, _, kind in (field.partition(":") for field in row.fields.split())}
     kinds |= {field.partition("=")[0]: "flag" for field in row.fields.split() if "=" in field}
     values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Commands at a proxy: it shows what it is doing, and sends people to the nodes for the rest (mqbblp::ClusterProxy)."""
+"""Commands at a proxy: it shows its own state, and refers to the nodes for the rest (mqbblp::ClusterProxy)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ __all__ = ["execute_at_proxy"]
 
 
 def execute_at_proxy(context: CommandContext, command: Command) -> Result | None:
-    """The result of a command that is another at a proxy; None for one that is as anywhere."""
+    """Return the result of a command that differs at a proxy; None for a command that does not."""
     match command:
         case DomainPurge() | QueuePurge() | DomainRemove():
             raise Failed("Not supported on a proxy: ask a node of the cluster that has the domain.")
         case DomainReconfigure(domain):
-            # It learns what it has to know with each queue that it opens.
+            # A proxy learns about the domain with each queue that it opens.
             find_domain(context, domain)
             return Success()
         case ClusterStatus(cluster) | ClusterHealth(cluster):
@@ -51,7 +51,7 @@ def execute_at_proxy(context: CommandContext, command: Command) -> Result | None
         case ClusterQueueHelper(cluster):
             return _queue_helper(context, _view(context, cluster))
         case ForceGcQueues(cluster):
-            # A queue that nobody has open is gone already.
+            # A queue that no client has open is gone already.
             _view(context, cluster)
             return Success()
         case Clusters():

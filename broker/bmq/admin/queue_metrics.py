@@ -1,7 +1,7 @@
 """Metrics of a node's queues, by the reference's names and labels (source: bmqprometheus).
 
-There may be very many queues: they are read a few at a time, and all work in between is an empty piece. A row is made
-of each, from which every metric takes its value.
+There may be very many queues: they are read a few at a time, with an empty piece of text for each lot. Each queue
+becomes a row, from which every metric takes its value.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NS_PER_MS = 1_000_000
 HOST_DATA = "host-data"
 PRIMARY, REPLICA, PROXY = "PRIMARY", "REPLICA", "PROXY"
 
-# Queues that are read in one piece of work: it takes about a millisecond.
+# Number of queues read in one piece of work, which takes about a millisecond.
 QUEUES_PER_PIECE = 200
 
-# A row has the fields of `Kept` as they are, the same as counted in the last minute, and these.
+# A row has the fields of `Kept` as they are, the same fields over the last minute, and these.
 _FIELDS = Kept._fields
 _MORE = (
     "writers",
@@ -45,7 +45,7 @@ _AT = {name: number for number, name in enumerate((*_FIELDS, *(f"{name}:lately" 
 
 Row = tuple[int, ...]
 
-# Of queues of any role. Where a queue shows its apps, its highest times are theirs.
+# For queues of any role. A queue that shows its apps leaves its highest times to them.
 _QUEUE = (
     ("queue_producers_count", "writers"),
     ("queue_consumers_count", "readers"),
@@ -66,7 +66,7 @@ _QUEUE = (
 )
 _OF_APPS = (("queue_confirm_time_max", "answer_max"),)
 
-# Of those whose primary is this node.
+# For queues whose primary is this node.
 _PRIMARY = (
     ("queue_gc_msgs_delta", "expired:lately"),
     ("queue_gc_msgs", "expired"),
@@ -101,9 +101,9 @@ class MetricRows(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The rows of all queues: those whose primary is this node, and the others.
+    """The rows of all queues: first of queues whose primary is this node, then of the others.
 
-    The third and the fourth are of apps. The last two have the queues again that do not show their apps.
+    The third and the fourth are the rows of their apps. The last two repeat the queues that do not show their apps.
     """
 
     primary: MetricRows
@@ -124,7 +124,7 @@ class Read(NamedTuple):
 
 
 class QueueMetrics:
-    """The metrics of one node's queues; their labels are kept between pages."""
+    """The metrics of one node's queues; their labels are cached between pages."""
 
     def __init__(self, node: Node, instance: str) -> None:
         self._node = node
@@ -132,7 +132,7 @@ class QueueMetrics:
         self._labels: dict[tuple[str, str, str], str] = {}
 
     def pieces(self) -> Iterator[bytes]:
-        """Make the text, in pieces."""
+        """Yield the text, in pieces."""
         read = Read(*(MetricRows(MetricLabels(), []) for _ in Read._fields))
         queues = list(self._node.queues.values())
         if len(self._labels) > 2 * len(queues) + LINES_MAX:
@@ -147,7 +147,7 @@ class QueueMetrics:
         row = _row(queue)
         labels = self._label(queue)
         read.add(queue, labels, row)
-        # A proxy does not know what the domain says about apps.
+        # A proxy does not know the domain's setting for apps.
         if self._node.role.is_proxy or not shows_apps(queue.config):
             read.add_alone(queue, labels, row)
             return

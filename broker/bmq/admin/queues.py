@@ -56,10 +56,10 @@ __all__ = ["domain_meter", "queue_internals", "queue_meter", "queue_uri"]
 
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
 
-# Of a limit of unconfirmed messages or bytes, the lowest first.
+# States of a limit of unconfirmed messages or bytes, the lowest first.
 STATES = ("STATE_NORMAL", "STATE_HIGH_WATERMARK", "STATE_FULL")
 
-# Of the messages that came back, the oldest, of which one with fewest attempts left is told: there may be very many.
+# Maximum number of returned messages, oldest first, searched for the one with fewest attempts left.
 FAILING_SEEN_MAX: Final = 1000
 
 Held = tuple[Session, Handle]
@@ -75,7 +75,7 @@ def queue_uri(domain: DomainInUse, name: str) -> str:
 
 
 def queue_internals(context: CommandContext, queue: Queue) -> QueueInternalsResult:
-    """Report everything that the node knows of a queue in use."""
+    """Return everything that the node knows about a queue in use."""
     held = [
         (session, handle)
         for session in context.node.sessions.values()
@@ -136,7 +136,7 @@ def _meter(name: str, usage: Usage, messages_max: int, bytes_max: int, parent: C
 
 
 def _all_parameters(queue: Queue, held: Iterable[Held]) -> QueueHandleParameters:
-    """Return the combined parameters of all clients' handles."""
+    """Return the combined parameters of the handles."""
     reads = sum(stream.readers for _, handle in held for stream in handle.streams.values())
     writes = sum(handle.writes for _, handle in held)
     return _parameters(queue.uri, PRIMARY_QUEUE_ID, reads, writes)
@@ -229,7 +229,7 @@ def _monitor(subscription: Subscription) -> UsageMonitor:
 
 
 def _state(left: int, limit: int) -> str:
-    """Return the state of a limit, of which so much is left."""
+    """Return the state of a limit with `left` remaining."""
     if left <= 0:
         return "STATE_FULL"
     return "STATE_HIGH_WATERMARK" if left <= limit // LOW_DIVISOR else "STATE_NORMAL"
@@ -274,7 +274,7 @@ def _consumer_state(app: App, attempts_max: int, *, known: bool) -> ConsumerStat
 
 
 def _failing(app: App, attempts_max: int) -> FailingMessages | None:
-    """Return what is known of messages that came back; None if there are none, or their attempts do not count."""
+    """Return a summary of returned messages; None if there are none, or their attempts do not count."""
     if not app.attempts or not attempts_max:
         return None
     guid, left = min(islice(app.attempts.items(), FAILING_SEEN_MAX), key=itemgetter(1))

@@ -1,4 +1,4 @@
-"""The readiness of a node for clients: what it lacks, in one line for people."""
+"""The readiness of a node for clients: the reason why it is not ready, in one line for people."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class ClusterReadiness(NamedTuple):
 
 
 def lacks_as_member(view: ClusterView | None) -> str | None:
-    """Return what a node lacks to serve its cluster's clients; None if it is ready, as a cluster of one always is.
+    """Return the reason why a node cannot serve its cluster's clients; None if it is ready, as a cluster of one always
+    is.
 
-    Nodes that are missing do no harm as long as there are a leader and a primary of every partition.
+    Missing nodes do no harm as long as there are a leader and a primary of every partition.
     """
     if view is None:
         return None
@@ -40,7 +41,7 @@ def lacks_as_member(view: ClusterView | None) -> str | None:
 
 
 def lacks_as_proxy(active_by_cluster: Mapping[str, int | None]) -> str | None:
-    """Return what a proxy lacks, given the node in use of each cluster; None if it has one of each."""
+    """Return the reason why a proxy is not ready, given the node in use of each cluster; None if each has one."""
     if not active_by_cluster:
         return "no cluster is known yet"
     missing = [name for name, active in active_by_cluster.items() if active is None]

@@ -1,4 +1,4 @@
-"""The door to administration: a line of text in, a status and a text out."""
+"""The entry to administration: takes a line of text, returns a status and a text."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FAILED = -2
 NOT_A_COMMAND = -31
 
 
-# Number of characters of a command that are logged.
+# Maximum number of logged characters of a command.
 SHOWN_MAX = 1000
 
 
 def _may_read_all(uri: str) -> bool:
-    """Permit every queue, as to whoever writes to the control pipe."""
+    """Permit every queue, as for the control pipe."""
     return True
 
 
@@ -39,9 +39,9 @@ class Admin:
         self._context = context
 
     def run(self, line: str, source: str, may_read: Callable[[str], bool] = _may_read_all) -> tuple[int, str]:
-        """Carry out the command in `line`, which came from `source`; a status (0: it was done) and the answer.
+        """Carry out the command in `line` from `source`; return a status, 0 for success, and the answer.
 
-        `may_read` tells whether the source is permitted to read a queue, whose contents a command may show.
+        `may_read` returns True for a queue that the source may read: a command may show its contents.
         """
         shown = line if len(line) <= SHOWN_MAX else f"{line[:SHOWN_MAX]}..."
         log.info("Received command '%s' [source: %s]", shown, source)

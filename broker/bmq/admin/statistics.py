@@ -25,7 +25,7 @@ INTERVAL_SUFFIX = ".PUBLISHINTERVAL"
 
 
 def show(context: CommandContext, encoding: Encoding) -> Result:
-    """Report all statistics: a table, or JSON within the result."""
+    """Return all statistics: a table, or JSON within the result."""
     if encoding is Encoding.TEXT:
         return Stats("\n".join(_tables(context)) + "\n")
     if not context.throttle.permits(context.node.now.ms):

@@ -1,6 +1,6 @@
 """Statistics as lines of JSON, one for each queue, app and cluster (source: mqbstat::FlatJsonPrinter).
 
-All values are texts, as there. Those of queues that are 0 are left out, and so is what this node does not count.
+All values are texts, as in the reference. Zeros of queues are left out, and values that this node does not count.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ HEALTHY, UNHEALTHY = 1, 2
 
 
 def statistics_lines(node: Node, number: int) -> Iterator[str]:
-    """Make the lines of one time, one by one; `number` counts the times."""
+    """Yield the lines of one snapshot; `number` counts the snapshots."""
     now = datetime.fromtimestamp(node.now.wall_s, UTC)
-    # Numbers are texts but for this one.
+    # Only this number is not a text.
     prefix = f'{{"ts":"{now.strftime("%d%b%Y_%H:%M:%S.000000").upper()}","stat_id":{number},'
     for queue in list(node.queues.values()):
         for values in _of_queue(node, queue):

@@ -54,7 +54,7 @@ __all__ = ["TABLE", "CommandRow"]
 
 
 class CommandRow(NamedTuple):
-    """One command; `json` has more than one path where the JSON form has alternatives."""
+    """One command; `json` has several paths if the JSON form has alternatives."""
 
     words: str
     make: Callable[..., Command]

@@ -1,7 +1,6 @@
 """The composition root: the only place that picks real ports and puts a node together.
 
-What only some nodes are made of, members of clusters and proxies, is imported as they are made: the others are ready
-the sooner.
+The parts of cluster members and of proxies are imported only when one is made, so that other nodes start faster.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ __all__ = [
 
 log = logging.getLogger("broker")
 
-# Domains that one line of the log names.
+# Maximum number of domains named in one line of the log.
 NAMED_MAX = 10
 
 # Interval between checks that the disk of a node that never flushes still accepts changes.
@@ -109,10 +108,10 @@ _ENDS = Ends(
 
 
 def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER, ready: Callable[[], None] = lambda: None) -> int:
-    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+    """Run a node until SIGTERM or SIGINT; return the process's exit code. Faults are one line on stderr.
 
-    `ready` is called once clients are served; they wait until it returns. A broker that is in no cluster of its own is
-    run as a proxy.
+    `ready` is called once clients are served; they wait until it returns. A broker that is in no cluster of its own
+    runs as a proxy.
     """
     return run_to_end(
         lambda: _run(config, fsync, ready) if config.cluster else _serve_proxy(config, BridgeLimits(), ready), _ENDS
@@ -120,7 +119,7 @@ def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER, ready: Callable[[],
 
 
 def run_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], None] = lambda: None) -> int:
-    """Run a proxy until SIGTERM or SIGINT; as `run_node`."""
+    """Run a proxy until SIGTERM or SIGINT, like `run_node`."""
     return run_to_end(lambda: _serve_proxy(config, limits, ready), _ENDS)
 
 
@@ -135,7 +134,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
     assert cluster is not None
     assert me is not None
     raise_limit()
-    # First the sockets: a second node must not touch the files of the first.
+    # The sockets come first: a second node must not touch the files of the first.
     listeners = open_listeners(config)
     pages = open_pages(config)
     stored = store_settings(cluster.partition_config)
@@ -186,7 +185,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
 
             membership = ClusterMember(cluster, basis, store, folder, _available)
             node = membership.node
-        # The queues have made their own of it.
+        # The queues have made their own objects of it.
         store.recovered.clear()
         freeze_collector()
         server = make_server(config, node, listeners)
@@ -198,7 +197,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
         elif fsync.mode is FsyncMode.NEVER:
             _watch_disk(node, server, directory)
         if membership is not None:
-            # Until it has healed others have more to do than it has.
+            # Until it is healed, other nodes have more to do than this one.
             HOST.set_slice(LONG_SLICE_NS)
             membership.connect(config, outgoing, server)
         try:
@@ -234,7 +233,7 @@ def _warn_of_eventual(config: NodeConfig) -> None:
 
 
 def _features(cluster: ClusterDefinition) -> str:
-    """The features that this node announces to the other nodes; empty where there are none."""
+    """Return the features that this node announces to the other nodes; empty for a cluster of one."""
     if len(cluster.nodes) == 1:
         return ""
     from broker.bmq.assembly.membership import cluster_features
@@ -243,7 +242,7 @@ def _features(cluster: ClusterDefinition) -> str:
 
 
 def _watched(node: Node) -> WatchedBroker:
-    """The node's state for its pages."""
+    """Return the node's state for its pages."""
 
     def lacks() -> str | None:
         return lacks_as_member(node.role.cluster_view())
@@ -252,7 +251,7 @@ def _watched(node: Node) -> WatchedBroker:
 
 
 def _flush_regularly(node: Node, server: Server, durability: Durability, interval_ms: int) -> None:
-    """Take what is written to the disk once in every interval."""
+    """Flush written data to the disk once in every interval."""
 
     def flush(files: list[StoreFile | Directory]) -> None:
         for file in files:
@@ -323,9 +322,9 @@ def _close(node: Node, partitions: dict[int, StoredPartition], *, flush: bool) -
 
 
 def _save(node: Node, partitions: dict[int, StoredPartition]) -> None:
-    """Take to the disk what there is, as far as possible.
+    """Flush written data to the disk, as far as possible.
 
-    The files are left as the end of the process finds them: recovery tells what is whole in them, as after a crash.
+    Files are left as they are at the end of the process: recovery finds the sound part, as after a crash.
     """
     for flush in (*(partition.files.flush for partition in partitions.values()), node.ledger.flush):
         try:
@@ -335,7 +334,7 @@ def _save(node: Node, partitions: dict[int, StoredPartition]) -> None:
 
 
 def _environment(config: NodeConfig, domains: Domains) -> Environment:
-    """The configuration as administration shows it."""
+    """Return the environment of administration."""
     assert config.cluster is not None
     assert config.self_node is not None
     own = [

@@ -1,7 +1,7 @@
-"""The authenticators of a configuration: built-in ones, and those of installed packages.
+"""The configured authenticators: built-in ones, and those of installed packages.
 
-A package offers one as an entry point of the group `bmqctl.authenticators`, named as `authenticators[].name` has it: a
-callable that takes the settings, a dictionary, and returns a `broker.bmq.session.authentication.Authenticator`. It is
+A package offers one as an entry point of the group `bmqctl.authenticators`, under the name in `authenticators[].name`:
+a callable that takes the settings, a dictionary, and returns a `broker.bmq.session.authentication.Authenticator`. It is
 imported only if it is configured.
 
 Source: mqbauthn::AuthenticationController, mqbauthn::TestAuthenticator.

@@ -1,10 +1,10 @@
-"""The authorizer that a configuration asks for: a built-in one, or that of an installed package.
+"""The configured authorizer: a built-in one, or that of an installed package.
 
-A package offers one as an entry point of the group `bmqctl.authorizers`, named as `authorizer.name` has it: a callable
-that takes the settings, a dictionary, and gives a `broker.bmq.session.authorization.Authorizer`. It is imported only
-if it is configured.
+A package offers one as an entry point of the group `bmqctl.authorizers`, under the name in `authorizer.name`: a
+callable that takes the settings, a dictionary, and returns a `broker.bmq.session.authorization.Authorizer`. It is
+imported only if it is configured.
 
-Source: mqbauthz::AuthorizationController. `rules` are this broker's own; the reference's passes over them.
+Source: mqbauthz::AuthorizationController. `rules` are this broker's own; the reference ignores them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WHERE = "$.appConfig.authorization"
 
 
 def make_authorizations(config: AuthorizerConfig, file: str) -> Authorizations:
-    """Make the authorizer that `config` asks for; raises `ConfigError` about `file` if it cannot be had."""
+    """Make the authorizer of `config`. Raises `ConfigError` about `file` if that is not possible."""
     authorizer = _make(config, file)
     log.info("Created authorizer '%s'", authorizer.name)
     return Authorizations(authorizer)

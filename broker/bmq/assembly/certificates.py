@@ -1,7 +1,7 @@
-"""The TLS settings of a broker: its certificate, the versions that it speaks, and whom it trusts.
+"""The TLS settings of a broker: its certificate, its protocol versions, and the authorities that it trusts.
 
-It shows the one certificate to who connects and to whom it dials. Who connects is asked for a certificate only where
-the configuration says so; whom it dials must have one for the host that was dialed.
+The broker presents the same certificate to connecting peers and to brokers that it dials. Connecting peers are asked
+for a certificate only if so configured; a dialed broker must have one for the host that was dialed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_
 
 
 def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
-    """The server's side of TLS as `config` has it; `ConfigError` about `file` if that cannot be."""
+    """Make the TLS context for accepted connections. Raises `ConfigError` about `file` if that is not possible."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = _VERIFY_MODES[config.client_certificate]
     _equip(context, config, file)
@@ -35,7 +35,7 @@ def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
 
 
 def make_dialing_context(config: TlsConfig, file: str) -> ssl.SSLContext:
-    """The side of TLS of who dials a broker, likewise."""
+    """Make the TLS context for dialed connections. Raises `ConfigError` like `make_context`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _equip(context, config, file)
     return context
@@ -43,7 +43,7 @@ def make_dialing_context(config: TlsConfig, file: str) -> ssl.SSLContext:
 
 def _equip(context: ssl.SSLContext, config: TlsConfig, file: str) -> None:
     context.minimum_version, context.maximum_version = _versions(config.versions, file)
-    # The chain that is shown is completed from the authorities, where the certificate's file has not all of it.
+    # The authorities complete the presented chain where the certificate's file lacks a part of it.
     authority, certificate, key = config.certificate_authority, config.certificate, config.key
     for member, path in (("certificateAuthority", authority), ("certificate", certificate), ("key", key)):
         _check_readable(path, member, file)

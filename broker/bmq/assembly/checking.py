@@ -1,4 +1,6 @@
-"""Faults of a configuration that only a start would find: in certificates, authenticators, credentials, the store."""
+"""Faults of a configuration that otherwise only a start would find: in certificates, authenticators, credentials, the
+store.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _PARAMETERS = "$.definition.parameters"
 
 
 def faults_at_start(config: NodeConfig, file: str) -> Iterator[ConfigError]:
-    """Yield what a broker of this configuration, of `file`, would end with on this host; nothing is changed."""
+    """Yield the faults for which a broker with this configuration, of `file`, would not start on this host; changes
+    nothing.
+    """
     app = config.broker.app_config
     clusters = (*config.clusters.my_clusters, *config.clusters.proxy_clusters)
     needs: list[Callable[[], object]] = [
@@ -43,7 +47,7 @@ def faults_at_start(config: NodeConfig, file: str) -> Iterator[ConfigError]:
 
 
 def fault_of_domain(config: NodeConfig, name: str) -> ConfigError | None:
-    """Return what keeps a domain from being read at this broker; None if nothing does."""
+    """Return the fault for which this broker cannot read a domain; None if it can."""
     try:
         if config.resolve_domain(name) is not None and not config.is_proxy:
             Domains(config).resolve(name)
@@ -74,7 +78,7 @@ def _file_of(config: NodeConfig, name: str) -> str:
 
 
 def fault_of_store(config: NodeConfig) -> ConfigError | None:
-    """Return the fault that a node's configuration has with the store that is there; None if there is none."""
+    """Return the conflict of a node's configuration with its existing store; None if there is none."""
     if config.cluster is None:
         return None
     return too_few_partitions(config, partitions_in(Path(config.cluster.partition_config.location)))

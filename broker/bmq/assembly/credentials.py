@@ -1,7 +1,7 @@
-"""The credentials with which this broker authenticates at others, from its configuration.
+"""The configured credentials with which this broker authenticates at others.
 
-A package offers a provider as an entry point of the group `bmqctl.credential_providers`, named as
-`credentialProvider.name` has it: a callable that takes the settings, a dictionary, and gives a
+A package offers a provider as an entry point of the group `bmqctl.credential_providers`, under the name in
+`credentialProvider.name`: a callable that takes the settings, a dictionary, and returns a
 `broker.bmq.session.credentials.CredentialProvider`. It is imported only if it is configured.
 
 Source: mqbauthn::AuthenticationController, mqbauthn::BasicCredentialProvider.

@@ -15,7 +15,7 @@ __all__ = ["Domains", "ProxyDomains"]
 
 
 class Domains:
-    """Reads domains, and remembers the names that it has resolved."""
+    """Reads domains, and caches the names that it has resolved."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
@@ -62,7 +62,7 @@ class Domains:
     def forget(self, name: str | None) -> bool:
         """Drop the resolution of one name, or of all (None); return False if there was none.
 
-        A file is read whenever it is needed: nothing else has to be dropped.
+        A file is read whenever it is needed, so nothing else is cached.
         """
         return _forget(self._names, name)
 
@@ -71,8 +71,8 @@ class ProxyDomains:
     """Finds the cluster of a domain for a proxy; everything else about the domain is left to that cluster.
 
     The proxy's files name it, as for the reference's proxies. A proxy to one cluster without such files assigns every
-    domain to that cluster. `clusters` are the names of those that the proxy knows. Of another `learn` takes the name:
-    afterwards it is known, if the files tell of it by now; ValueError if they are faulty.
+    domain to that cluster. `clusters` are the names that the proxy knows. For an unknown one it calls `learn`, which
+    adds it to `clusters` if the files now have it, and raises ValueError if they are faulty.
     """
 
     def __init__(self, config: NodeConfig, clusters: Collection[str], learn: Callable[[str], None]) -> None:
@@ -82,7 +82,7 @@ class ProxyDomains:
         self._names: set[str] = set()
 
     def resolve(self, name: str) -> DomainConfig | None:
-        """See `node.DomainResolver`. ValueError for a domain of a cluster that this proxy does not know."""
+        """See `node.DomainResolver`. Raises ValueError for a domain of a cluster that this proxy does not know."""
         found = self._config.resolve_domain(name)
         if found is None:
             if len(self._clusters) != 1 or self._config.domains.names():
@@ -113,8 +113,8 @@ def _forget(names: set[str], name: str | None) -> bool:
 def _incompatible(parameters: Domain, is_clustered: bool) -> str:
     """Return the reason why the mode and the storage of a domain are incompatible; empty if they are not.
 
-    Broadcast queues are in memory, and in a cluster of several nodes they alone: the reference's replicas end their
-    process when they hear of any other queue in memory (source: mqbs::StorageUtil, mqbblp::QueueState).
+    Broadcast queues are in memory, and in a cluster of several nodes only they: a replica of the reference ends its
+    process when it hears of any other queue in memory (source: mqbs::StorageUtil, mqbblp::QueueState).
     """
     in_memory, broadcast = parameters.storage.config.in_memory is not None, parameters.mode.broadcast is not None
     if in_memory == broadcast or (in_memory and not is_clustered):

@@ -33,7 +33,7 @@ def cluster_features(cluster: ClusterDefinition) -> str:
     partition = cluster.partition_config
     return to_features(
         {
-            # By name: a node's address may differ, as with relays between them.
+            # By name: a node's address may differ, for example with relays between nodes.
             "nodes": "|".join(f"{node.id}@{node.name}" for node in cluster.nodes),
             "masterAssignment": cluster.master_assignment.value,
             "partitionConfig.numPartitions": partition.num_partitions,
@@ -45,7 +45,7 @@ def cluster_features(cluster: ClusterDefinition) -> str:
 
 
 def member_config(cluster: ClusterDefinition) -> MemberConfig:
-    """Return the election's periods and quorum."""
+    """Return the periods and the quorum of elections."""
     elector = cluster.elector
     return MemberConfig(
         quorum=elector.quorum or len(cluster.nodes) // 2 + 1,
@@ -101,7 +101,7 @@ class ClusterMember:
         self._term_file.close()
 
     def connect(self, config: NodeConfig, outgoing: OutgoingSecurity, server: Server) -> None:
-        """Connect to the other nodes once the server runs."""
+        """Connect to the other nodes; the server must be running."""
         places = outgoing.places(self._cluster)
 
         def dial(node_id: int) -> None:
@@ -127,7 +127,7 @@ class ClusterMember:
         return None if view is None else observed(view, self.member.queues.reopening)
 
     def _admission(self, config: NodeConfig, server: Server) -> Admission:
-        """Make the check of peers that connect as one of the other nodes."""
+        """Make the check of peers that connect as other nodes of the cluster."""
         node = self.node
 
         def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:

@@ -1,7 +1,6 @@
-"""Nodes put together: the program, the tests' rigs and the simulator all make theirs here.
+"""Assembly of nodes from their parts, for the program, the tests' rigs and the simulator alike.
 
-What only some nodes are made of, members of clusters and proxies, is imported as they are made: the others are ready
-the sooner.
+The parts of cluster members and of proxies are imported only when one is made, so that other nodes start faster.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def open_store(
 
 
 def make_node(basis: Basis, store: NodeStore, make_door: Callable[[Node], Door] | None = Guests) -> Node:
-    """Make a node that is a cluster of one, and have it serve all partitions; without `make_door` it has no proxies."""
+    """Make a node that is a cluster of one and primary of all partitions; without `make_door` it has no proxies."""
 
     def make_role(node: Node) -> SingleNode:
         return SingleNode(node, ClosedDoor() if make_door is None else make_door(node))

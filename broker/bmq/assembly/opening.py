@@ -87,7 +87,7 @@ class StoreDamaged(Exception):
 
 
 class _StillDamaged(StoreDamaged):
-    """The store of an earlier process that other nodes were to heal, but did not."""
+    """The store of an earlier process that other nodes did not finish healing."""
 
     def __init__(self, directory: Directory, damage: Damage) -> None:
         Exception.__init__(
@@ -113,7 +113,7 @@ def open_partitions(
 ) -> list[tuple[StoredPartition, Recovered]]:
     """Open all partitions of the store; for `outlives_power` see `StoredPartition`.
 
-    Raises `StoreDamaged` if one must not be served, unless this node `heals` from others.
+    Raises `StoreDamaged` for a partition that must not be served, unless this node `heals` from others.
     """
     out = []
     for partition_id in range(num_partitions):
@@ -157,8 +157,8 @@ def open_ledger(
 ) -> Ledger:
     """Open the cluster-state ledger if there is one. Raises `StoreDamaged` if it cannot be read.
 
-    The same if it has a queue of the `opened` partitions under another name, since it has checksums and QLIST has none.
-    A node that `heals` replaces such a partition with an empty one.
+    Also raises it if the ledger has a queue of the `opened` partitions under another name: it has checksums and QLIST
+    has none. A node that `heals` replaces such a partition with an empty one.
     """
     damage = Damage(directory, LEDGER_NOTE)
     ledger = Ledger(directory, size_max, now, make_timestamp, damage, outlives_power=outlives_power)
@@ -348,9 +348,8 @@ def _open(
 def _never_finished(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, replaces: bool) -> bool:
     """Return True if the set was still being made when the node died: nothing in it counts.
 
-    In a set that `replaces` another, copied records do not count until the header says that they are
-    complete. A first set must not hold more than headers. The journal is made first and removed last: a set without one
-    was in use.
+    In a set that `replaces` another, copied records do not count until the header marks them complete. A first set must
+    not hold more than headers. The journal is made first and removed last: a set without one was in use.
     """
     if file_set.journal is None:
         return False
@@ -368,7 +367,7 @@ def _is_unfinished(journal: StoreFile) -> bool:
     if written_end(journal) <= HEADERS_WRITTEN_MAX:
         return True
     if not any(journal.buffer[:MAGIC_SIZE]):
-        # A replica writes the header, its magic last, when everything that it receives or copies is there. And after a
+        # A replica writes the header, its magic last, when everything that it receives or copies is there. After a
         # power failure, earlier writes need not be on the disk before later ones.
         return True
     try:

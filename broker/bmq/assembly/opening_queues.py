@@ -1,4 +1,4 @@
-"""Opening a set of files whose QLIST is missing: it is made again, if the cluster's ledger tells what was in it."""
+"""Opening of a set of files whose QLIST is missing: it is rebuilt if the cluster's ledger determines its contents."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ log = logging.getLogger("broker.opening")
 
 
 def with_qlist(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, synced: bool) -> FileSet:
-    """The set with the QLIST that it lacks; as it is if it lacks none, or more, or if nobody knows what was there.
+    """Return the set with a rebuilt QLIST; unchanged if it lacks none, or another file too, or if the ledger does not
+    suffice.
 
-    A QLIST without its magic was being made when a process ended. With `synced` the new one is on the disk.
+    A QLIST without its magic was being made when a process ended. With `synced`, the new one is flushed to the disk.
     """
     partition_id = file_set.partition_id
     if file_set.journal is None or file_set.data is None:
@@ -34,7 +35,7 @@ def with_qlist(directory: Directory, file_set: FileSet, limits: PartitionLimits,
         content = make_qlist(readable(journal), partition_id, names)
     except (NotTold, FormatError) as error:
         reason = str(error)
-    # Not before: a traceback has views of the file.
+    # Only now: the traceback of an exception has views of the file.
     journal.close()
     name = str(StoreFileName(partition_id, file_set.timestamp, FileType.QLIST))
     if not content or not _write(directory, name, content, max(limits.qlist, len(content)), synced=synced):
@@ -64,7 +65,7 @@ def _ledger_names(directory: Directory) -> dict[bytes, LedgerNames]:
 
 
 def _write(directory: Directory, name: str, content: bytes, size: int, *, synced: bool) -> bool:
-    """Write a file, its magic last; False, nothing written, when the disk is full."""
+    """Write a file, its magic last; return False, leaving no file, if the disk is full."""
     file = directory.open(name, size)
     if not file.reserve(len(content)):
         file.close()

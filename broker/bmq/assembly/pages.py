@@ -1,7 +1,7 @@
-"""The pages of a broker for those who watch it: `/metrics`, `/healthz` and `/readyz`.
+"""The pages of a broker for monitoring: `/metrics`, `/healthz` and `/readyz`.
 
-Their address is that of the reference's plugin for Prometheus in the configuration, or the command line's. What serves
-them is imported if they are wanted: the others are ready the sooner.
+Their address is that of the reference's Prometheus plugin in the configuration, or the command line's. The HTTP server
+is imported only if it is wanted, so that other brokers start faster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WatchedBroker:
 
 
 def open_pages(config: NodeConfig) -> socket.socket | None:
-    """Listen for those who ask for pages; None if the configuration wants no pages."""
+    """Listen for requests of pages; None if the configuration wants no pages."""
     address = config.metrics_address
     return None if address is None else listen(*address, "--metrics-port")
 

@@ -112,7 +112,7 @@ def queue_settings(cluster: ClusterDefinition | ClusterProxyDefinition) -> Queue
 
 
 def monitor_limits(cluster: ClusterDefinition | ClusterProxyDefinition) -> MonitorLimits:
-    """Return the times after which a cluster that is not well raises alarms."""
+    """Return the times after which an unhealthy cluster raises alarms."""
     times = cluster.cluster_monitor_config
     return MonitorLimits(
         leader=Limits(times.threshold_leader * 1000, times.max_time_leader * 1000),
@@ -151,7 +151,7 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
 
 
 class OutgoingSecurity:
-    """The credentials and the certificate for outgoing connections, as far as they are configured."""
+    """The credentials and the certificate for outgoing connections, if configured."""
 
     def __init__(self, config: NodeConfig) -> None:
         app, file = config.broker.app_config, where(config, BROKER_FILE)

@@ -1,4 +1,4 @@
-"""Putting a proxy together from its configuration, and running it."""
+"""Assembly of a proxy from its configuration, and its run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ log = logging.getLogger("broker")
 
 
 def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], None]) -> None:
-    """Run a proxy until it is told to stop. `limits` bound what it keeps while there is nothing upstream.
+    """Run a proxy until SIGTERM or SIGINT. `limits` bound what it keeps while there is nothing upstream.
 
     `ready` is called once clients are served.
     """
@@ -92,7 +92,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], No
 
 
 def _watched(proxy: Proxy) -> WatchedBroker:
-    """The proxy's state for its pages."""
+    """Return the proxy's state for its pages."""
 
     def health(cluster: ProxyCluster) -> ClusterReadiness:
         active = cluster.active_id
@@ -112,9 +112,9 @@ def _upstream(cluster: ClusterProxyDefinition) -> UpstreamCluster:
 
 
 class _Clusters:
-    """The clusters that this broker is a proxy to: `links` to each, by name, and what administration shows of them.
+    """The clusters that this broker is a proxy to: `links` to each, by name, and their descriptions for administration.
 
-    A cluster that the files did not have at the start is learned when a domain is wanted that is there.
+    A cluster that the files did not have at the start is added when a domain in it is first wanted.
     """
 
     def __init__(self, config: NodeConfig, outgoing: OutgoingSecurity) -> None:
@@ -126,7 +126,7 @@ class _Clusters:
         self.known: list[ClusterInfo] = []
 
     def begin(self, proxy: Proxy, node: Node, server: Server) -> None:
-        """Find the brokers upstream as soon as the server runs, and leave them when it ends."""
+        """Connect upstream once the server runs, and leave when it ends."""
         self._proxy, self._node, self._server = proxy, node, server
         self._credentials = self._outgoing.credentials(server)
         for cluster in self._config.clusters.proxy_clusters:
@@ -141,7 +141,7 @@ class _Clusters:
         node.timers.at(node.now.ms, start)
 
     def learn(self, name: str) -> None:
-        """Become a proxy to a cluster, if the files tell of it by now. Raises `ConfigError` if they are faulty."""
+        """Become a proxy to a cluster, if the files have it by now. Raises `ConfigError` if they are faulty."""
         cluster = reload_clusters(self._config).proxy_cluster(name)
         if cluster is None:
             log.warning("Cluster (%s): unknown, and %s has no definition of it for a proxy", name, where(self._config))
@@ -153,7 +153,7 @@ class _Clusters:
             self._start(name)
 
     def _start(self, name: str) -> None:
-        """Dial the nodes of a cluster, and watch its state."""
+        """Dial the nodes of a cluster, and monitor its state."""
         self.links[name].start()
         self.monitors[name].start()
 
@@ -161,7 +161,7 @@ class _Clusters:
         if not self.links:
             # There are no queues before there is a cluster.
             self._node.configure(queue_settings(cluster))
-        # Who was given addresses alone asks for no cluster by name.
+        # A proxy that was given addresses only requests no cluster by name.
         asked_name = "" if self._config.directory is None and cluster.name == UNNAMED else cluster.name
         places = self._outgoing.places(cluster)
         hub = self._proxy.add(_upstream(cluster))
@@ -193,14 +193,14 @@ def _links(
             lambda reason: links.failed(node_id, reason),
         )
 
-    # Each proxy in an order of its own, so that not all of them use the same nodes.
+    # In a random order, so that proxies do not all use the same nodes.
     node_ids = sorted(places, key=lambda node_id: secrets.token_bytes(8))
     links = UpstreamLinks(node, hub, asked_name, node_ids, hub.active.near, dial, credentials)
     return links
 
 
 def _environment(config: NodeConfig, clusters: Sequence[ClusterInfo], domains: ProxyDomains) -> Environment:
-    """The configuration as administration shows it."""
+    """Return the environment of administration."""
     return Environment(
         broker_config=to_json(config.broker.app_config),
         clusters=clusters,

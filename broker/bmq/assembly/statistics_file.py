@@ -1,4 +1,4 @@
-"""The file to which statistics are written now and then, if the configuration names one (source: StatsFileLogger)."""
+"""The file to which statistics are written periodically, if configured (source: StatsFileLogger)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNITS_PER_LINE = 20
 
 
 class StatisticsFile:
-    """A file that is put aside when it is long or old; those put aside are removed when they are old."""
+    """A file that is rotated when it is long or old; rotated files are removed when they are old."""
 
     def __init__(self, path: Path, settings: StatsPrinterConfig) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class StatisticsFile:
         self._failed = False
 
     def write(self, lines: Iterator[str]) -> Iterator[None]:
-        """Write lines, with a pause after each. What cannot be written is left out, and the log says so once."""
+        """Write lines, with a pause after each. Lines that cannot be written are dropped, and logged once."""
         try:
             file = self._open()
             for line in lines:
@@ -88,7 +88,7 @@ class StatisticsFile:
 
 
 def write_statistics(config: NodeConfig, node: Node) -> None:
-    """Write statistics every so often from now on, in slices beside the node's work, if that is configured."""
+    """Write statistics periodically, if configured, in slices between the node's other work."""
     stats = config.broker.app_config.stats
     settings = stats.printer
     if (

@@ -1,8 +1,8 @@
 """The term of the last election that a node took part in, beside its store: it outlasts the process and the machine.
 
-A node that forgot its term could vote twice in one, so a file that cannot be read is an error and never term 0, and
-each write is on the disk before it returns. The file is made whole under another name first; after that its bytes are
-written over, which takes no further room.
+A node that forgot its term could vote twice in one, so an unreadable file is an error and never means term 0, and each
+write is on the disk before it returns. The file is first made whole under another name; later writes overwrite its
+bytes, which needs no further room.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ OLDER_SIZE = DIGITS + 1
 
 
 class TermUnreadable(Exception):
-    """A file that is there and holds no term; the text names it, the reason and the remedy."""
+    """An existing file that holds no term; the text names it, the reason and the remedy."""
 
 
 class TermFile:
-    """One number. Raises OSError where the folder cannot be written to, `TermUnreadable` for a damaged file."""
+    """One number. Raises OSError if the folder cannot be written to, `TermUnreadable` for a damaged file."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -48,13 +48,13 @@ class TermFile:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
 
     def read(self) -> int:
-        """The term that was kept; 0 if there was none."""
+        """Return the stored term; 0 if there is none."""
         return self._term
 
     def write(self, term: int) -> None:
-        """Keep a term: once it returns, neither the end of the process nor a power failure undoes it.
+        """Store a term: once it returns, neither the end of the process nor a power failure undoes it.
 
-        Raises OSError if it cannot be known to be on the disk.
+        Raises OSError if the term may not be on the disk.
         """
         data = _packed(term)
         if os.pwrite(self._fd, data, 0) < len(data):
@@ -66,7 +66,7 @@ class TermFile:
         os.close(self._fd)
 
     def _replace(self) -> None:
-        """Put a whole file in place: there is never one that holds a part of a term."""
+        """Replace the file as a whole: there is never one with a part of a term."""
         new = self._path.with_suffix(".new")
         with open(new, "wb", opener=open_private) as file:
             file.write(_packed(self._term))

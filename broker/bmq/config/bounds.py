@@ -1,8 +1,8 @@
-"""The table of bounds of all numbers of a configuration: each kind of number, and what holds it.
+"""Types with the bounds of all numbers of a configuration.
 
-A number beyond its bounds is refused when the configuration is read, before anything is written. Those that a store or
-the protocol holds have the bounds of its fields, as in the reference (mqbs::FileStoreProtocol); the others those of
-their type in the reference's schemas.
+A number out of bounds is refused when the configuration is read, before anything is written. Numbers that a store or
+the protocol holds have the bounds of its fields, as in the reference (mqbs::FileStoreProtocol); the others have the
+bounds of their type in the reference's schemas.
 """
 
 from __future__ import annotations
@@ -74,6 +74,6 @@ DataFileBytes = Annotated[_Integer, Field(ge=len(initial_bytes(FileType.DATA, 0)
 JournalFileBytes = Annotated[_Integer, Field(ge=len(initial_bytes(FileType.JOURNAL, 0)), le=JOURNAL_FILE_SIZE_MAX)]
 QlistFileBytes = Annotated[_Integer, Field(ge=len(initial_bytes(FileType.QLIST, 0)), le=QLIST_FILE_SIZE_MAX)]
 
-# The ledger has no offsets: the largest file of ext4, whose blocks of 4 KiB have numbers of 32 bits.
+# The ledger has no offsets, so its limit is the largest file of ext4: blocks of 4 KiB with numbers of 32 bits.
 LEDGER_FILE_SIZE_MAX = 0xFFFF_FFFF * 4096
 LedgerFileBytes = Annotated[_Integer, Field(ge=0, le=LEDGER_FILE_SIZE_MAX)]

@@ -132,7 +132,7 @@ class StatsPrinterEncodingFormat(Enum):
 
 
 class StatsPrinterConfig(Model):
-    """The file to which statistics are written every so often."""
+    """The file to which statistics are written periodically."""
 
     print_interval: Int = 60
     """Seconds between two times; 0 writes nothing."""

@@ -30,8 +30,8 @@ _FILE = "built-in configuration"
 _CLUSTER = "local"
 _APP_IDS = ["foo", "bar", "baz"]
 
-# Large enough that a rollover is rare at full load; the files are sparse. What the queues of one domain may hold fits
-# into the data file, and into the journal with its confirmations and deletions.
+# Large enough that a rollover is rare at full load; the files are sparse. The data file has room for all messages that
+# the queues of one domain may hold, and the journal for their confirms and deletions.
 _DATA_FILE_BYTES = 1024 * 1024 * 1024
 _JOURNAL_FILE_BYTES = 256 * 1024 * 1024
 _QLIST_FILE_BYTES = 8 * 1024 * 1024
@@ -39,8 +39,8 @@ _DOMAIN_BYTES = 512 * 1024 * 1024
 _DOMAIN_MESSAGES = 1_000_000
 _QUEUE_BYTES = 256 * 1024 * 1024
 _QUEUE_MESSAGES = 500_000
-# The reference's samples have 300 s. A node without a configuration may be started on a store that was written long
-# ago, to see what is in it: that must not be what deletes it. A configuration may say otherwise.
+# The reference's samples have 300 s. But a node without a configuration may be started just to look at an old store,
+# and must not delete its messages.
 _MESSAGE_TTL_S = 10 * 365 * 24 * 3600
 
 # Numbers of missed heartbeats after which a peer's connection is closed, and a proxy's upstream one: a proxy can use
@@ -54,8 +54,8 @@ _MODES: dict[str, dict[str, Any]] = {
     "broadcast": {"broadcast": {}},
 }
 
-# Storage and consistency by the family that stands in the name; `.sc` is strong consistency. `mmap` are the names
-# that the reference's and the Python SDK's integration tests use. Broadcast keeps nothing, wherever it is.
+# Storage and consistency by the family in the name; `.sc` is strong consistency. `mmap` names are used by the
+# integration tests of the reference and its Python SDK. Broadcast queues store nothing.
 _DOMAINS = {
     f"bmq.test.{family}.{mode}{suffix}": (mode, storage if mode != "broadcast" else "inMemory", consistency)
     for family, storage, modes in (
@@ -70,7 +70,7 @@ _DOMAINS = {
 
 
 def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir: Path = Path("bmq-data")) -> NodeConfig:
-    """A cluster of one node, listening on `host`:`port`, with its files in `data_dir`."""
+    """Return a cluster of one node, listening on `host`:`port`, with its files in `data_dir`."""
     cluster = {
         "name": _CLUSTER,
         "nodes": [_node(0, "localhost", port)],
@@ -99,9 +99,9 @@ def proxy_config(
     port: int = DEFAULT_PROXY_PORT,
     data_dir: Path = Path("bmq-proxy"),
 ) -> NodeConfig:
-    """A proxy to the brokers at `upstream`, host and port of each; its log is in `data_dir`.
+    """Return a proxy to the brokers at `upstream`, host and port of each; its log is in `data_dir`.
 
-    `ConfigError` if one of them cannot be a broker's.
+    Raises `ConfigError` if one of them cannot be a broker's address.
     """
     nodes = [_node(number, *endpoint) for number, endpoint in enumerate(upstream)]
     return NodeConfig(
@@ -155,7 +155,7 @@ def _parsed(model: type[M], members: dict[str, Any]) -> M:
 
 
 class _None:
-    """No domains: those of a proxy are known upstream."""
+    """No domains: a proxy's are known upstream."""
 
     def names(self) -> list[str]:
         return []

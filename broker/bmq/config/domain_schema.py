@@ -12,7 +12,7 @@ from broker.bmq.config.model import Choice, Model, NoEffect
 
 __all__ = ["Domain", "DomainDefinition", "DomainVariant", "Limits", "QueueMode"]
 
-# A store's QLIST counts both with 16 bits: the apps, and the words of each one's name, one for each character at most.
+# A store's QLIST counts both with 16 bits: the apps, and the words of each app's name, at most one per character.
 APP_IDS_MAX = 65_535
 APP_ID_CHARACTERS_MAX = 65_000
 AppId = Annotated[str, Field(max_length=APP_ID_CHARACTERS_MAX)]
@@ -123,7 +123,7 @@ class StorageDefinition(Model):
     """Storage of messages: in files or in memory."""
 
 
-# What the reference does where no consistency is given.
+# The reference's default.
 _EVENTUAL = Consistency.model_validate({"eventual": Eventual()})
 
 

@@ -1,4 +1,4 @@
-"""A configuration written as the reference writes it: names in camelCase, without what is absent or empty."""
+"""Configurations in the reference's form: names in camelCase, without absent or empty members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["to_json"]
 
 
 def to_json(model: Model) -> dict[str, Any]:
-    """The model as the dict that `json.dumps` takes, defaults included."""
+    """Return the model as a dict for `json.dumps`, defaults included."""
     found = _without_empty_arrays(model.model_dump(mode="json", by_alias=True, exclude_none=True))
     assert isinstance(found, dict)
     return found

@@ -15,7 +15,7 @@ class ConfigError(ValueError):
 
     `file` is the path as it was given. `json_path` names the member (`$.myClusters[0].nodes[2].id`) or the place in the
     text (`line 3, column 7`); it is empty if the fault concerns the whole file. `reason` is a predicate of that member
-    ("is missing"), and `remedy` is an imperative ("add it"). `others` are the faults behind it in the same file.
+    ("is missing"), and `remedy` is an imperative ("add it"). `others` are later faults in the same file.
     """
 
     def __init__(

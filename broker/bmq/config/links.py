@@ -1,4 +1,4 @@
-"""Checks that, according to the files, this broker and the others it needs can connect to each other."""
+"""Checks that the configured security lets this broker connect to the brokers that it needs, and they to it."""
 
 from __future__ import annotations
 

@@ -68,11 +68,11 @@ def load_broker_config(directory: Path, **changes: Unpack[Changes]) -> NodeConfi
 
 
 def reload_clusters(config: NodeConfig) -> NodeConfig:
-    """Return a proxy's configuration with the clusters that the files name by now. Raises `ConfigError` for a fault."""
+    """Return a proxy's configuration with the clusters now in the files. Raises `ConfigError` for a fault."""
     if config.directory is None:
         return config
     clusters, places = _read_clusters(config.directory)
-    # A cluster that this broker would be a node of needs a store, and so another start.
+    # To become a node of a cluster, this broker needs a store and therefore a restart.
     places = [place for place in places if isinstance(place.cluster, ClusterProxyDefinition)]
     found = replace(config, clusters=clusters.model_copy(update={"my_clusters": ()}))
     refuse_unreachable(found, places, str(config.directory / BROKER_FILE))

@@ -21,11 +21,11 @@ _PARTITIONS = 4
 
 
 def write_local_cluster(directory: Path, count: int, host: str, port: int, *, strong: bool = True) -> list[Path]:
-    """The nodes' directories `node1` to `node<count>`; node K listens on `port` + K - 1.
+    """Write and return the nodes' directories, `node1` to `node<count>`; node K listens on `port` + K - 1.
 
-    Those that are there already are left as they are, so a cluster that was stopped goes on. With `strong` all domains
-    that are stored are strongly consistent, otherwise those whose names end in `.sc`. Domains that several nodes
-    cannot use are left out. Raises `ConfigError` if there is another cluster, OSError where files cannot be written.
+    Existing directories are left as they are, so that a stopped cluster continues. With `strong`, all stored domains
+    are strongly consistent, otherwise only domains whose names end in `.sc`. Domains that several nodes cannot use are
+    left out. Raises `ConfigError` if there is another cluster, OSError if files cannot be written.
     """
     folders = [directory / f"node{number}" for number in range(1, count + 1)]
     nodes = [
@@ -78,7 +78,7 @@ def _write_node(folder: Path, nodes: list[dict[str, Any]], host: str, port: int,
     samples = {name: _domain(config.domains.read(name), strong=strong) for name in config.domains.names()}
     domains = {f"{name}.json": each for name, each in samples.items() if len(nodes) == 1 or _fits_cluster(each)}
     _write(folder / "domains", domains)
-    # What makes the directory a node's comes last.
+    # Comes last: it makes the directory a node's.
     broker = {"appConfig": to_json(config.broker.app_config), "taskConfig": to_json(config.broker.task_config)}
     _write(folder, {"bmqbrkrcfg.json": broker, _CLUSTERS_FILE: {"myClusters": [cluster]}})
 
@@ -94,7 +94,7 @@ def _domain(found: Any, *, strong: bool) -> dict[str, Any]:
 
 
 def _fits_cluster(domain: dict[str, Any]) -> bool:
-    """Return whether several nodes can have queues of a domain: of those in memory, only broadcast queues."""
+    """Return whether several nodes can have queues of a domain: in memory, only broadcast queues."""
     parameters = domain["definition"]["parameters"]
     return "fileBacked" in parameters["storage"]["config"] or "broadcast" in parameters["mode"]
 

@@ -32,7 +32,7 @@ Secret = SecretStr
 
 
 class NoEffect(NamedTuple):
-    """Marks a member (`Annotated`) that is accepted and changes nothing, because of `reason`: a clause."""
+    """Marks a member (`Annotated`) that is accepted without effect; `reason` is a clause."""
 
     reason: str
 

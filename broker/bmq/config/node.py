@@ -1,4 +1,4 @@
-"""A node's whole configuration, and its properties that the composition root needs."""
+"""A node's whole configuration, with the properties that the composition root needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _REDIRECTIONS_MAX = 1
 
 @dataclass(frozen=True, slots=True)
 class ResolvedDomain:
-    """A domain's parameters; `name` is that of the definition, which a redirection can make another one."""
+    """A domain's parameters; `name` is that of the definition, to which a redirection may lead."""
 
     name: str
     cluster: str
@@ -179,7 +179,7 @@ class NodeConfig:
         app = app.model_copy(update={member: given[name] for name, member in _MEMBERS.items() if name in given})
         config = replace(self, broker=self.broker.model_copy(update={"app_config": app}))
         if "host" in given or "port" in given:
-            # A cluster of one moves with its node, which must be this one.
+            # A cluster of one moves with its node, so that must be this one.
             config._find_node(alone=True)
             config = config._listening(changes.get("host"), changes.get("port"))
         data_dir = changes.get("data_dir")
@@ -196,7 +196,7 @@ class NodeConfig:
         return config
 
     def _find_node(self, *, alone: bool = False) -> None:
-        """Raise `ConfigError` if one of its clusters does not have the node; `alone`: one of its clusters of one."""
+        """Raise `ConfigError` if one of its clusters lacks the node; with `alone`, check only its clusters of one."""
         for index, cluster in enumerate(self.clusters.my_clusters):
             if not alone or len(cluster.nodes) == 1:
                 this_node(cluster, self, self._clusters_file(), f"$.myClusters[{index}].nodes")
@@ -281,7 +281,7 @@ def this_node(cluster: ClusterDefinition, config: NodeConfig, file: str, json_pa
     addresses = {listener.address for listener in config.listeners}
     host_name = config.broker.app_config.host_name
     here = [node for node in cluster.nodes if node.port in ports]
-    # What is said goes before what is found out: several nodes may be on hosts that resolve to this one.
+    # Configured names come before resolved addresses: several nodes may be on hosts that resolve to this one.
     for node in here:
         if node.host in addresses or node.host == host_name:
             return node

@@ -1,4 +1,4 @@
-"""Members of a configuration file that its schema does not have, and that are skipped when it is read."""
+"""Members of a configuration file that its schema lacks: they are skipped when it is read."""
 
 from __future__ import annotations
 

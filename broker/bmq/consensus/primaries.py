@@ -132,7 +132,7 @@ class Primaries:
     def assign(
         self, known: ClusterState, stays: Callable[[PartitionPrimaryInfo], bool]
     ) -> tuple[PartitionPrimaryInfo, ...]:
-        """Assign all primaries: those that `stays` approves are kept, the others go to this node, or are spread."""
+        """Assign all primaries: nodes that `stays` approves keep theirs; the others go to this node, or are spread."""
         candidates = [self._links.own_id]
         if self._spread:
             candidates += [node_id for node_id in self._links.other_ids if self.is_usable(node_id)]

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Comparison of this node's wall clock with its monotonic clock and with other nodes' clocks.
 
-Records have times of the wall clock, by which the age of messages of earlier processes and primaries is known. The
-monotonic clock is used for everything that this process has seen itself.
+Records have wall-clock times, which give the age of messages from earlier processes and primaries. Events that this
+process has seen itself are timed by the monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log: Final = logging.getLogger("broker.node")
 
 ALARM: Final = "CLOCK"
 
-# A difference of clocks that are certainly not synchronised.
+# The difference at which clocks are certainly not synchronised.
 TOLERANCE_S: Final = 60
 
 
@@ -47,7 +47,7 @@ class Clocks:
 
     @property
     def agrees(self) -> bool | None:
-        """True if another node's clock agrees with this one; None if none is known."""
+        """Return True if another node's clock agrees with this one; None if none is known."""
         if not self._others_ms:
             return None
         own_ms = self._distance_ms(self._now.wall_s)

@@ -25,13 +25,13 @@ class Mode(Enum):
 class DomainConfig:
     """One domain. A limit of 0 means none.
 
-    `subscriptions` are what its apps want of messages at all: app id and expression. A ratio is the part of the limit
-    at which an alarm is raised. `message_ttl_s` None keeps messages until they are confirmed. `consumers_max` and
-    `producers_max` are per queue, consumers per app. `deduplication_time_ms` is told to clients, who keep posting a
-    message under one GUID for that long. `strong` messages are neither acknowledged nor delivered before a majority of
-    the nodes has them. `cluster` is the one that has the domain's queues, for a broker that is a proxy to several.
-    `incompatible` says why no queue of it can be opened on this broker, and is empty otherwise. `shown` is for people:
-    what it was made of, as the reference writes it.
+    `subscriptions` pair app ids with expressions that select the messages of the apps. A ratio is the part of a limit
+    at which an alarm is raised. With `message_ttl_s` None, messages are kept until they are confirmed. `producers_max`
+    is per queue, `consumers_max` per app of a queue. `deduplication_time_ms` is reported to clients, which keep posting
+    a message under one GUID for that time. `strong` messages are neither acknowledged nor delivered before a majority
+    of the nodes has them. `cluster` has the domain's queues, for a broker that is a proxy to several. `incompatible` is
+    the reason why no queue of it can be opened on this broker, or empty. `shown` is the definition in the reference's
+    form, for display.
     """
 
     name: str
@@ -66,7 +66,7 @@ class DomainConfig:
 
     @property
     def app_subscriptions(self) -> dict[str, str]:
-        """The expression of each app that has one. Queues with one app take the first, whatever app it names."""
+        """The expression of each app that has one. A queue with one app takes the first, whatever app it names."""
         if self.mode is Mode.FANOUT:
             return dict(self.subscriptions)
         return {DEFAULT_APP_ID: self.subscriptions[0][1]} if self.subscriptions else {}
@@ -74,7 +74,7 @@ class DomainConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReopenPace:
-    """The pace, and the number of times, at which an upstream that refuses to open a queue again is asked.
+    """The pace and number of requests to an upstream that refuses to reopen a queue.
 
     Source: mqbcfg::QueueOperationsConfig.
     """
@@ -85,7 +85,7 @@ class ReopenPace:
 
 @dataclass(frozen=True, slots=True)
 class MessageThrottle:
-    """Delays before poisonous messages: of those with few attempts left, and of those with fewer.
+    """Delays before poisonous messages: those with few attempts left, and those with fewer.
 
     Source: mqbcfg::MessageThrottleConfig.
     """
@@ -100,10 +100,10 @@ class MessageThrottle:
 class NodeIdentity:
     """The identity of this node, and its parameters for watching peers.
 
-    `node_id` is -1 for a proxy, and `cluster_name` then that of the cluster it speaks to. `virtual_clusters` are those
-    that it stands for, with its number in each. `cluster_features` tells other nodes of its cluster what must agree;
-    see `broker.bmq.links.agreement`. Missed heartbeats are those of clients, of other nodes of the cluster, of proxies
-    below it, and of brokers that it is a proxy to; with 0 none are sent.
+    A proxy has `node_id` -1 and the `cluster_name` that it connects to. `virtual_clusters` are the clusters that it
+    stands for, with its number in each. `cluster_features` has the settings that other nodes of its cluster must share;
+    see `broker.bmq.links.agreement`. Missed heartbeats are counted for clients, for other nodes of the cluster, for
+    proxies below, and for brokers above; with 0, no heartbeats are sent.
     """
 
     cluster_name: str

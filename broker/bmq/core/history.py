@@ -2,9 +2,9 @@
 """GUIDs of removed messages, to recognise a producer's repetition (source: bmqc::OrderedHashMapWithHistory).
 
 A GUID ends with its producer, after an increasing tick: nearly every post is later than all earlier ones of its
-producer, and is new without a search. Removed GUIDs are appended to a list, 16 bytes each; an index of it is
-made on demand. The index has 64 bits of each GUID: with a chance of one in 2**64 for each stored GUID a new
-one is taken for an old one.
+producer, and thus new without a search. Removed GUIDs are appended to a list, 16 bytes each; its index is made on
+demand and has 64 bits of each GUID. For each stored GUID, a new one is taken for a repetition with a chance of one in
+2**64.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class GuidChunk:
 class History:
     """The GUIDs removed within `window_ms`; 0 for none.
 
-    `_chunks` are in the order of time; the last is written to. `_latest` are the greatest ticks by producer that were
-    seen or removed in this window, `_latest_before` those in the one before.
+    `_chunks` are in the order of time; the last is written to. `_latest` has each producer's greatest tick seen or
+    removed in this window, `_latest_before` in the window before.
     """
 
     __slots__ = ("_buried", "_chunks", "_data", "_latest", "_latest_before", "_turned_ms", "window_ms")
@@ -96,9 +96,9 @@ class History:
         return not any(chunk.has(guid) for chunk in self._chunks) and not any(guid in each for each in self._buried)
 
     def are_new(self, guids: Sequence[bytes]) -> bool:
-        """Note GUIDs as seen and return True if each is later than all before it of its producer.
+        """Note GUIDs as seen and return True if each is later than its producer's earlier ones.
 
-        Otherwise some may have been seen: then nothing is noted, and `is_new` tells.
+        Otherwise some may have been seen: nothing is noted, and `is_new` must be called for each.
         """
         if self._buried:
             return False
@@ -163,13 +163,13 @@ class History:
             self._buried.append(guids)
 
     def unbury(self, guids: Container[bytes]) -> None:
-        """End a `bury`: all of them have been added."""
+        """End a `bury`: all its messages have been added."""
         self._buried = [each for each in self._buried if each is not guids]
 
     def restore(self, guids: bytes, now_ms: int, before: Iterable[Removed] = ()) -> None:
         """Restore messages removed before this process: `guids` count as removed now.
 
-        To be called first. `before` is oldest first; parts older than the window are left out.
+        Must be called first. `before` is oldest first; parts older than the window are left out.
         """
         removed = [each for each in before if each.age_ms <= self.window_ms]
         if guids:

@@ -254,7 +254,7 @@ class Ledger:
 
     @property
     def recorded(self) -> ClusterState:
-        """Return the state of all records, committed or not, with which a new leader begins."""
+        """The state according to all records, committed or not: a new leader begins with it."""
         state = ClusterState(self.state.term, dict(self.state.queues), dict(self.state.primaries))
         for uncommitted in self.uncommitted.values():
             state.apply(ClusterMessage(choice=uncommitted.advisory))
@@ -300,7 +300,7 @@ class Ledger:
     def _roll_over(self, room: int) -> None:
         """Continue in a new file: the committed state, with the number of the last record, then uncommitted advisories.
 
-        Every node does so when its own file is full, without telling others. The very first file begins empty.
+        Every node does so when its own file is full, without a message to others. The very first file begins empty.
         """
         head = b""
         if self.file is not None:
@@ -383,10 +383,10 @@ class Ledger:
         self.end = len(head)
 
     def _replace(self, file: StoreFile, head: bytes) -> None:
-        """Fill the file that is to replace the one in use. Its header, without which it does not count, comes last.
+        """Fill the file that will replace the one in use; the header, without which it does not count, comes last.
 
-        When power fails, any part of what was not waited for may be on the disk. Some of the records alone would pass
-        for all, as a snapshot has the number of the newest.
+        A power failure may leave any unflushed part on the disk. Some of the records alone would pass for all, as a
+        snapshot has the number of the newest.
         """
         file.buffer[LEDGER_FILE_HEADER.size : len(head)] = head[LEDGER_FILE_HEADER.size :]
         if self._outlives_power:
@@ -413,7 +413,7 @@ class Ledger:
             self.file = None
 
     def flush(self) -> None:
-        """Wait until it is on the disk."""
+        """Wait until the file is on the disk."""
         if self.file is not None:
             self.file.flush()
 

@@ -44,16 +44,15 @@ class Content(NamedTuple):
     options: Buffer = b""
 
 
-# The `Message.offset` of one that came out of order from a relay's upstream.
+# The `Message.offset` of a message that came out of order from a relay's upstream.
 NO_PLACE: Final = -1
 
 
 class Message:
-    """One stored message. `offset` is its place in its log: it increases from message to message, so it sorts them.
+    """One stored message. `offset` is its place in its log, and sorts messages by age.
 
-    At a relay it is the order in which messages came, or `NO_PLACE`.
-
-    `arrived_ms` is of the monotonic clock (`Now.ms`), also for a message that an earlier process took.
+    At a relay, `offset` is the order of arrival, or `NO_PLACE`. `arrived_ms` is by the monotonic clock (`Now.ms`), also
+    for a message that an earlier process took.
     """
 
     __slots__ = (
@@ -128,12 +127,12 @@ class Posted(Enum):
     PENDING = "stored here, not yet by enough replicas"
 
 
-# Looking up a member of an enumeration costs more than comparing it.
+# Looking up an enumeration's member costs more than comparing it.
 KEPT, DUPLICATE, PENDING = Posted.KEPT, Posted.DUPLICATE, Posted.PENDING
 
 
 class MessagePoster(Protocol):
-    """The poster of a message, who is told the result later."""
+    """The poster of a message, which gets the result later."""
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         """Report the result of a post; `status` is an `AckStatus`, 0 when the message is kept."""
@@ -144,15 +143,15 @@ class MessagePoster(Protocol):
         ...
 
     def fail(self, error: Exception) -> None:
-        """Report a failure to tell it: its session ends after the current step."""
+        """Report a failure to acknowledge: the poster's session ends after the current step."""
         ...
 
 
 class Log(Protocol):
     """The storage of a queue's messages.
 
-    `append` raises `Full`, having written nothing, when it cannot keep one more, and `Held` when it cannot now; room
-    for what becomes of a message is set aside with it, so that the others cannot fail.
+    `append` raises `Full`, having written nothing, when no more fits, and `Held` when it cannot write now. It reserves
+    room for the later records of the message, so the other methods cannot fail.
     """
 
     @property
@@ -178,7 +177,7 @@ class Log(Protocol):
         ...
 
     def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        """Store a message that `ref_count` apps want; `auto_confirms` are the keys of those that never will."""
+        """Store a message that `ref_count` apps want; `auto_confirms` has the keys of the apps that never will."""
         ...
 
     def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
@@ -190,10 +189,10 @@ class Log(Protocol):
         ...
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
-        """Record a purge of all messages, or those of one app from its `first` on. Raises `Full`, without effect.
+        """Record a purge of all messages, or of one app's messages from its `first` on. Raises `Full`, without effect.
 
-        Messages `awaiting` replicas were never delivered. For a purge of all, `first` is the first of them, if there is
-        any: all behind it wait as well, were never acknowledged, and may be posted again.
+        Messages `awaiting` replicas were never delivered. For a purge of all, `first` is the first of them, if any: all
+        later messages wait as well, were never acknowledged, and may be posted again.
         """
         ...
 
@@ -202,7 +201,9 @@ class Log(Protocol):
         ...
 
     def when_open(self, post: Callable[[], None], size: int) -> None:
-        """Call `post` once messages are taken again, in the order of the calls. `Full` if too many bytes wait."""
+        """Call `post` once messages are taken again, in the order of the calls. Raises `Full` if too many bytes
+        wait.
+        """
         ...
 
     @property
@@ -239,8 +240,8 @@ class Log(Protocol):
 class Sink(Protocol):
     """The consumer's side of a link.
 
-    `has_room` is False while too much waits to be sent. `ready` is, too, and when this node is about to stop: then the
-    consumer gets nothing that it would have to confirm.
+    `has_room` is False while too much waits to be sent. `ready` is then False too, as when this node is about to stop:
+    the consumer gets no messages that need confirms.
     """
 
     ready: bool

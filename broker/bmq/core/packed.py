@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Messages in a row, packed into columns: a fifth of the memory of the objects that they are while they are in use."""
+"""Messages in a row, packed into columns: a fifth of the memory of message objects."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ __all__ = ["PRODUCER_AT", "TICKS_AT", "Packed", "producers_to_pack"]
 TICKS_AT: Final = 3
 PRODUCER_AT: Final = 10
 
-# Messages are not packed if they have more producers than these, and one in so many of them: these take memory, too.
+# Messages are not packed with more producers than this, or more than one in this many messages: producers take memory,
+# too.
 PRODUCERS: Final = 8
 MESSAGES_PER_PRODUCER: Final = 4
 
 
 class Column:
-    """A whole number of each message: the least of them, and by how much each is greater, in as few bytes as it takes.
+    """A whole number of each message: the minimum and each difference from it, in as few bytes as the largest needs.
 
-    If all are equal, that is all there is.
+    If all are equal, only the minimum is stored.
     """
 
     __slots__ = ("_above", "_count", "_least")
@@ -63,7 +64,7 @@ class Column:
 
 
 class Packed:
-    """Messages, oldest first, that nobody has in hand."""
+    """Messages that are not in use, oldest first."""
 
     __slots__ = (
         "_arrived",
@@ -98,7 +99,7 @@ class Packed:
 
     @property
     def first_arrived_ms(self) -> int:
-        """The arrival of the first message."""
+        """Time at which the first message arrived."""
         return self._arrived.first
 
     @property
@@ -115,11 +116,11 @@ class Packed:
         return at >= 0
 
     def count_of(self, bits: int) -> int:
-        """Return how many of the messages apps with one of these bits want."""
+        """Count the messages wanted by apps with one of these bits."""
         return sum([1 for each in self._outstanding.values if each & bits])
 
     def unpack(self) -> list[Message]:
-        """Make the messages anew, oldest first."""
+        """Make message objects again, oldest first."""
         messages: list[Message] = []
         for guid, size, checksum, compression, properties, schema_id, outstanding, arrived_ms, sent, offset in zip(
             self.guids,

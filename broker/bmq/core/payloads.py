@@ -2,8 +2,8 @@
 """Corrupted payloads, found by their checksums on delivery.
 
 They are neither sent nor removed. If other nodes have replicas, these are asked for the payload
-(`replication.mending`), and until they have answered the apps that want it wait. If none can help, it is put aside
-and requested again from time to time; later messages are delivered meanwhile.
+(`replication.mending`), and the apps that want it wait for their answers. If none can help, the message is put aside
+and its payload requested again from time to time; later messages are delivered meanwhile.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class UnsoundPayload(NamedTuple):
 class Payloads:
     """The corrupted payloads of one partition.
 
-    `wanted` are those to be requested from other nodes, `withheld` those that they could not give. `settled` are
-    the queues whose apps may continue, with their restored messages.
+    `wanted` payloads are to be requested from other nodes; `withheld` ones could not be supplied. `settled` has the
+    queues whose apps may continue, with their restored messages.
     """
 
     def __init__(self, partition_id: int, stores: Mapping[bytes, Mapping[bytes, Message]]) -> None:
@@ -57,7 +57,7 @@ class Payloads:
         (self.wanted if has_copies else self.withheld)[key] = UnsoundPayload(queue_key, message, set())
 
     def is_wanted(self, queue_key: bytes, guid: bytes) -> bool:
-        """Return True if a payload is being requested from other nodes: later messages should wait."""
+        """Return True if a payload is being requested from other nodes: later messages should wait for it."""
         return (queue_key, guid) in self.wanted
 
     def alive(self) -> Iterator[UnsoundPayload]:

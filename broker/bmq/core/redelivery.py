@@ -55,7 +55,7 @@ class Returning:
         self._runs: list[deque[Message]] = []
 
     def add(self, lot: Lot, wanted: Wanted | None = None) -> None:
-        """Take over a lot of messages; only those `wanted` come back, or all without it."""
+        """Take over a lot of messages; with `wanted`, only those for which it is True come back."""
         self._lots.append((lot, wanted))
 
     def sift(self, wanted: Wanted) -> None:

@@ -1,9 +1,9 @@
-"""Alarms about a cluster that is not well for longer than configured (source: mqbblp::ClusterStateMonitor).
+"""Alarms about a cluster that is unhealthy for longer than configured (source: mqbblp::ClusterStateMonitor).
 
 Every `CHECK_MS` the monitor looks at the leader, at the primary of each partition, at each connected node, and at
-queues that are being opened again after a fail-over. A subject that is not well for its threshold is noted in the log;
-one that is not well for its maximum raises `PANIC [CLUSTER_STATE_MONITOR]`, and again each time that the maximum has
-passed. One alarm stands for all subjects that go bad until the whole cluster is well.
+queues that are being opened again after a fail-over. A subject that is unhealthy for its threshold is logged. At its
+maximum it raises `PANIC [CLUSTER_STATE_MONITOR]`, repeated each time that the maximum has passed. One alarm stands for
+all subjects that go bad until the whole cluster is healthy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHECK_MS: Final = 10_000
 
 
 class Limits(NamedTuple):
-    """Times, in milliseconds, after which a subject that is not well is noted and raises an alarm."""
+    """Times, in milliseconds, after which an unhealthy subject is logged and raises an alarm."""
 
     threshold_ms: int
     max_ms: int

@@ -59,7 +59,7 @@ _read: Final = attrgetter(*Kept._fields)
 class QueueStatistics:
     """The statistics of a queue, or of one app in it, which uses only some of the fields.
 
-    A wait is the time of a message from its arrival to a consumer, an answer that from there to its confirm.
+    A wait is the time from a message's arrival to its delivery, an answer the time from there to its confirm.
     """
 
     __slots__ = (*Kept._fields, "_kept")
@@ -129,11 +129,11 @@ class QueueStatistics:
         reaches_back = len(kept) < SNAPSHOTS_KEPT  # to the beginning
         began = _NOTHING if reaches_back else kept[0]
         if now == began and (not kept or (kept[0] is kept[-1] and now == kept[0])):
-            # Nothing has happened, as with most of very many queues.
+            # Most of very many queues are idle.
             return now, [*_NOTHING_LATELY, *now[-_MAXIMA:]]
         lately = list(map(sub, now, began))
         messages_max, bytes_max, wait_max, answer_max = now[-_MAXIMA:]
-        # The maxima of the oldest are of the time before it.
+        # The oldest snapshot's maxima are of the time before it.
         for each in islice(kept, not reaches_back, None):
             messages_then, bytes_then, wait_then, answer_then = each[-_MAXIMA:]
             if messages_then > messages_max:

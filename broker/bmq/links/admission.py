@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Admission of members: a node comes from the address that the configuration has for it, or proves to be that node.
+"""Admission of members: a node comes from its configured address, or proves to be that node.
 
-A proof is a principal that the session has authenticated as, or a name in the certificate that it has presented. If
-either is configured for the cluster, the address is not enough: any process on a node's host connects from there.
+A proof is a principal that the session has authenticated as, or a name in its certificate. If either is configured for
+the cluster, the address is not enough: any process on a node's host connects from there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Admission:
         return f"claims to be node {node_id}, '{node.name}', but connects from {address}, not from {where}; it {shown}"
 
     def may_have_moved(self, node_id: int, entrance: Entrance) -> bool:
-        """Look up the address of a node that comes from elsewhere while its session waits; False if it cannot help."""
+        """Look up the address of a node that connects from elsewhere while its session waits; False if that cannot
+        help.
+        """
         if self._needs_proof:
             return False
         entrance.hold()

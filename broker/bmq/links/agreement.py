@@ -16,8 +16,8 @@ FIELD: Final = "CLUSTER_DEFINITION"
 # Separators of fields and values, which must not occur in values.
 _SEPARATORS: Final = str.maketrans(";:,", "|~+")
 
-# Nodes that differ in these would damage each other's partitions, or elect separately. Other settings may be missing
-# from a node of an older release.
+# Nodes that differ in these would damage each other's partitions, or elect separately. Nodes of older releases may lack
+# the other settings.
 _ALWAYS_TOLD: Final = (
     "nodes",
     "partitionConfig.numPartitions",

@@ -43,7 +43,7 @@ class HealingLinks(Links, Protocol):
 
 
 class OwnLinks(Links, Protocol):
-    """Links that are also written to without `send`, and end when that fails."""
+    """Links that are also written to without `send`, and end when writing fails."""
 
     def takes_early(self, node_id: int) -> bool:
         """Return True if a node takes a queue's data before its subscriptions; see `negotiation.EARLY_FEATURE`."""

@@ -24,7 +24,7 @@ class Peer(Protocol):
 
     @property
     def backlog(self) -> int:
-        """The number of bytes that wait to be sent to the node, at most."""
+        """The maximum number of bytes that wait to be sent to the node."""
         ...
 
     @property
@@ -102,8 +102,8 @@ class LinkOwner(Protocol):
 class PeerLink:
     """The link to one node: a `Peer` for sending, and the receiver of its session's events.
 
-    Members send each other all queues of the cluster in one message. A link's output may hold posts through this
-    broker (256 MiB at most), records for a replica that falls behind (64 MiB), and what heals it: less than the bound.
+    Members send each other all queues of the cluster in one message. A link's output may hold posts through this broker
+    (256 MiB at most), records for a lagging replica (64 MiB), and what heals it: less than the bound.
     """
 
     def __init__(

@@ -11,11 +11,11 @@ __all__ = ["MemberConfig"]
 
 @dataclass(frozen=True, slots=True)
 class MemberConfig:
-    """The configuration common to all members. `spread`: primaries are not all given to the leader.
+    """The configuration common to all members. With `spread`, the leader does not get all primaries.
 
     `quorum` is that of elections. Agreement needs a majority of the nodes, or `quorum` if that is more; a stored
-    message needs a majority. An operator may set either while the node runs, even to less than a majority if the other
-    nodes are lost and the rest is to agree, heal and continue alone.
+    message needs a majority. An operator may set either at run time, even below a majority, so that the remaining nodes
+    can agree, heal and continue when the others are lost.
     """
 
     quorum: int

@@ -172,8 +172,8 @@ class Member:
             log.info("this node hands over its partitions")
             self._set_status(NodeStatus.STOPPING)
             self.election.retire()
-        # Both, so that the proxies' consumers confirm at the same time as others. The other members' do so until their
-        # primary is another one.
+        # Both at once, so that the proxies' consumers confirm at the same time as others. Other members' consumers
+        # confirm until their primary is another one.
         if not all((self.guests.retire(), self._last_confirms.done())):
             return False
         if list(self.statuses.values()).count(NodeStatus.AVAILABLE) < self.election.quorum:
@@ -240,7 +240,7 @@ class Member:
         log.info("node %d is connected", node_id)
         self.links.peers[node_id] = peer
         self._judge_links()
-        # A leader sends its heartbeat first, as in the reference.
+        # A leader sends its heartbeat first, as the reference does.
         self.election.node_up(node_id)
         self.metadata.node_up(node_id)
         for partition in self.partitions.values():
@@ -273,7 +273,7 @@ class Member:
             self._judge_copies()
 
     def _judge_copies(self) -> None:
-        """Have messages wait for as many copies as are wanted."""
+        """Set how many copies messages wait for."""
         wanted = max(1, self.replication_quorum)
         if self._is_cut_off:
             wanted = max(wanted, self.majority)
@@ -290,7 +290,7 @@ class Member:
             raise FormatError("EventHeader.type", frame.body, text)
         handler(node_id, data, frame)
 
-    # -- what comes
+    # -- received events
 
     def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
         message = received(ElectorMessage, schema_message(data, frame.body, frame.end), EncodingType.BER)
@@ -398,7 +398,7 @@ class Member:
         receipt = parse_receipt(data, frame.body, frame.end)
         self._partition(receipt.partition_id, frame.body).on_receipt(node_id, receipt, frame.body)
 
-    # -- what is told
+    # -- changes to be handled
 
     def on_restore(self, partition_id: int) -> PartitionRestoring:
         """See `PartitionListener`."""

@@ -1,8 +1,8 @@
 """The opening of queues by other members at this node, their active primary.
 
-A member of the reference opens queues while its copy of their partition is still being healed, and drops each push of a
-message that it lacks, without a word (mqbblp::RemoteQueue::pushMessage): its consumers would wait for it for ever. So
-what it opens to read waits until it has all that this primary had. Members of ours wait for their copies themselves.
+A member of the reference opens queues while its copy of their partition is still being healed, and silently drops each
+push of a message that it lacks (mqbblp::RemoteQueue::pushMessage): its consumers would wait for ever. So its opens for
+reading wait until it has everything that this primary had. Our own members wait for their copies themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["HELD_MAX", "MemberHost", "PrimaryOpens"]
 
 log: Final = logging.getLogger("broker.cluster")
 
-# The opens of all members that wait, at most: others are carried out at once.
+# Maximum number of waiting opens of all members; more are carried out at once.
 HELD_MAX: Final = 1 << 16
 
 
@@ -93,8 +93,8 @@ class PrimaryOpens:
     def partition_lost(self, partition_id: int) -> None:
         """Refuse the opens that wait for a partition that this node no longer serves.
 
-        A node of the reference asks the next primary after this refusal, as after the loss of the link. Others have it
-        raise an alarm, or pass the failure to its clients.
+        After this refusal a node of the reference asks the next primary, as after the loss of the link. Other refusals
+        raise an alarm there, or are passed to its clients.
         """
         message = "this node is no longer the active primary"
         for key in [key for key in self.held if key[1] == partition_id]:
@@ -108,7 +108,7 @@ class PrimaryOpens:
 
 
 class MemberHost:
-    """The queues that one member may open here: those that this node serves as their primary."""
+    """The queues that one member may open here, those of which this node is the primary."""
 
     def __init__(self, opens: PrimaryOpens, node: Node, node_id: int) -> None:
         self._opens = opens

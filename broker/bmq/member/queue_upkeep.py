@@ -81,7 +81,7 @@ class QueueUpkeep:
 
         self._openings.setdefault(name, []).append(again)
 
-    # -- apps that a domain names
+    # -- apps of a domain
 
     def renew_apps(self, config: DomainConfig) -> None:
         """Handle a reconfigured domain: the leader gives all its queues its apps, and no others."""
@@ -101,10 +101,10 @@ class QueueUpkeep:
             log.error("apps are not changed: %s", refusal)
 
     def healed(self, leads: bool) -> None:
-        """Compare the apps of queues in the agreed state with those that domains name here.
+        """Compare the apps of queues in the agreed state with the domains' apps here.
 
-        A new leader adds missing apps. It removes none: its configuration may be older than the cluster's
-        apps, while a new one is rolled out node by node, and their pending messages would be lost.
+        A new leader adds missing apps. It removes none: while a new configuration is rolled out node by node, its own
+        may be older than the cluster's apps, and their pending messages would be lost.
         """
         by_domain: dict[str, list[str]] = {}
         for info in self._metadata.state.queues.values():
@@ -162,7 +162,7 @@ class QueueUpkeep:
         except ValueError:
             return None
 
-    # -- what is committed
+    # -- committed changes
 
     def changed(self, change: QueueChange) -> None:
         for info in change.unassigned:

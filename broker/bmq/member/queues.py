@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The queues of a cluster's member: those that it serves as the primary, and those that it relays.
+"""The queues of a cluster's member: as their primary it serves them, the others it relays.
 
 A client can open a queue at any node. It gets the root if this node is the active primary of the queue's partition, and
 otherwise a relay, whose upstream is the primary as soon as there is one (source: mqbblp::ClusterQueueHelper).
@@ -96,7 +96,7 @@ class ClusterQueues:
 
     @property
     def reopening(self) -> int:
-        """Count the queues that are being opened again at a new primary."""
+        """Number of queues that are being opened again at a new primary."""
         return self._relay_links.reopening
 
     # -- where queues are
@@ -140,7 +140,7 @@ class ClusterQueues:
         self._connect(partition_id)
 
     def _primary_of(self, partition_id: int) -> int | None:
-        """Return the member that serves a partition, and that is reachable."""
+        """Return the member that serves a partition, if it is reachable."""
         node_id, _ = self._primaries.get(partition_id, (None, 0))
         if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
             return None
@@ -160,7 +160,7 @@ class ClusterQueues:
         for relay in self._relays_of(partition_id):
             old = relay.upstream
             if primary is not None and isinstance(old, PeerUpstream) and old.node_id == primary:
-                # Its pushes wait for what is missing here: a primary of the reference's would not push them again.
+                # Its pushes wait for messages missing here: a primary of the reference would not push them again.
                 if takes_pushes:
                     relay.go_on()
                 continue
@@ -274,7 +274,7 @@ class ClusterQueues:
             self._connect_later(relay)
 
     def _connect_later(self, relay: RelayQueue) -> None:
-        """Have a queue go on once this node's replica is healed, but not at once."""
+        """Let a queue continue once this node's replica is healed, but not at once."""
         info = self._places.state.queues.get(relay.uri)
         if info is not None:
             again = lambda: self._postponed.add(info.partition_id)  # noqa: E731
@@ -400,7 +400,7 @@ class ClusterQueues:
         self._connect(partition_id)
 
     def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
-        """Take the confirms that the next primary may lack, oldest first: of messages not here, and `unkept`."""
+        """Take the confirms that the next primary may lack, oldest first: those of messages not here, and `unkept`."""
         now_ms = self.node.now.ms
         unknown = queue.unknown_confirms
         given = unknown.take() if unknown is not None else []
@@ -483,7 +483,7 @@ class ClusterQueues:
                 self._relay_links.send_to(node_id)
         return more
 
-    # -- what comes over links
+    # -- received requests
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
         """Handle a request about a queue; return False for anything else."""

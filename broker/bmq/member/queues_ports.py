@@ -31,7 +31,9 @@ class Copies(Protocol):
         ...
 
     def takes_pushes(self, partition_id: int) -> bool:
-        """Return True if this node's copy is complete and others push here; the reference's do when it is available."""
+        """Return True if this node's copy is complete and pushes can come; the reference's need this node to be
+        available.
+        """
         ...
 
     def is_behind(self, node_id: int) -> bool:

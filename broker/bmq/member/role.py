@@ -19,7 +19,7 @@ __all__ = ["MemberRole"]
 
 
 class MemberRole:
-    """See `Role`: what a node asks of its role is done by the machines of `member`."""
+    """See `Role`: the machines of `member` do what a node asks of its role."""
 
     is_proxy = False
 
@@ -38,10 +38,10 @@ class MemberRole:
         self.copied = member.copied
 
     def attach(self, peers: Peers, endpoints: Mapping[int, str]) -> None:
-        """Give the role the keeper of the member's links, and the addresses of all nodes, as they are shown.
+        """Set the keeper of the member's links, and the displayed addresses of all nodes.
 
-        Call this once, before the first connection: `peers` dials by the process's loop, which is made for the node.
-        Until then no broker is admitted, and there is no view of the cluster.
+        Must be called once, before the first connection: `peers` dials by the process's loop, which is made for the
+        node. Until then no broker is admitted, and there is no view of the cluster.
         """
         self._peers = peers
         self._endpoints = endpoints

@@ -14,7 +14,7 @@ __all__ = ["observed", "view_of"]
 
 
 def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Mapping[int, str]) -> ClusterView:
-    """Make the member's current view; `faults` are the reasons why nodes cannot be connected to."""
+    """Return the member's current view; `faults` are the reasons why nodes cannot be connected to."""
     links, election, metadata = member.links, member.election, member.metadata
     own_id = links.own_id
     nodes = [NodeView(own_id, endpoints[own_id], True, True, member.status.name, "")]

@@ -128,9 +128,9 @@ def names_of(app_ids: Iterable[str]) -> str:
 
 
 def sync_apps(holder: QueueHolder, queue: Queue, config: DomainConfig, kept: Collection[str] = ()) -> None:
-    """Give a fanout queue the apps that its domain names, and no others except those `kept`.
+    """Give a fanout queue the apps that its domain names, and remove all others except those `kept`.
 
-    `Full` if that cannot be recorded.
+    Raises `Full` if that cannot be recorded.
     """
     if config.mode is not Mode.FANOUT:
         return
@@ -161,7 +161,7 @@ def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple
 def change_apps(
     partition: StoredPartition, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]
 ) -> None:
-    """Give a queue other apps, which the ledger says already. `Full`, nothing written, if the journal has no room.
+    """Change a queue's apps after the ledger. Raises `Full`, having written nothing, if the journal has no room.
 
     A partial change would make a restart count an app for messages that it never had.
     """
@@ -231,7 +231,9 @@ def erase_queue(holder: QueueHolder, queue: Queue, partition: StoredPartition) -
 
 
 def collect_idle_queues(holder: QueueHolder, keepalive_ms: int, domain: str | None = None) -> int:
-    """Delete the queues (of one domain) idle for `keepalive_ms`; return their number. `Full` as in `delete_queue`."""
+    """Delete the queues (of one domain) idle for `keepalive_ms`; return their number. Raises `Full` like
+    `delete_queue`.
+    """
     idle = [
         queue
         for queue in holder.queues.values()

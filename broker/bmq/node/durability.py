@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Durability: flushing to the disk, beyond what the kernel does by itself.
 
-Written pages are the kernel's: they outlive the process, not the machine's power. `NEVER` leaves it at that, as the
-reference does. `INTERVAL` bounds what a power failure takes. `ALWAYS` is group commit: a step's records are on the disk
-before any output of the step leaves the node, so acks, receipts and votes name only records on the disk.
+Written pages belong to the kernel: they outlive the process, but not a power failure. `NEVER` leaves it at that, as the
+reference does. `INTERVAL` limits the loss of a power failure. `ALWAYS` is group commit: a step's records are on the
+disk before any output of the step leaves the node, so acks, receipts and votes name only records on the disk.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Durability:
     def unsynced(self) -> list[StoreFile | Directory]:
         """Return the files to flush, in this order; they count as flushed from here on.
 
-        DATA and QLIST come before the journal that refers to them, and so do the names of new files: a journal
-        without the others beside it would look like one whose files somebody has removed.
+        DATA, QLIST and the names of new files come before the journal that refers to them: a journal without the others
+        beside it would look like one whose files were removed.
         """
         found: list[StoreFile | Directory] = []
         for partition in self._partitions:

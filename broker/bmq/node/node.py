@@ -73,13 +73,13 @@ _MODE_FLAGS: Final = {
 
 
 def unadministered(node: Node) -> RunCommand:
-    """Make the refusal of all admin commands."""
+    """Return a service that refuses all admin commands."""
     return lambda command, source, may_read=None: (-1, "This node does not accept commands")
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The parts of any node, whatever its role. `administer` makes that which runs its admin commands."""
+    """The parts of any node, whatever its role. `administer` makes the service that runs its admin commands."""
 
     identity: NodeIdentity
     now: Now
@@ -96,7 +96,7 @@ class Node:
     def __init__(
         self, basis: Basis, ledger: Ledger, partitions: Mapping[int, StoredPartition], make_role: Callable[[Node], Role]
     ) -> None:
-        """`make_role` is called once, at the end, when all else of the node is there."""
+        """`make_role` is called once, at the end, with the otherwise complete node."""
         services, now = basis.services, basis.now
         self.identity = basis.identity
         self.now = now
@@ -135,7 +135,7 @@ class Node:
     # -- parameters of queues
 
     def configure(self, settings: QueueSettings) -> None:
-        """Set other parameters of queues; those that are open may keep some of the old ones.
+        """Set other parameters of queues; queues already open may keep some of the old ones.
 
         A proxy knows no cluster's parameters before its first cluster, and it has no queues until then.
         """
@@ -200,7 +200,7 @@ class Node:
         return self.adopt(lambda session_id: Session(self, session_id, peer, certified))
 
     def adopt(self, make: Callable[[int], Session]) -> Session:
-        """Register the session that `make` makes from a number."""
+        """Register the session that `make` returns for a new number."""
         self._session_ids += 1
         session = make(self._session_ids)
         self.sessions[session.session_id] = session
@@ -288,7 +288,7 @@ class Node:
         return self.role.awaits_confirms()
 
     def leave(self) -> None:
-        """Take leave of other brokers: the last thing before all links end."""
+        """Take leave of other brokers, just before all links end."""
         self.role.leave()
 
     def may_log(self, session: Session) -> bool:
@@ -363,7 +363,7 @@ class Node:
                 message = f"Queue '{uri}' is in partition {info.partition_id}, which this node does not serve"
                 raise Refusal(StatusCategory.NOT_READY, message, -1)
             apps = [(app.app_id, app.app_key) for app in info.app_ids]
-            # An unrecordable queue must fail before the ledger names it.
+            # A name that cannot be recorded must fail before the ledger has it.
             build_queue_record(uri, info.key, apps)
             with Change(f"the creation of queue '{uri}'", Full):
                 self._assign(info)

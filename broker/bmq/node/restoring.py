@@ -1,4 +1,4 @@
-"""Restoration of queues and messages from a store: one by one, and not visible before all are restored."""
+"""Restoration of queues and messages from a store: one by one, and invisible until all are restored."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Restoration:
     def _make(self, key: bytes, *, in_files: bool) -> Queue:
         recovered = self._recovered[key]
         name = parse_uri(recovered.uri).qualified_domain
-        # One that is no longer configured may be again some day.
+        # A domain that is no longer configured may be again some day.
         domain = self._node.domain(name) or DomainInUse(DomainConfig(name, Mode.FANOUT))
         apps = [(app.app_id, app.app_key) for app in recovered.apps]
         queue = self._node.make_queue(recovered.uri, key, domain, apps, self._partition, in_files=in_files)
@@ -131,7 +131,7 @@ class Restoration:
             arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000
             self._arrivals[timestamp] = arrived_ms
         if confirmed:
-            # Nobody here knows when those apps had it. As in the reference its age stands for that.
+            # The first delivery's time is unknown; as in the reference, the arrival stands for it.
             for app in queue.apps.values():
                 if not outstanding & app.bit:
                     app.statistics.waited(max(0, self._since_ms - arrived_ms))
@@ -142,7 +142,7 @@ class Restoration:
         queue.restore(message)
 
     def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None:
-        """Observe how much a queue, or an app of it, has had while another node served it, beyond what it has."""
+        """Observe a peak of a queue, or an app of it, while another node served it, beyond its present level."""
         queue = self.queues.get(key)
         if queue is None:
             return
@@ -153,7 +153,7 @@ class Restoration:
                 app.statistics.observe(app.messages + peak.messages, app.bytes + peak.bytes)
 
     def _keep_in_files(self, key: bytes, empty: Queue) -> Queue:
-        """Replace an empty queue in memory, since its domain was persistent before and has messages in the files."""
+        """Replace an empty queue in memory: its domain was persistent before and has messages in the files."""
         queue = self._make(key, in_files=True)
         queue.history = empty.history
         empty.delivery.end()
@@ -164,7 +164,7 @@ class Restoration:
         node = self._node
         for key, queue in self.queues.items():
             name = self._domains[key].config.name
-            # Between slices a domain may have been configured anew, and the node cut off.
+            # Between slices a domain may have been reconfigured, and the node cut off.
             queue.configure_domain(self._domains[key].config)
             if name in node.domains:
                 node.queues[queue.uri] = queue

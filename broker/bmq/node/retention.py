@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Retention of partitions' removals: the longest time that the domains of the cluster's queues need.
 
-A replica has not read the domains of the queues that it replicates. Their files are read here, a few each second.
+A replica does not read the domains of the queues that it replicates, so their files are read here, a few each second.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Retention:
     def __init__(self, holder: DomainHolder) -> None:
         self._holder = holder
         self._to_read: set[str] = set()
-        self._window_ms = 0  # the longest of those that were read in this round
+        self._window_ms = 0  # the longest read in this round
         self._begun_ms: int | None = None
 
     def tick(self) -> None:
@@ -60,7 +60,7 @@ class Retention:
         for _ in range(min(DOMAINS_AT_ONCE, len(self._to_read))):
             self._window_ms = max(self._window_ms, self._read(self._to_read.pop()))
         for partition in holder.partitions.values():
-            # It is shortened only when all have been read.
+            # The time is shortened only after all have been read.
             known_ms = partition.removals.retention_ms if self._to_read else 0
             partition.removals.retention_ms = max(known_ms, self._window_ms)
 

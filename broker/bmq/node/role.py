@@ -23,7 +23,7 @@ __all__ = ["ClosedDoor", "Door", "Role"]
 
 
 class Door(Protocol):
-    """Admits the brokers below a node, and sees them off when the node is to stop."""
+    """Admits the brokers below a node, and takes leave of them when the node is about to stop."""
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
         """See `broker.bmq.session.session.SessionHost`."""
@@ -65,11 +65,11 @@ class Role(Door, Protocol):
         ...
 
     def take_away(self, queue: Queue) -> None:
-        """Delete an unused queue, in the ledger at first."""
+        """Delete an unused queue, in the ledger first."""
         ...
 
     def renew_apps(self, config: DomainConfig) -> None:
-        """Sync the apps of a domain's queues with those that it names, in the ledger at first."""
+        """Give a domain's queues the apps that it names, in the ledger first."""
         ...
 
     # -- steps and the end

@@ -28,10 +28,10 @@ class RunCommand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The limits and the time-outs of a node's queues.
+    """The limits and the timeouts of a node's queues.
 
     `open_timeout_ms` is the time that a client waits for a queue that is opened elsewhere, and `shutdown_timeout_ms`
-    the time that a node which is to stop waits for confirms.
+    the time that a stopping node waits for confirms.
     """
 
     throttle: MessageThrottle = field(default_factory=MessageThrottle)

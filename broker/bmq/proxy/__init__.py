@@ -1,1 +1,1 @@
-"""A broker that stores nothing: its queues' roots are in clusters that it is not in, or behind other proxies."""
+"""A broker that stores nothing: it forwards to the clusters, or the other proxies, that have its queues."""

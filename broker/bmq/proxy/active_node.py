@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The choice of the node that a proxy uses: an available one, at first only in its own data centre.
 
-A node is eligible when its link is up and it reports that it is available. For a while only those of the proxy's own
-data centre are used; after that, any, if none of those is available. The one in use is kept while it is eligible.
+A node is eligible when its link is up and it reports that it is available. For a while only nodes of the proxy's own
+data centre are used; after that, any node, if none of them is available. The node in use is kept while it is eligible.
 
 Source: mqbnet::ClusterActiveNodeManager.
 """
@@ -54,7 +54,7 @@ TRANSITIONS: dict[tuple[ActiveState, ActiveNodeTrigger], ActiveState] = {
 class ActiveNode:
     """The node of one cluster in use. `changed` is called with the new one, or None; `random_below` picks one.
 
-    `statuses` are those of nodes whose links are up.
+    `statuses` has the nodes whose links are up.
     """
 
     def __init__(

@@ -59,8 +59,8 @@ class UpstreamCluster(NamedTuple):
 class Leaving:
     """The state while the node in use stops: consumers may confirm its messages for a while; then `done` is called.
 
-    `asked` is the number of unanswered requests to stop sending: messages may be in flight. `later` are the queues that
-    are to be asked when all confirms are in: broadcast queues, whose consumers miss what others post afterwards.
+    `asked` is the number of unanswered requests to stop sending: messages may be in flight. `later` are broadcast
+    queues, asked only when all confirms are in: their consumers miss messages posted afterwards.
     """
 
     __slots__ = ("asked", "done", "later", "node_id", "until_ms")
@@ -210,7 +210,7 @@ class ProxyCluster:
         self.active.status(node_id, status)
 
     def _answer_stop(self, node_id: int, message: ControlMessage) -> None:
-        # All messages for it must be sent before it is told that this is done.
+        # All messages for it must be sent before the answer.
         self._relay_links.send_to(node_id)
         if message.r_id is not None and self.links.is_up(node_id):
             answer = ClusterMessage(choice=StopResponse(cluster_name=self.name))
@@ -232,7 +232,7 @@ class ProxyCluster:
             self._leaving.done.append(done)
 
     def _go_on_leaving(self) -> None:
-        """Leave the node if none of its messages are left here, or it took too long."""
+        """Leave the node once none of its messages are left here, or after `LEAVE_MS`."""
         leaving = self._leaving
         if leaving is None:
             return

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The links of a proxy to the nodes of a cluster: to the one in use, and to one that can replace it at once.
+"""The links of a proxy to the nodes of a cluster: the one in use, and one that can replace it at once.
 
-Nodes near the proxy come first. While fewer than two are available, the others are dialed repeatedly. (The
-reference's proxies link to all nodes; thousands of them at a cluster would be as many links at each node.)
+Nodes near the proxy come first. While fewer than two are available, the others are dialed repeatedly. (The reference's
+proxies link to all nodes; thousands of proxies would mean thousands of links at each node.)
 
 Any peer that answers is accepted, as by the reference (mqba::SessionNegotiator): a node of the cluster, a broker that
 stands for it as a virtual cluster, or another proxy to it.
@@ -118,7 +118,7 @@ class UpstreamLinks:
         self._review()
         self._node.timers.at(self._node.now.ms + TICK_MS, self._tick)
 
-    # -- which
+    # -- choice of nodes
 
     def _review(self) -> None:
         """Dial missing nodes, and close surplus links."""
@@ -212,7 +212,7 @@ class UpstreamLinks:
     def _receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
         self._hub.receive(node_id, data, frame)
         if frame.type == _CONTROL:
-            # Its status may be known by now.
+            # Its status may already be known.
             self._review()
 
     def ended(self, link: PeerLink) -> None:

@@ -15,9 +15,9 @@ __all__ = ["ProxyNode"]
 
 
 class ProxyNode(Node):
-    """`resolve_domain` tells which cluster a domain is in; everything else of it is known there alone.
+    """A node of a proxy. `resolve_domain` finds the cluster of a domain, which alone knows the rest of it.
 
-    `domains` are those of its queues: clients may ask for any number of others.
+    `domains` has only the domains of its queues: clients may ask for any number of others.
     """
 
     def __init__(self, basis: Basis, make_role: Callable[[Node], Role]) -> None:
@@ -33,7 +33,7 @@ class ProxyNode(Node):
 
 
 class _NoDirectory:
-    """The folder of a store that there is not."""
+    """The folder of a store that does not exist."""
 
     path = ""
 

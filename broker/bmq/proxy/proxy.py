@@ -65,15 +65,15 @@ class Proxy:
             self.add(config)
 
     def add(self, config: UpstreamCluster) -> ProxyCluster:
-        """Begin to be a proxy to one more cluster, which is to be started."""
+        """Add a cluster, which the caller starts."""
         cluster = ProxyCluster(config, self._data_center, self._node, self.room, self._random_below, self._on_available)
         self.clusters[config.name] = cluster
         return cluster
 
     def attach(self, links: DialedLinks) -> None:
-        """Give the proxy the links to the nodes of a cluster, which it ends when it leaves.
+        """Set the links to the nodes of a cluster; the proxy ends them when it leaves.
 
-        Call this once for each cluster: the links are dialed by the process's loop, which is made for the node.
+        Must be called once for each cluster: the links are dialed by the process's loop, which is made for the node.
         """
         self._links.append(links)
 
@@ -83,7 +83,7 @@ class Proxy:
             cluster.start()
 
     def leave(self) -> None:
-        """Look for nodes no longer, and end the links to them."""
+        """Stop looking for nodes, and end the links to them."""
         for cluster in self.clusters.values():
             cluster.stop()
         for links in self._links:
@@ -111,11 +111,11 @@ class Proxy:
         return False
 
     def retire(self) -> bool:
-        """The brokers below go elsewhere if they can, and the consumers here have time to confirm what they have."""
+        """Let the brokers below go elsewhere if they can, and consumers here confirm their messages."""
         have_left = self.guests.retire()
         return self._last_confirms.done() and have_left
 
-    # -- for the nodes of a cluster alone: a proxy is the primary of no queue, votes for nobody, and has no copies
+    # -- for nodes of a cluster only: a proxy is no queue's primary, does not vote, and has no copies
 
     def take_away(self, queue: Queue) -> None:
         raise AssertionError(f"a proxy assigns no queue: '{queue.uri}'")

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A queue at a proxy: a relay whose knowledge of the domain comes from its upstream."""
+"""A queue at a proxy: a relay that learns about the domain from its upstream."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ UNCONFIRMED_BYTES_MAX: Final = 256 << 20
 
 
 class ProxyQueue(RelayQueue):
-    """A proxy's queue. Its routing is in each answer to an open request, so no client has it open before the first.
+    """A proxy's queue. Each answer to an open request has its routing, so no client has it open before the first.
 
-    Consumers may leave very many messages unconfirmed. A proxy keeps those in memory and so has its own limit.
+    Consumers may leave very many messages unconfirmed. A proxy keeps these in memory and so has its own limit.
     """
 
     def __init__(
@@ -62,4 +62,4 @@ def _nothing(guid: bytes) -> Content | None:
 
 
 def _no_store(queue: RelayQueue) -> None:
-    """Reject a message without its payload, which is for brokers with a store."""
+    """Reject a message without payload: only brokers with a store can use it."""

@@ -1,4 +1,4 @@
-"""Results as JSON, as the reference's encoder writes them: compact, or indented by four spaces."""
+"""Results as JSON in the form of the reference's encoder: compact, or indented by four spaces."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ _VALUES = ("value", "old_value", "new_value")
 
 
 def to_json(result: Result, *, pretty: bool) -> str:
-    """The result as JSON."""
+    """Return the result as JSON."""
     content = result.text if isinstance(result, Stats) else _plain(result)
     return dumped({_SELECTIONS[type(result)]: content}, pretty=pretty)
 
 
 def dumped(value: Any, *, pretty: bool, indent: int = 4) -> str:
-    """JSON as the reference's encoder writes it: not escaped but for `/`."""
+    """Return JSON in the form of the reference's encoder, which escapes only `/`."""
     if pretty:
         text = json.dumps(value, ensure_ascii=False, indent=indent)
     else:
@@ -102,7 +102,7 @@ def _plain(item: Any) -> Any:
 
 
 def _choice(entry: Any) -> str | None:
-    """The selection's name, for what is one of several in an array."""
+    """Return the selection's name for an element of an array that may be one of several."""
     return {Problem: "error", PurgedQueue: "queue"}.get(type(entry))
 
 

@@ -1,7 +1,7 @@
 """Results of commands: one class for each kind (source: mqbcmd.xsd, type `Result`, and its parts).
 
-Fields are the schema's, in its order; `json_form` writes them with camelCase names, and omits those that
-are None or empty arrays. Sizes are in bytes.
+Fields are the schema's, in its order; `json_form` writes them with camelCase names, without None and empty arrays.
+Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class QueueContents:
 class MessageContents:
     """A stored message. `apps` have yet to confirm it; `data` is properties and payload as posted, in base64.
 
-    `compression` is the number and `schema_id` the form of the wire. Both say, with `has_properties`, how to read it.
+    `compression` is the number and `schema_id` the form of the wire; with `has_properties` they determine how to read
+    it.
     """
 
     guid: str

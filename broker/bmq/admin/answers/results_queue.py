@@ -45,7 +45,7 @@ class CapacityMeter:
 
 @record
 class UsageMonitor:
-    """States are STATE_NORMAL, STATE_HIGH_WATERMARK and STATE_FULL.
+    """The usage of a resource: its state is STATE_NORMAL, STATE_HIGH_WATERMARK or STATE_FULL.
 
     The ratios are whole numbers in the schema, so the reference gives 0 for all below 1.
     """
@@ -124,7 +124,7 @@ class RoundRobinRouter:
 
 @record
 class FailingMessages:
-    """Messages that came back from consumers, and one of them that has fewest attempts left among the oldest."""
+    """Messages that came back from consumers, and one of the oldest with fewest attempts left."""
 
     num_messages: int
     max_delivery_attempts: int

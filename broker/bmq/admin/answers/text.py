@@ -45,7 +45,7 @@ INDENT = "    "
 
 
 def to_text(result: Result) -> str:
-    """The result as lines of text."""
+    """Return the result as lines of text."""
     match result:
         case Problem(message):
             return message
@@ -163,7 +163,7 @@ def _message(result: MessageContents) -> str:
 
 
 def _storages(result: StorageContent, level: int) -> Iterable[str]:
-    """A table of queues; nothing at all where there are none."""
+    """Return a table of queues; nothing if there are none."""
     if not result.storages:
         return
     margin = INDENT * level

@@ -19,7 +19,7 @@ __all__ = ["capacity_meter", "queue_internals", "yes_no"]
 
 INDENT = "    "
 
-# Ids of queues other than clients' (bmqp::QueueId).
+# Number of a queue id that is not a client's (bmqp::QueueId).
 UNASSIGNED_QUEUE_ID = 0xFFFF_FFFF
 PRIMARY_QUEUE_ID = 0xFFFF_FFFE
 
