@@ -172,7 +172,7 @@ def settings_of(path: Path) -> list[Setting]:
 
 
 def _blazingmq_findings(directory: Path, changes: Changes) -> Iterator[Finding]:
-    # What makes authorizers takes as long to import as all of this module.
+    # The modules that make authorizers take as long to import as all of this module.
     from broker.bmq.assembly import checking
 
     try:
@@ -205,7 +205,7 @@ def _eventual(domain: DefinedDomain) -> Finding:
 
 
 def _faults(fault: ConfigError) -> Iterator[Finding]:
-    """Yield a fault and those behind it in its file."""
+    """Yield a fault and the later ones of its file."""
     yield from map(_fault, (fault, *fault.others))
 
 
@@ -267,7 +267,7 @@ def fault_of_domain(name: str, text: bytes) -> str | None:
 
 
 def _rocketmq_findings(file: Path) -> Iterator[Finding]:
-    # What a broker starts with takes as long to import as all of this module.
+    # The modules that a broker starts with take as long to import as all of this module.
     from broker.rocketmq.assembly.checking import faults_at_start, notes_at_start
 
     try:

@@ -17,7 +17,7 @@ OTHER_REASONS: Final = "other reasons"
 class Account:
     """Counts of messages. Each delivery by the source counts as taken, a message that comes again once more.
 
-    `taken` is the sum of the next three and of what is in flight. `returned` are those that the source keeps: the
+    `taken` is the sum of the next three and of what is in flight. `returned` are messages that the source keeps: the
     bridge was stopped, or lost the source, before they were acknowledged. `repeated` are sends beyond the first.
     `size_bytes` is the size of what was delivered, with its properties. `missing` counts the messages that the
     source should have and does not give: they are not taken.

@@ -86,7 +86,7 @@ class Keeping(Protocol):
         ...
 
     def wanted(self, messages: list[Message]) -> list[Message]:
-        """The messages, of those that were delivered, that are to be carried."""
+        """The delivered messages that are to be carried."""
         ...
 
     def settle(self, queue: Queue, messages: list[Message]) -> None:

@@ -23,7 +23,7 @@ Tell = Callable[[str], None]
 
 
 class Source(Protocol):
-    """The end that messages come from. `lanes` are those that it begins with."""
+    """The end that messages come from. `lanes` are its first lanes."""
 
     lanes: int
 
@@ -47,7 +47,7 @@ class Destination(Protocol):
 class Bridge:
     """One bridge at work. The ends call it; `changed` is set, and another, whenever something happened.
 
-    With `count_max` it ends when so many messages have come to an end.
+    With `count_max` it ends when this number of messages has ended.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Bridge:
         self._source = source
         self._destination = destination
         self._count_max = count_max
-        # True once messages of the source were left out: those behind them must be, too.
+        # True once messages of the source were left out: later ones must be, too.
         self._is_cut = False
         self._actions: deque[Action] = deque()
         self._is_acting = False
@@ -117,7 +117,7 @@ class Bridge:
     # The life of the bridge
 
     async def run(self, idle_s: float | None, patience_s: float) -> None:
-        """Carry messages until `stop`, a refusal, or, with `idle_s`, so long a time without a message.
+        """Carry messages until `stop`, a refusal, or `idle_s` seconds without a message.
 
         Raises `CannotBegin`.
         """
@@ -169,7 +169,7 @@ class Bridge:
                 self._do(self.flow.tick(now_s))
 
     async def _watch_idleness(self, idle_s: float) -> None:
-        """Stop once nothing came for so long. Time in which the machine did not let the process run counts little."""
+        """Stop after `idle_s` without a message. Time in which the process did not run counts little."""
         quiet_s = 0.0
         while quiet_s < idle_s:
             before_s = self.last_taken_s
@@ -198,7 +198,7 @@ class Bridge:
         return self._is_cut or self._ended >= self._count_max
 
     def _do(self, actions: Sequence[Action]) -> None:
-        """Carry out actions; those that come of them follow in their turn."""
+        """Carry out actions, then the actions that result from them."""
         self._actions.extend(actions)
         if self._is_acting:
             return

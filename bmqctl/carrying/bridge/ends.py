@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 __all__ = ["DEFAULT_GROUP", "BadBridge", "BlazingEnd", "CannotBegin", "RocketEnd", "is_topic_name"]
 
 DEFAULT_GROUP: Final = "bmqctl-bridge"
-# What Apache RocketMQ takes in a name.
+# The characters that Apache RocketMQ takes in a name.
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 

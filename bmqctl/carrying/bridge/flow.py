@@ -1,12 +1,12 @@
 """The decisions of one bridge, without I/O: what goes to the destination, and what the source may forget.
 
-Messages come from the source in lanes (`take`). What is to be done comes back as actions: `Send` a batch to the
+Messages come from the source in lanes (`take`). The next steps come back as actions: `Send` a batch to the
 destination, whose answers go into `answered`, and `Settle` messages, which the source need not keep any more. A message
 is settled only after the destination has acknowledged it, and in its lane's order; so a bridge that ends anyhow has
 nothing to remember.
 
 If the destination takes a message while it refuses one before it for lack of room, both are sent again, in their order:
-behind the last copy of a message there is a copy of each that came after it.
+after the last copy of a message there is a copy of each that came after it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Send(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Let the source forget these messages of a lane, which follow those that were settled before."""
+    """Let the source forget these messages of a lane, which follow the settled ones."""
 
     lane: int
     items: list[CarriedMessage]
@@ -104,7 +104,7 @@ Action = Send | Settle
 
 @dataclass(slots=True)
 class _Line:
-    """A lane's messages: those that wait, and those of the batch that is with the destination; `size` is of them all.
+    """A lane's messages: the waiting ones, and the batch that is with the destination; `size` is of them all.
 
     With `is_stale` the source took back the messages of the batch, and delivers them again. `alone` are the messages
     in front that are sent one by one.
@@ -171,7 +171,7 @@ class Flow:
         return len(self._lines) - 1
 
     def take(self, lane: int, items: Sequence[CarriedMessage]) -> list[Action]:
-        """Take messages of the source; they follow those that were taken for the lane before."""
+        """Take messages of the source; they follow the ones taken for the lane before."""
         self.account.taken += len(items)
         if self.is_stopped or not items:
             self.account.returned += len(items)
@@ -191,7 +191,7 @@ class Flow:
     def release(self, lane: int) -> None:
         """Forget what is not with the destination yet: the source delivers it to somebody else.
 
-        What is with the destination is settled with its answers, as ever.
+        Messages with the destination are settled with its answers, as ever.
         """
         line = self._lines[lane]
         self._return(line)

@@ -44,7 +44,7 @@ LANE_TABLE: Final[dict[tuple[Lane, LaneInput], Lane]] = {
     (Lane.EMPTY, LaneInput.STOPPED): Lane.ENDED,
     (Lane.READY, LaneInput.TAKEN): Lane.READY,
     (Lane.READY, LaneInput.SENT): Lane.SENDING,
-    # What waited could not be carried, or the source took it back.
+    # The waiting messages could not be carried, or the source took them back.
     (Lane.READY, LaneInput.EMPTIED): Lane.EMPTY,
     (Lane.READY, LaneInput.STOPPED): Lane.ENDED,
     (Lane.SENDING, LaneInput.TAKEN): Lane.SENDING,

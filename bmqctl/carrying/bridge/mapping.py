@@ -2,9 +2,9 @@
 
 RocketMQ's properties are strings. A typed property of BlazingMQ goes as text under its own name, and `bmq_types` keeps
 the types; what cannot be a property there goes, encoded as BlazingMQ does, into `bmq_raw`. So a message that goes to
-RocketMQ and back has the properties that it had, and those that say where it has been.
+RocketMQ and back has its own properties, and the marks of its way.
 
-A message that has such a mark already keeps it: the marks tell of its first origin.
+A message that has such a mark already keeps it: the marks name its first origin.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _raw(found: dict[str, str]) -> list[Property]:
 
 @lru_cache(_CACHED)
 def _kinds(text: str) -> dict[str, PropertyType]:
-    """Read the types of properties; those that are none are passed over."""
+    """Read the types of properties; unknown ones are skipped."""
     try:
         given = json.loads(text) if text else {}
     except (ValueError, RecursionError):

@@ -55,7 +55,7 @@ _SYSTEM_NAMES: Final = (RESERVED_NAMES - {"TAGS", "KEYS"}) | {
     "__transactionId__",
 }
 _CACHED: Final = 4096
-# What is longer is not kept: the names are the applications', and memory is bounded.
+# Longer names are not cached: they are the applications', and memory is bounded.
 CACHED_LENGTH_MAX: Final = 256
 
 
@@ -90,7 +90,7 @@ def _to_rocketmq(name: str) -> str | None:
 
 
 def to_blazingmq_name(name: str) -> str:
-    """The name in BlazingMQ of a RocketMQ property: its own, behind a prefix if clients there cannot write it.
+    """The name in BlazingMQ of a RocketMQ property: its own, after a prefix if clients there cannot write it.
 
     Raises `ValueError` for a name that is too long.
     """

@@ -42,7 +42,7 @@ COMMIT_S: Final = 0.05
 
 
 class _Pulled(NamedTuple):
-    """The messages of one pull, and the offset behind them."""
+    """The messages of one pull, and the offset after them."""
 
     records: list[Record]
     offset: int
@@ -163,7 +163,7 @@ class RocketSource:
         addresses = await self._addresses(client)
         if addresses is None:
             return False
-        # All brokers are told of the consumer, and each of them tells the same members.
+        # Each broker gets the consumer's heartbeat, and lists the same members.
         for address in set(addresses.values()):
             await client.link_to(address)
         members = await client.consumers(self._end.group, next(iter(addresses.values())))
@@ -194,7 +194,7 @@ class RocketSource:
         self._told = count, total
 
     def _leave(self, place: Place, lane: int, bridge: Bridge) -> None:
-        """Pull a queue no more: it is another consumer's. What is sent is settled as ever."""
+        """Stop pulling a queue: it is another consumer's. Sent messages are settled as ever."""
         tasks = self._carried.pop(place, None)
         if tasks is not None:
             tasks.cancel()
@@ -296,7 +296,7 @@ class RocketSource:
 async def hand_out(
     bridge: Bridge, lane: int, records: Sequence[Record], broker_name: str, make: MakeOfRecord
 ) -> AsyncIterator[int]:
-    """Have a bridge take messages, which are made as it has room for them; yield the offset behind each portion.
+    """Have a bridge take messages, which are made as it has room for them; yield the offset after each portion.
 
     So no more bodies are held, decompressed, than the lane's window allows and one portion.
     """

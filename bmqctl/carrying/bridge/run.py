@@ -17,7 +17,7 @@ __all__ = ["CannotBegin", "Outcome", "Running", "run_bridges"]
 
 @dataclass(slots=True)
 class Outcome:
-    """One bridge's account. `ended_by` says why it ended by itself; it is empty if it was told to end."""
+    """One bridge's account. `ended_by` says why it ended by itself; it is empty if it was stopped."""
 
     options: BridgeOptions
     account: Account = field(default_factory=Account)

@@ -1,4 +1,4 @@
-"""Dead letters, and the marks of those that were sent again.
+"""Dead letters, and the marks of letters that were sent again.
 
 A group's dead letters are the messages of the topic `%DLQ%GROUP`. A mark is a message of the topic `bmqctl-sent-again`,
 which names the letter by its group, broker, queue, offset and time.

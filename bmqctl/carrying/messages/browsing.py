@@ -20,7 +20,7 @@ _PIECE: Final = 256
 
 
 class Browsed(NamedTuple):
-    """The messages that were shown, those that could not be decoded, and those that the queues hold."""
+    """The numbers of messages that were shown, that could not be decoded, and that the queues hold."""
 
     shown: int
     unreadable: int

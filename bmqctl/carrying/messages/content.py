@@ -1,4 +1,4 @@
-"""Messages as lines of JSON: those that are to be posted, and those that were received.
+"""Messages as lines of JSON, to post and as received.
 
     {"payload": "order 1", "properties": {"customer": "Ada", "amount": 12}, "tag": "paid", "keys": ["o-1"]}
 

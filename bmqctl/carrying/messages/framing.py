@@ -14,7 +14,7 @@ __all__ = ["Frame", "Framer"]
 
 
 class Frame(NamedTuple):
-    """The maker of the line of each message, and the bytes before, between and behind all of them.
+    """The maker of the line of each message, and the bytes before, between and after all of them.
 
     With `between` a line begins with the line feed, rather than end with it.
     """
@@ -55,7 +55,7 @@ class Framer:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """Return what is behind the last message."""
+        """Return the bytes after the last message."""
         return self.begin() + self._frame.end
 
     def cut(self) -> bytes:

@@ -46,7 +46,7 @@ def list_messages(connect: Callable[[], AdminClient], uri: str, offset: int, cou
 
 
 def list_command(uri: str, offset: int, count: int) -> str:
-    """The command that lists messages of a queue, or those that an app has yet to confirm."""
+    """The command that lists messages of a queue, or the ones that an app has yet to confirm."""
     queue = parse_uri(uri)
     app = f" {queue.app_id}" if queue.app_id else ""
     where = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue}"

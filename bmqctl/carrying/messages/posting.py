@@ -1,6 +1,6 @@
 """The run of `bmqctl post`: messages from a source to a queue or a topic, until all are acknowledged.
 
-It ends at the first message that is not one, or that is not acknowledged; those that are on their way then are awaited.
+It ends at the first line that is no message, or message that is not acknowledged; it awaits the ones on their way.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Run:
         # Posted and not yet answered, in their order.
         self._unanswered: deque[tuple[int, Awaitable[object]]] = deque()
         self._change = trio.Event()
-        # When the last answer came, or the first message of those that have none was posted.
+        # When the last answer came, or the first unanswered message was posted.
         self._last_s = 0.0
 
     async def watch_signals(self) -> None:

@@ -59,7 +59,7 @@ class Feed(Protocol):
     """Messages that come."""
 
     async def receive(self, count_max: int) -> Sequence[Any]:
-        """Wait for messages, and return at most so many; none when there will be no more."""
+        """Wait for messages, and return at most `count`; none when there will be no more."""
         ...
 
     def read(self, message: Any) -> Received:
@@ -124,7 +124,7 @@ class Tail:
         self._waiting = trio.CancelScope()
 
     async def watch_signals(self) -> None:
-        """End the run behind what is being shown at the first signal, and at once at the second."""
+        """End the run after the current message at the first signal, and at once at the second."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
             async for _ in received:
                 if self.outcome.is_interrupted or not self._has_begun:

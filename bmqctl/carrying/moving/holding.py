@@ -23,7 +23,7 @@ _BYTES_MAX: Final = 1 << 62
 class Holding:
     """Messages stay unconfirmed.
 
-    The broker delivers no more than `window` messages, and `window_bytes`, beyond those that were copied: the limits
+    The broker delivers no more than `window` messages, and `window_bytes`, beyond the copied ones: the limits
     of the consumer grow with these. `count_max` is the most that is ever asked for.
     """
 

@@ -84,7 +84,7 @@ class Carried:
 
 
 class SourceContents(NamedTuple):
-    """The messages at a source. `unfit` counts by their reasons those that the destination cannot hold, if known."""
+    """The messages at a source. `unfit` counts, by reason, the ones that the destination cannot hold, if known."""
 
     messages: int
     size_bytes: int

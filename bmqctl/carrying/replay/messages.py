@@ -34,7 +34,7 @@ class StoredMessage(NamedTuple):
 class StoredRecord(NamedTuple):
     """A message of RocketMQ. Its body is decompressed; `compressed` is True if the store has it compressed.
 
-    `topic` and `queue_id` are those that it was sent to, and `delay_level` is 0 unless it waits for its time.
+    `topic` and `queue_id` are its original ones, and `delay_level` is 0 unless it waits for its time.
     """
 
     record: Record

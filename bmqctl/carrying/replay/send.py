@@ -1,6 +1,6 @@
 """Sends the messages of a plan to topics of RocketMQ: at a pace, in the order of each queue, over lost connections.
 
-A queue has one batch with its broker at a time. What has no answer is sent again: RocketMQ keeps both copies, which
+A queue has one batch with its broker at a time. An unanswered one is sent again: RocketMQ keeps both copies, which
 have the same unique id.
 """
 

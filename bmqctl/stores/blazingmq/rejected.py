@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 class Rejected(NamedTuple):
     """A message that an app gave up. `kept_in` is the file into which its broker wrote it, by the log.
 
-    `attempts` is None if only the journal tells of it; `is_stored` says whether the journals have the message.
+    `attempts` is None if only the journal has it; `is_stored` says whether the journals have the message.
     """
 
     time: str | None
@@ -75,7 +75,7 @@ def rejected_in_log(lines: Iterable[str]) -> Iterator[Rejected]:
 
 
 def _kept_in(text: str) -> str | None:
-    """The file that the rest of an alarm names; in time that grows with the line only, whoever has written it."""
+    """The file that the rest of an alarm names; in time linear in the line, as others may have written it."""
     file, bracket, _ = text.rpartition(_KEPT_IN)[2].partition("]")
     return file if bracket and _KEPT_IN in text else None
 
@@ -113,7 +113,7 @@ def find_rejected(journals: Sequence[Path], told: Iterable[Rejected], on_progres
 
 
 def _add(found: dict[tuple[str, str], Rejected], new: Rejected) -> None:
-    """Add what is told of a message to what is known of it."""
+    """Merge a report of a message with what is known of it."""
     old = found.setdefault((new.guid, new.app_id), new)
     found[new.guid, new.app_id] = old._replace(
         time=old.time or new.time,

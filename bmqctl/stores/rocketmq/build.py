@@ -1,6 +1,6 @@
 """Builds a RocketMQ store from JSON lines, as printed by `bmqctl journal dump` or written by hand; see `lines`.
 
-A line is one message. What follows from its position is computed; omitted values get natural defaults: queue offsets
+A line is one message. Values that follow from its position are computed; others have natural defaults: queue offsets
 count up, times stay. Nothing is random, and the clock is not read: the same lines produce the same bytes.
 """
 
@@ -88,7 +88,7 @@ class LogStoreBuilder:
 
     @property
     def log_end(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self._log.end
 
     @property

@@ -1,6 +1,6 @@
 """Files of a RocketMQ store that are written from begin to end: commit log, consume queues and index.
 
-They get the bytes that a broker writes, which enters each message into its queue and the index right behind the log.
+They get the bytes that a broker writes, which enters each message into its queue and the index right after the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from formats.rocketmq.files.record import BLANK_BYTES_MIN, encode_blank
 __all__ = ["BadPlace", "IndexWriter", "LogWriter", "QueueWriter", "StoreSizes"]
 
 _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
-# Entries are written when so many bytes of them wait.
+# Entries are written when this number of bytes waits.
 _PENDING_BYTES_MAX: Final = 1 << 24
 _FILLERS: Final = 1 << 14
 # A damaged record may say any time. In the last days of year 9999 some time zones are in a year that no name can have.
@@ -39,7 +39,7 @@ class BadPlace(ValueError):
 
 
 class LogWriter:
-    """Writes records one behind the other, and a blank one where a file has no room for the next."""
+    """Writes records one after another, and a blank one where a file has no room for the next."""
 
     def __init__(self, folder: Path, file_bytes: int) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ class QueueWriter:
             )
 
     def add(self, topic: str, queue_id: int, number: int, entry: ConsumeQueueEntry) -> None:
-        """Enter a message. At an offset that its queue has already, the queue begins anew: it was removed before."""
+        """Enter a message. At an offset that its queue has already, the queue starts over: it was removed before."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or number != queue.end:
             queue = self._begin(topic, queue_id, number)

@@ -1,6 +1,6 @@
 """Lines of JSON that describe messages of RocketMQ, with the names that `bmqctl journal dump` prints.
 
-What follows from the rest (`stored`, `offset_id`, `body_size`, `payload_size`) is accepted and ignored, so that a dump
+Values that follow from others (`stored`, `offset_id`, `body_size`, `payload_size`) are ignored, so that a dump
 can be read back. Any other unknown name is rejected, so that a misspelling is not lost.
 """
 
@@ -46,7 +46,7 @@ _V1_TOPIC_BYTES_MAX: Final = 127
 _TOPIC_BYTES_MAX: Final = 255  # that of a folder's name
 _PROPERTIES_BYTES_MAX: Final = 0x7FFF
 _V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
-# With which Java's client compresses unless it is told otherwise.
+# The default level of Java's client.
 _ZLIB_LEVEL: Final = 5
 
 

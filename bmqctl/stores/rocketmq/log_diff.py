@@ -41,7 +41,7 @@ class Status(StrEnum):
     A_AHEAD = "a-ahead"  # B could catch up by receiving records
     B_AHEAD = "b-ahead"
     DIVERGED = "diverged"  # one of them must drop records before it can catch up
-    APART = "apart"  # one begins behind the end of the other: nothing can be compared
+    APART = "apart"  # one begins after the end of the other: nothing can be compared
 
 
 @dataclass
@@ -139,7 +139,7 @@ class LogDiff:
         ours, theirs = self.beyond
         if not ours.records and not theirs.records:
             return Status.EQUAL
-        # What one has in between, the other cannot get by going on at its end.
+        # The other log cannot get the records in between by appending.
         if (ours.records and theirs.records) or ours.same:
             return Status.DIVERGED
         return Status.A_AHEAD if ours.records else Status.B_AHEAD
@@ -217,7 +217,7 @@ def _equal(descriptors: Sequence[int], begins: Sequence[int], size: int) -> tupl
     is_written = False
     at = 0
     while at < size:
-        # What is in a hole of both files is not read.
+        # A hole of both files is not read.
         data = [next_data(descriptor, begin + at) for descriptor, begin in zip(descriptors, begins, strict=True)]
         places = [place - begin for place, begin in zip(data, begins, strict=True) if place is not None]
         if not places or min(places) >= size:
@@ -236,7 +236,7 @@ def _equal(descriptors: Sequence[int], begins: Sequence[int], size: int) -> tupl
 
 
 class _Cursor:
-    """The records of a log in a segment, a chunk at a time: `records` are those that were not taken yet."""
+    """The records of a log in a segment, a chunk at a time: `records` are not taken yet."""
 
     def __init__(self, replica: Replica, segment: _Segment) -> None:
         self._replica = replica

@@ -151,7 +151,7 @@ def _first(ours: _Entries | None, theirs: _Entries | None) -> tuple[int, tuple[E
 
 
 def _entries_from(queue: QueueFiles, log_begin: int) -> Iterator[_Entries]:
-    """Yield the entries for messages from an offset of the log on, without those that fill a queue up to its begin."""
+    """Yield the entries for messages from an offset of the log on, without the fillers before a queue's begin."""
     for index, entries in entry_chunks(queue):
         is_filler = (entries["physical_offset"] == FILLER.physical_offset) & (entries["size"] == FILLER.size)
         there = np.flatnonzero((entries["physical_offset"] >= log_begin) & (entries["size"] > 0) & ~is_filler)

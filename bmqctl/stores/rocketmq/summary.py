@@ -24,7 +24,7 @@ class LogFigures:
     """The commit log: its files, their offsets, and the end of what is written in them.
 
     `not_in_queues` counts the records after the last one that a consume queue names; `account` is of all bytes up to
-    the end, behind which an unfinished write has left `unfinished_bytes`.
+    the end, after which an unfinished write has left `unfinished_bytes`.
     """
 
     begin: int
@@ -78,7 +78,7 @@ class TopicFigures:
 
 @dataclass
 class QueueProgress:
-    """The offset of the next message that a group takes from a queue, and the number of those that wait for it."""
+    """The offset of the next message that a group takes from a queue, and the number of messages that wait for it."""
 
     queue_id: int
     offset: int

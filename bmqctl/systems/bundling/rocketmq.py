@@ -35,7 +35,7 @@ _OF_NAMESERVER: Final = (
 
 
 def add_cluster(archive: Archive, places: Places, timeout_s: float, secret: Secret | None) -> None:
-    """Add the answers of all that are named, and of those that they name; who does not answer is missing."""
+    """Add the answers of all given processes, and of the ones that they name; a silent one is missing."""
     trio.run(_add_cluster, archive, places, timeout_s, secret)
 
 

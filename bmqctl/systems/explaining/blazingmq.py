@@ -1,6 +1,6 @@
-"""The causes for which a queue of BlazingMQ is stuck, by what its primary tells of it.
+"""The causes for which a queue of BlazingMQ is stuck, by its primary's answers.
 
-`internals` is the answer to `QUEUE ... INTERNALS`, and `view` what `CLUSTERS CLUSTER ... HEALTH` tells of the cluster.
+`internals` is the answer to `QUEUE ... INTERNALS`, and `view` that to `CLUSTERS CLUSTER ... HEALTH`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_APP = "__default"
 
 
 class UnknownApp(Exception):
-    """An app that the queue does not have; the text names those that it has."""
+    """An app that the queue does not have; the text names the apps that it has."""
 
 
 def explain(end: BlazingEnd, reach: Reach) -> list[Cause]:

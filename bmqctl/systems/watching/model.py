@@ -80,7 +80,7 @@ class Selection:
 def rows_of(before: Sample | None, after: Sample) -> list[Row]:
     """Return the rows of a sample, with rates since an earlier one.
 
-    A counter that has fallen was begun anew, by a restart or another primary: there is no rate until the next sample.
+    A counter that has fallen was reset, by a restart or another primary: there is no rate until the next sample.
     """
     earlier: Mapping[tuple[str, str, str], Counted] = {}
     elapsed_s = 0.0

@@ -40,7 +40,7 @@ class Look(NamedTuple):
 
 
 def take_sample(places: Places, timeout_s: float, secret: Secret | None) -> Sample:
-    """Ask all that are named, and those that they name. Raises `NobodyAnswers` if nobody does."""
+    """Ask all given processes, and the ones that they name. Raises `NobodyAnswers` if none answers."""
     return take_look(places, timeout_s, secret).sample
 
 
@@ -117,7 +117,7 @@ class _Broker:
         return await self._with_oldest(link, found)
 
     def _of_topic(self, topic: str, put: int, parts: list[Counted]) -> Counted:
-        """Return the whole of a topic: its backlog is that of the group that is the furthest behind."""
+        """Return the totals of a topic: its backlog is that of the group with the greatest lag."""
         taken = sum(each.taken or 0 for each in parts)
         backlog = max((each.backlog or 0 for each in parts), default=None)
         consumers = sum(each.consumers or 0 for each in parts)

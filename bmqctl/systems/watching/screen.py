@@ -61,7 +61,7 @@ class Confirmation(ModalScreen[bool]):
 
 
 class Top(App[None]):
-    """The rows of a cluster, taken anew every `interval_s`; samples and purges run in threads."""
+    """The rows of a cluster, refreshed every `interval_s`; samples and purges run in threads."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """

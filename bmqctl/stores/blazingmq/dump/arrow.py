@@ -33,7 +33,7 @@ def schema_of(columns: Iterable[Column]) -> pa.Schema:
 
 def _type(column: Column) -> pa.DataType:
     if column.kind is Kind.NUMBER:
-        # Those that a damaged or foreign file may fill to the last bit.
+        # The columns that a damaged or foreign file may fill to the last bit.
         return pa.uint64() if column.name in UNSIGNED else pa.int64()
     return _TIME if column.kind is Kind.TIME else pa.string()
 

@@ -1,6 +1,6 @@
 """Outputs of a dump: a table, text in several styles, Parquet, Arrow. All print chunk by chunk.
 
-A `Sink` is told the journal of the records that follow (`begin`), given its chunks (`write`), and closed at the end.
+A `Sink` receives the journal of the next records (`begin`), then its chunks (`write`), and is closed at the end.
 """
 
 from __future__ import annotations

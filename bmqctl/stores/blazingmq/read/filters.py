@@ -2,7 +2,7 @@
 
 A record must pass all filters, by matching one of the values of each. Ranges also determine where in the
 file to begin and to end (`places`), so that nothing outside is read: exactly for offsets, by
-bisection for sequence numbers, and with a margin of an hour for times, since a new primary's clock may be behind.
+bisection for sequence numbers, and with a margin of an hour for times, since a new primary's clock may be slow.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _rises(runs: list[Run]) -> bool:
 
 
 def _sort(runs: list[Run], order: Order) -> list[Run]:
-    """Sort the runs by their numbers; those that do not fit go where `Order` says."""
+    """Sort the runs by their numbers; the ones that do not fit go where `Order` says."""
     usual = _usual_distances(runs)
     in_backbone = _backbone(runs, usual)
     backbone = [run for run, chosen in zip(runs, in_backbone, strict=True) if chosen]

@@ -1,4 +1,4 @@
-"""Writes the files of a partition anew, by a plan.
+"""Writes the new files of a partition, by a plan.
 
 Kept records keep their numbers: none is changed, so none says something else than another replica's record of the same
 number. Where numbers are missing, the journal takes the form that a rollover leaves, in which they may be: the header
@@ -113,7 +113,7 @@ class _Writer:
         elif isinstance(record, JournalOpRecord) and record.journal_op_type == JournalOpType.SYNCPOINT:
             if self._first_sync_point is None:
                 if place != self._plan.first_sync_point:
-                    # Behind a sync point no number may be missing.
+                    # After a sync point no number may be missing.
                     self._report.sync_points_dropped += 1
                     return
                 self._first_sync_point = self._journal.tell()

@@ -86,5 +86,5 @@ def save_plot(series: Series, path: Path, title: str) -> None:
     backlog.xaxis.set_major_locator(locator)
     backlog.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     figure.suptitle(title)
-    # What a file holds must follow from what is drawn alone.
+    # The content of a file must follow from the drawing alone.
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})

@@ -204,7 +204,7 @@ class _Partition:
                 yield Queue(self._scan.partition_id, hex_of(key), None, (), (), None, None)
 
     def _apps(self, queue: Queue, number: int | None) -> list[App]:
-        """List the named apps, and then those that occur only in confirms and purges."""
+        """List the named apps, then the ones that occur only in confirms and purges."""
         named = {app.app_key: app for app in queue.apps}
         seen = [] if number is None else map(hex_of, self._lives.app_keys(number))
         nameless = [App(key, "", ALWAYS, None) for key in seen if key not in named]

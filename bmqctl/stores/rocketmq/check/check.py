@@ -77,7 +77,7 @@ class _LogCheck:
         self.index.records(columns.keys)
 
     def run(self, on_progress: Progress) -> None:
-        # Only what no record comes behind is at the end.
+        # Only a place that no record follows is at the end.
         behind: list[LogFault] = []
         for records, faults in self._chunks(on_progress):
             for found in behind:
@@ -159,7 +159,7 @@ def check_log_store(path: Path, limit: int, on_progress: Progress) -> Report:
 
 
 def old_tail_of(store: StoreFiles, may_lag: bool) -> int | None:
-    """Return where the log ends, if the rest of an older one is behind it; None if not. Raises `OSError`."""
+    """Return where the log ends, if the rest of an older one follows it; None if not. Raises `OSError`."""
     epochs = read_epochs(store)
     checkpoint = read_checkpoint(store)
     dispatched_ms = None if may_lag or checkpoint is None else checkpoint.consume_queue_ms

@@ -44,7 +44,7 @@ class QueueEntries:
         self.queue = queue
 
     def read(self, first: int, count: int) -> NDArray[Any]:
-        """Read entries from number `first` on: those that are in the files, unwritten where one is missing."""
+        """Read entries from number `first` on; unwritten ones where a file is missing."""
         buffer = bytearray(count * ENTRY_BYTES)
         begin, end = first * ENTRY_BYTES, (first + count) * ENTRY_BYTES
         view = memoryview(buffer)

@@ -28,7 +28,7 @@ _COUNT_AT: Final = 36
 
 
 class _File(NamedTuple):
-    """A file with entries: its header, and the number behind its last entry."""
+    """A file with entries: its header, and the number after its last entry."""
 
     path: Any
     header: IndexHeader
@@ -252,7 +252,7 @@ class IndexCheck:
             self._note(fault("index-lacks", self._root, 0, reason))
 
     def end(self) -> None:
-        """Note entries behind the log, and keys that are in no file."""
+        """Note entries after the end of the log, and keys that are in no file."""
         first: _Entries | None = None
         count = 0
         while self._block is not None:

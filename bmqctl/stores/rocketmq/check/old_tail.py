@@ -1,4 +1,4 @@
-"""The rest of an old, longer log that Apache's broker leaves behind the end of one that it has cut.
+"""The rest of an old, longer log that Apache's broker leaves after the end of one that it has cut.
 
 A broker whose log has parted from its master's sets the ends of log and queues back, and writes on from there; what is
 behind stays. It is known by its records: they are in the last file, and older than the first one of the last epoch.
@@ -19,7 +19,7 @@ __all__ = ["find_old_tail"]
 
 
 def find_old_tail(store: StoreFiles, epoch_begins: Sequence[int], dispatched_ms: int | None) -> int | None:
-    """Return where the log ends, if the rest of another is behind it; None if not.
+    """Return where the log ends, if the rest of another follows it; None if not.
 
     `dispatched_ms` is the time of the log's last message, as a broker that was stopped has noted it; None after a
     crash. Raises `OSError`.

@@ -113,13 +113,13 @@ def check_epochs(store: StoreFiles, log_end: int, note: Note) -> None:
 
 
 def read_topics(store: StoreFiles) -> set[str] | None:
-    """The topics that the broker knows; None if that cannot be told."""
+    """The topics that the broker knows; None if the files do not show them."""
     table = _table(store.config("topics.json"), "topicConfigTable", _ignore)
     return None if table is None else {name for name in table if isinstance(name, str)}
 
 
 def check_config(store: StoreFiles, ends: Ends, note: Note) -> list[str]:
-    """Check the files of the folder `config`, and offsets in them against the queues; return those that were read."""
+    """Check the files of the folder `config`, and offsets in them against the queues; return the read ones."""
     folder = store.root / "config"
     try:
         names = sorted(path.name for path in folder.iterdir())

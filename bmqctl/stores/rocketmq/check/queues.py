@@ -61,7 +61,7 @@ class _Queue:
 class QueueCheck:
     """The check of all queues of a store. Faults go to `note`.
 
-    `may_lag` says that a broker runs, or has crashed, and `is_cut` that it has left entries behind the ends of queues.
+    `may_lag` says that a broker runs, or has crashed, and `is_cut` that it has left entries after the ends of queues.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class QueueCheck:
             self._leave(queue, rows)
             return
         if rows.offsets[0] < survey.first_offset:
-            # Entries of these were dropped with a topic, or they are missing: the first one behind tells.
+            # Entries of these were dropped with a topic, or they are missing: the first later entry shows which.
             count = int(np.searchsorted(rows.offsets, survey.first_offset))
             queue.before = int(rows.numbers[count - 1]) + 1
             rows = rows.where(slice(count, None))

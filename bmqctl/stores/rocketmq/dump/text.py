@@ -187,7 +187,7 @@ def _csv_body(values: BodyValues) -> str:
 
 
 _JSON: Final = _Style(_json_head, _json_text, b'"', b'{"', b'"}', b'"', _json_body, b"}\n")
-# Behind all other columns is that of faults.
+# The column of faults is the last.
 _CSV: Final = _Style(
     lambda name: b"" if name == "offset" else b",", _csv_text, b"", b'"{""', b'""}"', b'""', _csv_body, b",\n"
 )

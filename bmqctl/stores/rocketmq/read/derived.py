@@ -115,7 +115,7 @@ class Columns(NamedTuple):
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """Columns one behind the other."""
+    """Columns, concatenated."""
     if len(parts) == 1:
         return parts[0]
     rows = np.concatenate([np.array(part.rows) for part in parts], axis=1)

@@ -69,7 +69,7 @@ class LogFilters:
 
     @property
     def index_keys(self) -> list[str]:
-        """The keys by which an index has all that passes; none if that cannot be told."""
+        """The keys by which an index has all that passes; none if there are no such keys."""
         texts = {each for text in self.ids for each in (text, text.upper())} or self.keys
         # Messages without keys have the empty one here, but not in an index.
         return [] if "" in texts else [index_key(topic, text) for topic in self.topics for text in texts]

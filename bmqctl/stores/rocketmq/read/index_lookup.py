@@ -1,6 +1,6 @@
 """Look-up of messages by the index files of a RocketMQ store, as far as these are intact.
 
-An index file says nothing about the messages in front of its first entry and behind its last one, and what it says is
+An index file says nothing about the messages before its first entry and after its last one, and what it says is
 believed only if the whole chain of a key makes sense and its records are there. All other parts of the log are to be
 read. Files are not mapped: a broker may delete them.
 """

@@ -36,7 +36,7 @@ _OTHER: Final[BodyValues] = (None, None, None, None, None, "the checksum of the 
 
 
 class BodyReader:
-    """Reads bodies; `limit` is in bytes of each, 0 for all of it. `faults` counts those that cannot be read."""
+    """Reads bodies; `limit` is in bytes of each, 0 for all of it. `faults` counts bodies that cannot be read."""
 
     def __init__(self, form: PayloadForm, limit: int) -> None:
         self._form = form

@@ -1,7 +1,7 @@
 """Consume queues of a RocketMQ store: where they begin and end, and the sizes, tags and times of what is in them.
 
 Entries are read a chunk at a time. A message's tag is in its record, and the queue has only a hash of it: for each hash
-one record is read. Records without an entry are those that a broker had not entered when it crashed.
+one record is read. Records without an entry had not been entered when the broker crashed.
 
 An entry counts as a message if its record is there: the whole log is read for that.
 """
@@ -55,7 +55,7 @@ class QueueFigures:
     """A queue: the offset of its first message that the log still has, the one after its last, and what it holds.
 
     `entries` counts the messages whose records are there, `size` is that of these records. `damaged` and `missing`
-    count those whose records, or whose entries, are not; `unfinished` those behind the end of a log that was cut.
+    count those whose records, or whose entries, are not; `unfinished` the ones after the end of a log that was cut.
     `unwritten` counts the missing ones that lack only their entry, as far as the queue shows.
     `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
     there is no message. `log_end` is where the record of the last entry ends. `place` describes where the messages are

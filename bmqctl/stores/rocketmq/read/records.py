@@ -46,7 +46,7 @@ _V6_BYTES_MORE: Final = 12
 
 _head = struct.Struct(">II").unpack_from
 _FEW: Final = 8
-# Strings are gathered by their sizes if so many share one, and none is longer.
+# Strings are gathered by their sizes if at least this number share one, and none is longer.
 _PER_SIZE_MIN: Final = 16
 _STRING_BYTES_MAX: Final = 1 << 14
 
@@ -88,7 +88,7 @@ class LogRecords:
 
     @property
     def ends(self) -> Numbers:
-        """The places behind them."""
+        """The places after them."""
         return self.starts + self.sizes
 
     @cached_property
@@ -165,7 +165,7 @@ class LogRecords:
         return bool((self.flags & (_BORN_V6 | _STORE_V6)).any())
 
     def _behind(self, name: str, more: Numbers | int, code: str) -> Numbers:
-        """A number that lies behind a host."""
+        """A number that follows a host."""
         if isinstance(more, int):
             return self.front(name)
         return _words(self.data, self.starts + RECORD_FRONT.offset(name) + more, code)
@@ -207,7 +207,7 @@ def search(data: memoryview, offset: int, end: int, scratch: Scratch | None = No
 
 
 def _search(data: memoryview, offset: int, end: int, starts: Numbers) -> Search:
-    """The sound records among those that may begin at `starts`."""
+    """The sound records among the candidates that begin at `starts`."""
     fronts = _rows(data, starts)
     sizes = fronts["size"].astype(np.int64)
     placed = fronts["physical_offset"] == starts + offset
@@ -292,7 +292,7 @@ def _more(flags: Numbers) -> Numbers:
 
 
 def _parts(data: memoryview, offset: int, starts: Numbers, fronts: NDArray[Any], sizes: Numbers) -> LogRecords:
-    """The records whose parts fill their sizes, of those that lie in `data` as wholes."""
+    """Of the records that are whole in `data`, the ones whose parts fill their sizes."""
     flags = fronts["system_flags"]
     ends = starts + sizes
     body_at = starts + FRONT_BYTES
@@ -331,7 +331,7 @@ def _parts(data: memoryview, offset: int, starts: Numbers, fronts: NDArray[Any],
 
 
 def _apart(records: LogRecords) -> LogRecords:
-    """The records without those that begin inside another."""
+    """The records that do not begin inside another."""
     ends = records.ends
     if not (records.starts[1:] < ends[:-1]).any():
         return records

@@ -68,7 +68,7 @@ class LogChunk(NamedTuple):
 
 @dataclass
 class _Gap:
-    """Bytes behind a record: where they begin, and how far anything was written in them.
+    """Bytes after a record: where they begin, and how far anything was written in them.
 
     `size` is that of a record that may have been begun there.
     """
@@ -107,7 +107,7 @@ class LogScan:
     """The records of a row of files from the offset `begin` on.
 
     `begin` may lie inside a record, unless it is `exact`: then that one is left out. `end` is where the records read so
-    far end. With `tail`, what was written behind the last record is a fault; a broker that writes may be about to
+    far end. With `tail`, bytes written after the last record are a fault; a broker that writes may be about to
     complete it. `account` is that of all chunks so far.
     """
 
@@ -128,7 +128,7 @@ class LogScan:
             self._files.pop()
 
     def _is_written(self, file: LogFile) -> bool:
-        """Return whether there is anything in a file; in its first chunk, for those who ask again and again."""
+        """Return whether there is anything in a file; only in its first chunk, for callers that poll."""
         try:
             with file.path.open("rb", buffering=0) as opened:
                 place = next_data(opened.fileno(), 0)
@@ -156,7 +156,7 @@ class LogScan:
     def _chunks(self) -> Iterator[LogChunk]:
         for file, after in zip(self._files, [*self._files, None][1:], strict=True):
             if after is not None and after.begin < file.end:
-                # What is too much in a file is no part of the log.
+                # Surplus bytes of a file are no part of the log.
                 file = file._replace(end=after.begin)
             try:
                 descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -232,7 +232,7 @@ class LogScan:
 
 
 def end_of_log(files: Sequence[LogFile]) -> int:
-    """The offset behind the last record; that of the first file if there is none. Raises `OSError`."""
+    """The offset after the last record; that of the first file if there is none. Raises `OSError`."""
     for file in reversed(files):
         scan = LogScan([file], tail=False)
         for _ in scan.chunks():

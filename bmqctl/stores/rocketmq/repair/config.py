@@ -73,7 +73,7 @@ def write_epochs(store: StoreFiles, out: Path, end: int, report: RepairReport) -
 
 
 def copy_others(store: StoreFiles, out: Path, ends: Mapping[tuple[str, int], int], report: RepairReport) -> None:
-    """Copy all files that do not follow from the log; offsets behind the ends of queues are set back."""
+    """Copy all files that do not follow from the log; offsets beyond the ends of queues are set back."""
     for path in sorted(store.root.iterdir()):
         if path.name in _MADE_ANEW or path.is_symlink() or path.resolve() == out.resolve():
             continue

@@ -1,7 +1,7 @@
-"""Records for places of a log at which there is no sound one, so that every broker reads on behind them.
+"""Records for places of a log at which there is no sound one, so that every broker reads on after them.
 
-A lost message whose place in its queue is known gets a record without a body there: the messages behind it keep their
-numbers in any queue that is made from the log. What is left is filled by a record that was rolled back, as no
+A lost message whose place in its queue is known gets a record without a body there: later messages keep their
+numbers in any queue that is made from the log. The rest is filled by a record that was rolled back, as no
 queue and no index has those; at the end of a file by a blank one.
 """
 

@@ -59,7 +59,7 @@ def _ignore(found: Fault) -> None:
 def make_plan(
     store: StoreFiles, file_bytes: int, queues: QueueCheck, keys: QueueKeys, end: int | None, on_progress: Progress
 ) -> Plan:
-    """Read the store: `queues` are those that it has, `keys` their numbers; `end` is that of its log, if known."""
+    """Read the store: `queues` are its queues, `keys` their numbers; `end` is that of its log, if known."""
     return _Planner(store, file_bytes, queues, keys).run(end, on_progress)
 
 
@@ -96,7 +96,7 @@ class _Planner:
         return plan
 
     def _add(self, area: Area) -> None:
-        """Add an area; those behind each other are one, unless one has a record."""
+        """Add an area; adjacent ones become one, unless one has a record."""
         areas = self._plan.areas
         if areas and areas[-1].end == area.begin and not areas[-1].is_record and not area.is_record:
             areas[-1].end = area.end
@@ -112,7 +112,7 @@ class _Planner:
             reason = "the body does not match its checksum"
             kept[at] = _is_text(records.where(slice(at, at + 1)).topics()[0])
             self._plan.areas.append(Area(begin, begin + size, reason, int(records.stored_ms[at]), [], bool(kept[at])))
-        # What is damaged in its topic, too, is no record any more.
+        # A record whose topic is damaged, too, is no record any more.
         records = records.where(kept)
         if not len(records):
             return
@@ -130,7 +130,7 @@ class _Planner:
         self._held, self._count = [], 0
 
     def _end_areas(self) -> None:
-        """Bring the areas into their order, each in one file, and drop those behind the last record."""
+        """Bring the areas into their order, each in one file, and drop the ones after the last record."""
         plan = self._plan
         found: list[Area] = []
         for area in sorted(plan.areas, key=lambda area: area.begin):
@@ -152,7 +152,7 @@ class _Planner:
         plan.restored += self._sequences.restored
 
     def _widened(self, area: Area) -> Area:
-        """Return an area that a record fits into: the record behind one that is too small is lost with it."""
+        """Return an area that a record fits into: the record after one that is too small is lost with it."""
         if area.is_record or area.end % self._file_bytes == 0 or area.end - area.begin >= SMALLEST:
             return area
         behind = record_of(self._store.log, area.end, _size_at(self._store, area.end))
@@ -260,7 +260,7 @@ class _Planner:
             areas[place].lost.append(each.lost)
 
     def _room(self, area: Area) -> int:
-        """Bytes for records in an area; at the end of a file a blank one has room behind them."""
+        """Bytes for records in an area; at the end of a file a blank one has room after them."""
         if area.is_record:
             return 0
         used = sum(map(room_for, area.lost))

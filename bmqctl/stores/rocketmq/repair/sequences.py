@@ -35,7 +35,7 @@ class _Last:
 
 
 class Sequences:
-    """The numbers of all queues, of records that come in the order of the log; `queues` are those that the store has.
+    """The numbers of all queues, of records that come in the order of the log; `queues` are the store's.
 
     A number that is wrong by what the queue's entry says is put right. Where numbers go back, the queue was removed and
     begins anew.

@@ -1,4 +1,4 @@
-"""The questions to the nodes of a BlazingMQ cluster: to one that is named, and to those that it names."""
+"""The questions to the nodes of a BlazingMQ cluster: to a given node, and to the nodes that it names."""
 
 from __future__ import annotations
 

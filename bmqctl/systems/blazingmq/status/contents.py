@@ -19,7 +19,7 @@ _NOT_OPENED: Final = "was not found on domain"
 
 
 class QueueContents(NamedTuple):
-    """Messages of a queue, or those that an app has yet to confirm. `oldest_at` is None without one, or if unknown."""
+    """Messages of a queue, or of an app that has yet to confirm them. `oldest_at` is None if there is none or unknown."""
 
     messages: int
     size_bytes: int

@@ -45,7 +45,7 @@ def _answers(client: AdminClient, place: str, queue: QueueUri) -> QueueAnswers:
 
 
 def stored_messages(info: dict[str, Any], queue: QueueUri) -> int:
-    """Return the number of a queue's messages, opened or not, by what its primary tells of the domain."""
+    """Return the number of a queue's messages, opened or not, by its primary's answer about the domain."""
     name = queue._replace(app_id="").canonical
     storages = info.get("storageContent", {}).get("storages", [])
     return next((int(each["numMessages"]) for each in storages if each["queueUri"] == name), 0)

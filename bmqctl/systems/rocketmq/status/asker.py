@@ -25,7 +25,7 @@ class NobodyAnswers(Exception):
 
 
 class Asker:
-    """Connects to addresses, each time anew."""
+    """Opens a new connection for each question."""
 
     def __init__(self, timeout_s: float, keys: AccessKeys | None) -> None:
         self.timeout_s = timeout_s

@@ -1,6 +1,6 @@
-"""The questions to a RocketMQ cluster: to those that are named, and to those that they name in turn.
+"""The questions to a RocketMQ cluster: to the given processes, and to the ones that they name in turn.
 
-All requests are those that `mqadmin` sends too, so that it does not matter whose nameservers, controllers and brokers
+`mqadmin` sends the same requests, so that it does not matter whose nameservers, controllers and brokers
 they are.
 """
 
@@ -32,7 +32,7 @@ from formats.rocketmq.remoting.signature import signed
 
 __all__ = ["Places", "Secret", "hear"]
 
-# No more of each kind are asked: whoever names more is not believed.
+# The limit of processes of each kind that are asked: an answer that names more is not believed.
 NAMESERVERS_MAX: Final = 64
 CONTROLLERS_MAX: Final = 64
 BROKERS_MAX: Final = 4_096

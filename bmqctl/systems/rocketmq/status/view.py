@@ -82,7 +82,7 @@ class Controller(NamedTuple):
 class Broker(NamedTuple):
     """A broker of a name. `is_alive` and `is_in_sync` are the controller's word, None if it has none.
 
-    `epoch` is the last of its log, which ends at `end`; `behind` is how many bytes of the master's it lacks.
+    `epoch` is the last of its log, which ends at `end`; `behind` is the number of the master's bytes that it lacks.
     `heard_ms` is the time of day at which a slave last heard of its master. `disk_alarm` names the unconsumed messages
     that will be removed from its full disk, or is empty.
     """
@@ -239,7 +239,7 @@ def _clusters(heard: Heard, brokers: list[Broker]) -> Iterator[str]:
 
 
 def _brokers(told: Replicas | None, heard: Heard, registered: Mapping[str, tuple[str, int]]) -> Iterator[Broker]:
-    """The brokers of a name: those that the controller knows by their ids, then those that only nameservers know."""
+    """The brokers of a name: first the controller's, by their ids, then the ones that only nameservers know."""
     known: set[str] = set()
     if told is not None:
         replicas = [(each, True) for each in told.in_sync_replicas] + [
