@@ -1,7 +1,7 @@
-"""The command line's root: which commands there are, and how each is loaded.
+"""The command line's root: the table of commands, each with the place of its code.
 
-A command's module is imported when the command runs, not before: `bmqctl journal dump` must start without trio,
-pydantic or Spark.
+A command's module is imported only when the command runs: `bmqctl journal dump` must start without trio, pydantic or
+Spark.
 """
 
 from __future__ import annotations
@@ -117,6 +117,6 @@ def root(
 
 def main() -> None:
     """The console script."""
-    # Typer imports pydantic, which would look for plug-ins in all installed packages: at each start, for nothing.
+    # Typer imports pydantic, which would search all installed packages for plug-ins at each start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     app(prog_name="bmqctl")

@@ -43,7 +43,7 @@ def bmq_node(tmp_path: Path) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def bmq_proxy(bmq_node: NodeProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
-    """A proxy to the node of `bmq_node`, which can be stopped and started behind it."""
+    """A proxy to the node of `bmq_node`, which can be stopped and started while the proxy runs."""
     with ProxyProcess(tmp_path / "bmq-proxy", [bmq_node.address]) as proxy:
         proxy.wait_available()
         yield proxy

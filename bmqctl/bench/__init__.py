@@ -1,1 +1,1 @@
-"""Load on a broker, and what it did with it: producers and consumers in processes of their own."""
+"""Load tests of a broker, with producers and consumers in processes of their own."""

@@ -1,4 +1,4 @@
-"""The brokers of a run: those that are given, or nodes, a cluster and a proxy that are started for it."""
+"""The brokers of a run: given ones, or nodes, a cluster and a proxy started for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RunAddress(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A system that is measured: the peer that its clients dial, its usual port, and the start of a node.
+    """A system under test: the peer that its clients dial, its usual port, and how to start a node.
 
     `options` of the command are for it alone; `word` says whether it is measured with or without --rocketmq.
     """
@@ -64,7 +64,7 @@ def own_node(target: Target) -> Iterator[RunAddress]:
 
 @contextmanager
 def scenario_broker(scenario: Scenario, given: RunAddress | None, nodes: int) -> Iterator[RunAddress]:
-    """Start what a scenario needs, and stop it afterwards: a cluster if none is given, and a proxy if it has one.
+    """Start a scenario's brokers and stop them afterwards: a cluster if none is given, and a proxy if it has one.
 
     Raises `NodeFailed`.
     """

@@ -24,7 +24,7 @@ POLL_S = 0.05
 LEAD_NS = 200_000_000
 # Time to wait for a duplicate or late message after all acked ones have come.
 SETTLE_S = 0.2
-# For the interpreters of the workers, which take long to start on a busy machine.
+# For the workers' interpreters, which start slowly on a busy machine.
 START_S = 60
 
 
@@ -126,7 +126,7 @@ class _Run:
                         self.faults.append(said.fault)
 
     def _nothing_of(self, worker: _Worker) -> tuple[ProducerTally | ConsumerTally, ...]:
-        """Make the tallies of a process that reported none."""
+        """Return empty tallies for a process that reported none."""
         plan = self.plan
         if worker.role == "producer":
             return (ProducerTally(-1),)

@@ -1,7 +1,7 @@
 """The figures by which a release is judged, taken in one run on a node started for it.
 
-Beside throughput and latency stands what a bare relay does with the same messages on the same machine in the same
-run: the ratio compares between machines, the figure alone does not.
+Beside throughput and latency stand those of a bare relay with the same messages on the same machine in the same run:
+only the ratio of the two compares between machines.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ OPEN_LOOP_RATE = 5000.0
 OWN_BATCH = 64
 TABLE_WIDTH = 110
 READY_TIMEOUT_S = 60.0
-# What the sample domain takes in one queue and in all, less a margin.
+# The sample domain's capacity in one queue and in all, less a margin.
 MESSAGES_OUTSTANDING = 90_000
 QUEUES_OUTSTANDING = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value; `target` is the bound that issue 2 sets, `relay` the same taken with the bare relay."""
+    """One measured value; `target` is the bound set by issue 2, `relay` the value of the bare relay."""
 
     name: str
     unit: str
@@ -88,7 +88,7 @@ def _plan(port: int, **changes: Any) -> Plan:
 
 
 class Unclean(Exception):
-    """A run lost something; its figures mean nothing."""
+    """A run with losses; its figures mean nothing."""
 
 
 def _run(plan: Plan) -> Outcome:
@@ -161,7 +161,7 @@ def _latency(node: NodeProcess, duration_s: float) -> list[Figure]:
 
 
 def records_in(data_dir: Path) -> int:
-    """Records in all journals under `data_dir`, at rest or as a killed node left them."""
+    """Count the records in all journals under `data_dir`, at rest or as a killed node left them."""
     records = 0
     for path in data_dir.rglob("*.bmq_journal"):
         content = path.read_bytes()
@@ -178,7 +178,7 @@ def _store(directory: Path, records: int) -> list[Figure]:
     with NodeProcess(directory, timeout_s=READY_TIMEOUT_S) as node:
         for _ in range(QUEUES_OUTSTANDING):
             _run(_plan(node.port, **small, count=outstanding // QUEUES_OUTSTANDING, consumers=0))
-        # A message that its only app confirms takes two records: the message, and its deletion.
+        # A message confirmed by its only app takes two records: the message and its deletion.
         _run(_plan(node.port, **small, count=(records - outstanding) // 2 + 1))
         node.kill()
     count = records_in(directory)
@@ -187,7 +187,7 @@ def _store(directory: Path, records: int) -> list[Figure]:
 
 
 def measure(directory: Path, duration_s: float, records: int) -> list[Figure]:
-    """All figures, with stores below `directory`; no store is filled for 0 `records`."""
+    """Measure all figures, with stores below `directory`; with 0 `records`, no store is filled."""
     with NodeProcess(directory / "store", timeout_s=READY_TIMEOUT_S) as node:
         figures = [Figure("start to ready", "s", node.ready_s, at_most=1)]
         figures += _throughput(node, duration_s)
@@ -223,7 +223,7 @@ def _number(value: float | None) -> str:
 
 
 def main() -> int:
-    """Measure and print; 0 also where a target is missed, since figures depend on the machine."""
+    """Measure and print. Returns 0 even if a target is missed, since figures depend on the machine."""
     parser = argparse.ArgumentParser(description="Take bmqctl's figures on this machine.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--duration", type=float, default=10.0, metavar="S", help="seconds per run (default 10)")
@@ -234,7 +234,7 @@ def main() -> int:
     machine = {
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        # What else the machine was doing; the figures suffer from it.
+        # Other work on the machine, from which the figures suffer.
         "load": round(os.getloadavg()[0], 2),
     }
     with tempfile.TemporaryDirectory(prefix="bmqctl-figures-") as directory:
@@ -247,7 +247,7 @@ def main() -> int:
         rows = [asdict(figure) | {"ratio": figure.ratio, "reached": figure.reached} for figure in figures]
         print(json.dumps({"machine": machine, "figures": rows}, indent=2))
     else:
-        # The table is wider than the 80 columns that a pipe is taken to have.
+        # The table is wider than the 80 columns assumed for a pipe.
         console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
         console.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)
         console.print(_table(figures))

@@ -1,8 +1,8 @@
-"""Histograms as HdrHistogram's tools read them: the compressed encoding V2, interval logs and percentile tables.
+"""Histograms in the formats of HdrHistogram's tools: the compressed encoding V2, interval logs and percentile tables.
 
 The histogram has the buckets of an HdrHistogram of two significant digits whose values begin at 1, so that its counts
-are written as they are. Values are nanoseconds. The library `hdrhistogram` reads the files in the tests. It does not
-write them: it takes counts only one value at a time, and needs a C extension, pbr and setuptools at run time. See
+are written unchanged. Values are nanoseconds. Tests read the files with the library `hdrhistogram`. It does not write
+them: it takes counts only one value at a time, and needs a C extension, pbr and setuptools at run time. See
 https://github.com/HdrHistogram/HdrHistogram.
 """
 
@@ -49,7 +49,7 @@ def _zigzag(value: int) -> bytes:
 
 
 def encoded(histogram: Histogram) -> str:
-    """Encode counts as a line of a log has them: V2, compressed, in base 64."""
+    """Encode counts for a line of a log: V2, compressed, in base 64."""
     counts = bytearray()
     end = 0
     for bucket in np.flatnonzero(histogram.counts).tolist():
@@ -104,7 +104,7 @@ def percentile_lines(histogram: Histogram) -> Iterator[str]:
 
 
 def _levels() -> Iterator[float]:
-    """Yield percentages that approach 100, five in each half of what is left."""
+    """Yield percentages that approach 100, five in each half of the remainder."""
     level = 0.0
     while True:
         yield level

@@ -20,7 +20,7 @@ __all__ = ["BUCKETS", "SUB", "VALUE_BITS_MAX", "Histogram", "Occupied", "highest
 
 SUB_BITS = 7
 SUB = 1 << SUB_BITS
-# 2**43 ns is two hours and 26 minutes; what is slower is counted in the last bucket, and `max_ns` still tells.
+# 2**43 ns is two hours and 26 minutes; slower values count in the last bucket, and `max_ns` still has the maximum.
 VALUE_BITS_MAX = 43
 BUCKETS = (VALUE_BITS_MAX - SUB_BITS + 1) * SUB
 
@@ -35,7 +35,7 @@ def _bucket_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def highest_in(bucket: int) -> int:
-    """The largest value that falls in `bucket`."""
+    """Return the largest value that falls in `bucket`."""
     if bucket < 2 * SUB:
         return bucket
     shift = bucket // SUB - 1
@@ -51,7 +51,7 @@ def middle_of(buckets: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 class Occupied(NamedTuple):
-    """The buckets of a histogram that are not empty, with their counts, and what else it knows."""
+    """The buckets of a histogram that are not empty, with their counts and the other totals."""
 
     buckets: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -109,7 +109,9 @@ class Histogram:
         self.counts += other.counts
 
     def percentile(self, percent: float) -> int:
-        """The value in nanoseconds that `percent` (0 to 100) of the durations do not exceed; 0 if there are none."""
+        """Return the value in nanoseconds that `percent` (0 to 100) of the durations do not exceed; 0 without
+        durations.
+        """
         cumulated = np.cumsum(self.counts)
         total = int(cumulated[-1])
         if not total:
@@ -132,7 +134,7 @@ class Histogram:
         return float(np.sqrt(np.average((middle_of(buckets) - self.mean_ns) ** 2, weights=counts)))
 
     def summary_us(self) -> dict[str, float | int]:
-        """Count and the usual percentiles in microseconds, as `bmqctl bench --json` prints them."""
+        """Return the count and the usual percentiles in microseconds, as `bmqctl bench --json` prints them."""
         return {
             "count": len(self),
             "min": self.min_ns / 1e3,

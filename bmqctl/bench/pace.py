@@ -67,7 +67,9 @@ class Pacer:
     def __init__(
         self, plan: Plan, seat: Seat, post: Callable[[bytes, int, int], None], flush: Callable[[], Awaitable[None]]
     ) -> None:
-        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends what was handed over."""
+        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends all that it was
+        given.
+        """
         self.plan = plan
         self.seat = seat
         self.tally = ProducerTally(seat.index, plan.producer_queue(seat.index))

@@ -43,8 +43,8 @@ class Shape:
     """The arrangement of a run's queues and workers.
 
     Each of the `queues` has all producers and consumers of the plan. With `apps`, each app of a queue has all consumers
-    and is given every message; in a `broadcast` queue each consumer is. The producers share `processes` processes, and
-    so do the consumers; None is a process for each.
+    and gets every message; in a `broadcast` queue each consumer does. The producers share `processes` processes, and so
+    do the consumers; None is a process for each.
     """
 
     queues: int = 1

@@ -49,7 +49,7 @@ def _over_time(curve: Curve) -> tuple[list[float], list[float]]:
 
 
 def draw_plot(curves: Sequence[Curve], width: int, *, colours: bool) -> str:
-    """Draw the plot by percentile as text of at most `width` columns. ImportError without plotext.
+    """Draw the plot by percentile as text of at most `width` columns. Raises ImportError without plotext.
 
     There must be at least one curve, and each must have messages.
     """
@@ -76,7 +76,9 @@ def draw_plot(curves: Sequence[Curve], width: int, *, colours: bool) -> str:
 
 
 def save_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
-    """Save both plots as a picture, PNG or SVG by the suffix of `path`. ImportError without matplotlib, OSError."""
+    """Save both plots as a picture, PNG or SVG by the suffix of `path`. Raises ImportError without matplotlib,
+    OSError.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 8), layout="constrained")
@@ -100,5 +102,5 @@ def save_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
     handles, names = by_percentile.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     figure.suptitle(title, fontsize="medium")
-    # What a file holds must follow from what is drawn alone.
+    # No date or version: equal figures make equal files.
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})

@@ -25,7 +25,7 @@ _EVENT_AND_PUT_HEADER_SIZE = 44
 
 
 def frame_size(payload_size: int) -> int:
-    """The size of a PUT event with one message: headers, payload, and padding of 1 to 4 bytes."""
+    """Return the size of a PUT event with one message: headers, payload, and padding of 1 to 4 bytes."""
     return _EVENT_AND_PUT_HEADER_SIZE + payload_size + 4 - payload_size % 4
 
 

@@ -1,4 +1,4 @@
-"""A run's outcome for a person and for a program."""
+"""A run's outcome for people and for programs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _COUNTS = (
     "reordered",
     "foreign",
 )
-# A count above zero here is a fault, and is shown as one.
+# Counts that are faults if above zero, and shown as such.
 _BAD = frozenset({"nacked", "unanswered", "lost"})
 _WORTH_A_LOOK = frozenset({"duplicated", "reordered", "foreign"})
 
@@ -95,7 +95,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def as_tables(outcome: Outcome) -> RenderableType:
-    """The report as rich tables."""
+    """Return the report as rich tables."""
     account, plan = outcome.account, outcome.plan
     pace = f"{plan.rate:,.0f} msg/s, open loop" if plan.rate else "as fast as possible"
     heading = (

@@ -23,14 +23,14 @@ SIZE = 1024
 
 
 class UnknownScenario(Exception):
-    """A name or pattern that no scenario has."""
+    """A name or pattern that matches no scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named run. `consumers` are those of each queue: apps with a consumer each in fan-out, and else consumers.
+    """A named run. `consumers` are those of each queue: in fan-out, apps with one consumer each.
 
-    `published_rate` is the total of messages/s that the producers of the published run post, None if there is none.
+    `published_rate` is the total of messages/s posted in the published run, None if there is none.
     """
 
     mode: Mode
@@ -45,13 +45,13 @@ class Scenario:
         load = f"{self.queues}q" if self.mode == "priority" else f"{self.consumers}c"
         parts = [self.mode, load, self.consistency, self.route]
         if self.mode == "broadcast":
-            # Broadcast stores nothing that could be consistent.
+            # Broadcast stores nothing, so it has no consistency.
             parts.remove(self.consistency)
         return "-".join(parts)
 
     @property
     def notation(self) -> str:
-        """The queues, producers and consumers as the published tables have them."""
+        """The queues, producers and consumers in the notation of the published tables."""
         return f"{self.queues}Q, {self.queues}P, {self.queues * self.consumers}C"
 
     @property
@@ -116,7 +116,7 @@ _MODES: dict[Mode, dict[str, Any]] = {
     "broadcast": {"broadcast": {}},
 }
 _MIB = 1 << 20
-# What runs ahead of its consumers in an open loop has to fit, and is to be deleted where nobody takes it.
+# Room for messages ahead of their consumers in an open loop; messages without consumers are deleted.
 _LIMITS = {"bytes": 512 * _MIB, "messages": 1_000_000}
 _TTL_S = 3600
 

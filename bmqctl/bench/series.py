@@ -1,4 +1,4 @@
-"""Several runs beside each other: scenarios, and two brokers alternately."""
+"""Several runs in a series: scenarios, and two brokers alternately."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
 
 class SeriesFigure(NamedTuple):
-    """A figure of a run: its path in the JSON report, its name for people, the unit of one, and its better end."""
+    """A figure of a run: its path in the JSON report, its name for people, its unit, and its better end."""
 
     path: tuple[str, ...]
     name: str
@@ -58,16 +58,16 @@ class Comparison(NamedTuple):
 
     @property
     def ratios(self) -> list[float]:
-        """The factor by which the first broker was better in each round: below 1 the other one was.
+        """The factor by which the first broker was better in each round; below 1 the other one was better.
 
-        Rounds without a figure, such as a latency of nothing, are left out.
+        Rounds without a figure, such as a latency without messages, are left out.
         """
         pairs = [pair for pair in zip(self.first, self.versus, strict=True) if all(pair)]
         return [one / two if self.figure.is_better_when_high else two / one for one, two in pairs]
 
 
 def turns(rounds: int, brokers: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the runs of a series, a round after the other; the broker that begins is another one in each round."""
+    """Yield the runs of a series, one round after the other; the rounds begin with each broker in turn."""
     for number in range(1, rounds + 1):
         for broker in brokers if number % 2 else reversed(brokers):
             yield number, broker
@@ -81,7 +81,7 @@ def _value(run: Run, figure: SeriesFigure) -> float:
 
 
 def comparisons(runs: Sequence[Run]) -> list[Comparison]:
-    """Compare both brokers in the rounds in which both have run."""
+    """Compare both brokers over the rounds that both have run."""
     found = []
     for scenario in dict.fromkeys(run.scenario for run in runs):
         by_round = {(run.round, run.broker): run for run in runs if run.scenario == scenario}
@@ -127,12 +127,12 @@ which the first was better, as median, min and max over the rounds |
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """The report of one run of a series as JSON."""
+    """Return the report of one run of a series for JSON."""
     return {"scenario": run.scenario, "round": run.round, "broker": run.broker, **as_json(run.outcome)}
 
 
 def series_tables(runs: Sequence[Run]) -> RenderableType:
-    """The report of a series as rich tables: a row for each run and, of two brokers, their ratios."""
+    """Return the report of a series as rich tables: a row for each run and, for two brokers, their ratios."""
     parts: list[RenderableType] = [_runs_table(runs)]
     for scenario, found in groupby(comparisons(runs), lambda each: each.scenario):
         parts.append(_ratio_table(scenario, list(found)))

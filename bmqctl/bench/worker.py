@@ -1,4 +1,4 @@
-"""The body of a worker process: producers or consumers, with one of the clients."""
+"""The body of a worker process, for producers or consumers with one of the clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=ProducerTally | ConsumerTally)
 
 
 def _die_with_parent() -> None:
-    """End this process when the coordinator is gone: nobody would ever stop it otherwise."""
+    """End this process when the coordinator is gone: nothing else would stop it."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -49,8 +49,8 @@ def work(plan: Plan, role: Role, indexes: range, first_row: int, board: Board, p
 
     seats = [Seat(role, index, first_row + index, board, ready) for index in indexes]
     engine = import_module(f"bmqctl.bench.engines.{plan.client}")
-    # What exists now lives as long as the process, and what a run makes dies young: to look for more would only show
-    # as latency.
+    # Existing objects live as long as the process, and those of a run die young: collecting more would only add
+    # latency.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     run = engine.produce if role == "producer" else engine.consume

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 __all__ = ["COMMAND", "UNTIL_INPUT_ENDS", "end_with_input", "release", "start_child"]
 
-# The program itself where it is a single file, and else the bmqctl of this interpreter.
+# The program itself if it is a single file, otherwise the bmqctl of this interpreter.
 COMMAND: Final = (
     (sys.executable,)
     if getattr(sys, "frozen", False)
@@ -27,14 +27,14 @@ COMMAND: Final = (
 UNTIL_INPUT_ENDS: Final = "--until-input-ends"
 
 # Signals that a process sends to itself when its input has ended, each with the pause after it. A broker hands over to
-# others at the first SIGTERM, for which no parent waits any more, and stops at the second.
+# others at the first SIGTERM, which no parent waits for any more, and stops at the second.
 _ENDING: Final = ((signal.SIGTERM, 1.0), (signal.SIGTERM, 30.0), (signal.SIGKILL, 0.0))
 
 
 def start_child(words: Sequence[str], command: Sequence[str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start `bmqctl` with the words, to end with this process or at `release`.
+    """Start `bmqctl` with the words; it ends with this process or at `release`.
 
-    `command` is the program, if it is not this one; `options` are those of `Popen`.
+    `command` replaces the program; `options` are those of `Popen`.
     """
     return subprocess.Popen([*(command or COMMAND), UNTIL_INPUT_ENDS, *words], stdin=subprocess.PIPE, **options)
 

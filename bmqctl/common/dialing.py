@@ -14,7 +14,7 @@ __all__ = ["open_stream"]
 async def open_stream(
     host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None
 ) -> anyio.abc.ByteStream:
-    """Connect. Raises `OSError`, whose text is the reason, if nobody listens, answers in time, or is trusted."""
+    """Connect. Raises `OSError` with the reason if nothing listens, answers in time, or is trusted."""
     try:
         with anyio.fail_after(timeout_s):
             if tls is None:
@@ -31,11 +31,11 @@ async def open_stream(
 
 
 def _reason(fault: BaseException) -> str:
-    """Say for what reason there is no connection, without the words that each event loop has of its own for that."""
+    """Return the reason of a failed connection, without the event loop's own words."""
     if isinstance(fault, OSError) and fault.errno is not None:
         # The resolver's numbers are below 0.
         return os.strerror(fault.errno) if fault.errno > 0 else fault.strerror or str(fault)
     if isinstance(fault, BaseExceptionGroup):
-        # A host with several addresses: each has its reason.
+        # A host with several addresses has a reason for each.
         return _reason(fault.exceptions[0])
     return str(fault) if fault.__cause__ is None else _reason(fault.__cause__)

@@ -1,8 +1,8 @@
 """The standard streams of every command, and the end of a command by a fault of its machine.
 
-Commands refuse what they foresee. Any other fault of the operating system ends a command here, with one line and exit
-code 2: output that cannot be written, too few descriptors, a folder that may not be read; and so does a text that
-cannot be sent, since it is no UTF-8.
+Commands refuse what they foresee. Any other fault of the operating system, such as unwritable output, too few
+descriptors or an unreadable folder, ends a command here with one line and exit code 2; so does a text that cannot be
+sent, since it is no UTF-8.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OUTPUT_REMEDIES: Final = {
     errno.EBADF: "it is closed: redirect it to a file, or to /dev/null",
     errno.ENOSPC: "free space on its disk, or redirect it to another file",
 }
-# The errors of a machine that an import reports only in the text of an ImportError.
+# Errors of a machine that an import reports only in the text of an ImportError.
 _OF_IMPORTS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -55,10 +55,10 @@ def standard_streams() -> Iterator[None]:
 
 
 def _replace_closed() -> None:
-    # What is written to a descriptor that is open for reading only fails, as to a closed one.
+    # Writing to a descriptor open for reading fails, as it does on a closed one.
     for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:
-            # The lowest free number is that of the stream.
+            # The lowest free number is the stream's.
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
 
 
@@ -92,7 +92,7 @@ def _end_by(command: str, fault: BaseException) -> NoReturn:
 
 
 def _reason(fault: BaseException) -> str | None:
-    """Return a line about a fault of the machine or of the words that a command was given; None for any other fault."""
+    """Return a line about a fault of the machine or of the command's words; None for any other fault."""
     match fault:
         case OSError():
             return os_error_line(fault, None)

@@ -1,6 +1,6 @@
-"""The parts of bmqctl that are installed, and the commands that install the others.
+"""The installed parts of bmqctl, and the commands that install the others.
 
-Nothing is published, so that each command is for a checkout. This module is the one place to change when that changes.
+Nothing is published, so all commands are for a checkout. Only this module has to change when that does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ADVISED: Final = "BMQCTL_ADVISED_COMPILING"
 
 
 def is_compiled() -> bool:
-    """True if the modules that can be compiled are (packaging/build_hook.py, scripts/compile)."""
+    """Return True if the modules that can be compiled are (packaging/build_hook.py, scripts/compile)."""
     spec = importlib.util.find_spec(_COMPILED)
     return spec is not None and spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
 

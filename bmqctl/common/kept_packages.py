@@ -1,9 +1,8 @@
 """Packages that the single binary keeps packed until they are imported.
 
-The binary unpacks itself into a folder at each start. What is large, and is not needed by each command, would make all
-of them slow to start: each such package is a module of its own, whose `PACKED` is a ZIP archive. Those stay in the
-binary, and the import of a package unpacks it into the folder, which the binary removes when it ends.
-`scripts/releases/binary_packages.py` makes the archives.
+The binary unpacks itself into a folder at each start. Large packages that only some commands need would slow all of
+them down, so each is a module of its own whose `PACKED` is a ZIP archive. The import of such a package unpacks it into
+the folder, which the binary removes when it ends. `scripts/releases/binary_packages.py` makes the archives.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MODULE_PREFIX = "bmqctl_kept_"
 
 
 class KeptPackages(MetaPathFinder):
-    """Finds `packages`, and unpacks each below `folder` when it is first looked for.
+    """Finds `packages`, and unpacks each below `folder` on first use.
 
     Processes may share the folder, as the workers of `bmqctl bench` do.
     """
@@ -38,7 +37,7 @@ class KeptPackages(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a kept package; its modules are found in the package's folder, as those of any other."""
+        """Find a kept package; its modules are found in its folder like those of any other package."""
         if fullname not in self._packages:
             return None
         folder = self._folder / fullname

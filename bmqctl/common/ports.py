@@ -20,25 +20,25 @@ _HOST: Final = "127.0.0.1"
 _FIRST_PORT = 10_240
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _GENERATOR = random.SystemRandom()
-# The ports that this process has not tried yet, or not since it had tried all of them.
+# Ports that this process has not tried in this round.
 _LEFT: list[int] = []
-# The sockets that keep the ports returned last for whoever asked for them.
+# Sockets that reserve the ports returned last.
 _RESERVED: deque[socket.socket] = deque(maxlen=256)
 
 
 def free_port(host: str = _HOST) -> int:
-    """Return a TCP port of `host` that nobody uses; as `free_ports` for one."""
+    """Return a free TCP port of `host`, like `free_ports` for one."""
     return free_ports(1, host)
 
 
 def free_ports(count: int, host: str = _HOST) -> int:
-    """Return the first of `count` consecutive TCP ports of `host` that nobody uses.
+    """Return the first of `count` consecutive free TCP ports of `host`. Raises `OSError` if there are none.
 
-    They are below the range from which the kernel takes ports for outgoing connections. Within that range a client
-    that keeps trying the port of a node that is down can be given that very port, and connect to itself. A process
-    tries all other ports before it tries one again, and each worker of pytest-xdist has a part of the range for itself.
-    On Linux the ports returned last stay reserved: another process that looks for a free port is not given them, while
-    a server with SO_REUSEADDR, as all brokers are, can listen there. Raises `OSError` if there are none.
+    They are below the range from which the kernel takes ports for outgoing connections. Within that range a client that
+    keeps trying the port of a node that is down can be given that very port, and connect to itself. A process tries all
+    other ports before it tries one again, and each worker of pytest-xdist has a part of the range for itself. On Linux
+    the ports returned last stay reserved: another process that looks for a free port does not get them, while a server
+    with SO_REUSEADDR, as all brokers are, can listen there.
     """
     for _ in range(2):
         while _LEFT:
@@ -57,7 +57,7 @@ def free_rocketmq_port(host: str = _HOST) -> int:
 
 
 def _port_range() -> range:
-    """Return the ports for this process: all, or as a worker of pytest-xdist its part of them."""
+    """Return the ports for this process: all, or the part of its pytest-xdist worker."""
     end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
     if end <= _FIRST_PORT:
         end = 65_535
@@ -66,7 +66,7 @@ def _port_range() -> range:
     if worker is None or count is None:
         return range(_FIRST_PORT, end)
     part = max(1, (end - _FIRST_PORT) // int(count[0]))
-    # The worker in the place of one that crashed has a number beyond the count.
+    # The worker that replaces a crashed one has a number beyond the count.
     first = _FIRST_PORT + int(worker[1]) % int(count[0]) * part
     return range(first, first + part)
 
@@ -90,7 +90,7 @@ def _reserve(host: str, ports: range) -> bool:
         # Elsewhere two sockets cannot be bound to the same port, even where only one listens.
         if sys.platform == "linux":
             for sock in sockets:
-                # Only from now on: a bind with the option would also succeed where another one is reserved.
+                # Only now: with the option, a bind would also succeed on a reserved port.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             for sock in sockets:
                 if len(_RESERVED) == _RESERVED.maxlen:

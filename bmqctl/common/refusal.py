@@ -1,4 +1,4 @@
-"""The end of a command that is refused: one line, and exit code 2."""
+"""The refusal of a command: one line, and exit code 2."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ EXIT_USAGE = 2
 
 
 def refuse(command: str, reason: str) -> NoReturn:
-    """One line on standard error, and exit code 2: the command cannot do what it was asked."""
+    """Print the reason on standard error and exit with code 2."""
     typer.echo(one_line(f"{f'bmqctl {command}'.strip()}: {reason}"), err=True)
     raise typer.Exit(EXIT_USAGE)

@@ -128,7 +128,7 @@ def print_values(rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted:
 def print_report(
     report: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted: OutputFormat
 ) -> None:
-    """Print a report for programs: as JSON all of it on one line, and else those of its parts that are rows."""
+    """Print a report for programs: as one line of JSON, or in other formats the rows among its parts."""
     if wanted is OutputFormat.JSON:
         print(json.dumps(report, default=_encodable))
     else:
@@ -136,7 +136,7 @@ def print_report(
 
 
 def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str] | None = None) -> None:
-    """Print a line with the keys, and each row at once; what is neither text nor a number is printed as JSON."""
+    """Print a line with the keys, and each row at once; values other than texts and numbers are printed as JSON."""
     write = (stream or sys.stdout).write
     write(csv_line(keys))
     for row in rows:
@@ -144,9 +144,9 @@ def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str
 
 
 def csv_line(cells: Iterable[object]) -> str:
-    """Return a line of CSV; what is neither text nor a number is JSON. Texts are made harmless: see `csv_text`."""
+    """Return a line of CSV; values other than texts and numbers are JSON. Texts are made harmless: see `csv_text`."""
     text = StringIO()
-    # With a line feed alone as what ends a line, a carriage return in a cell would not be quoted.
+    # With a line feed alone as line terminator, a carriage return in a cell would not be quoted.
     csv.writer(text, lineterminator="\r\n").writerow(map(_csv_cell, cells))
     return text.getvalue().removesuffix("\r\n") + "\n"
 
@@ -162,7 +162,7 @@ def _csv_cell(value: object) -> object:
 class ResultConsole(Console):
     """A console for results: plain text in files; a closed pipe raises rather than being swallowed.
 
-    Names that messages and files bring along are printed as they are: neither as markup nor as control characters.
+    Names from messages and files are printed literally, neither as markup nor as control characters.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -207,7 +207,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def aligned(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a small table, as wide as it has to be."""
+    """Yield the lines of a small table, no wider than needed."""
     lines = [heads, *(tuple(map(one_line, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     for line in lines:
@@ -224,7 +224,7 @@ class Column(NamedTuple):
 
 
 class ResultTable(Table):
-    """A table in which the further lines of a cell are indented: a name looks like no other row."""
+    """A table that indents the further lines of a cell, so that no name can look like another row."""
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         """Add a row; see `Table.add_row`."""

@@ -1,8 +1,8 @@
 """The console's server side: an ASGI application over one cluster.
 
-`/` and `/assets/` are the pages, the same for everybody. `/api/` answers with JSON, and knows who asks by a cookie:
-each browser has a session, at first without a login. What a person sees and does, the cluster is asked for with the
-credentials of that login, or with none.
+`/` and `/assets/` serve the pages, the same for everybody. `/api/` answers with JSON, in the session that the browser's
+cookie names. A session begins without a login. The cluster answers its questions and actions with the credentials of
+its login, or without any.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = ["ConsoleSettings", "make_application"]
 log = logging.getLogger("bmqctl.console")
 
 BODY_BYTES_MAX: Final = 4 << 20
-# Time after a refused login until the next one is passed on.
+# Time after a refused login until the next one is passed on to the cluster.
 REFUSED_LOGIN_S: Final = 1.0
-# Payloads that are decoded at a time, each in a process of its own.
+# Maximum number of payloads decoded at a time, each in a process of its own.
 DECODERS_MAX: Final = 2
 TOKEN_HEADER: Final = "x-console-token"
 
@@ -61,14 +61,14 @@ class _File(NamedTuple):
 
 
 class AssetFiles:
-    """The files below `assets`, by their paths from there: read once, and served from memory."""
+    """The files below `assets`, by path: read once, and served from memory."""
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
         self._read(resources.files("bmqctl.console") / "assets", "")
 
     async def index(self, request: Request) -> Response:
-        """Answer with the page that all others are made in."""
+        """Answer with the page that frames all others."""
         return self._answer(request, "index.html")
 
     async def asset(self, request: Request) -> Response:
@@ -88,7 +88,7 @@ class AssetFiles:
         found = self._files.get(path)
         if found is None:
             return PlainTextResponse("There is no such file.\n", HTTPStatus.NOT_FOUND)
-        # They are those of this version: a browser asks whether they are others.
+        # No cache without a check: a file may change with the version.
         headers = {"ETag": found.tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == found.tag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -96,9 +96,9 @@ class AssetFiles:
 
 
 class ConsoleSettings(NamedTuple):
-    """The place of the cluster for people, its system, and how it is looked at. `is_secure` means HTTPS.
+    """The cluster's displayed place, its system, and the interval of looks. `is_secure` means HTTPS.
 
-    `hosts` are the names that the console is known by, beside those of the loopback interface; `port` is its port.
+    `hosts` are the console's names besides those of the loopback interface; `port` is its port.
     """
 
     place: str
@@ -110,7 +110,7 @@ class ConsoleSettings(NamedTuple):
 
 
 class _BadRequest(Exception):
-    """A request that the console's own pages do not make."""
+    """A request that the console's own pages never make."""
 
 
 def make_application(connect: Connector, settings: ConsoleSettings) -> Starlette:
@@ -119,18 +119,18 @@ def make_application(connect: Connector, settings: ConsoleSettings) -> Starlette
 
 
 class _Console:
-    """The routes, and what they share."""
+    """The routes, and their shared state."""
 
     def __init__(self, connect: Connector, settings: ConsoleSettings) -> None:
         self._connect = connect
         self._settings = settings
         self._sessions: Sessions[Observer] = Sessions(time.monotonic, self._end)
         self._login_turn = trio.Lock()
-        # Those without a login see the same.
+        # Sessions without a login share one observer.
         self._nobody = Observer(connect(None), settings.interval_s)
         self._decoders = trio.Semaphore(DECODERS_MAX)
-        # Browsers give cookies to all ports of a host: each console there has a name of its own. That with a prefix
-        # can be set by this host over HTTPS only, by no other of its domain.
+        # Browsers send cookies to all ports of a host, so each console has a name of its own. A name with the prefix
+        # can only be set by this host over HTTPS, by no other host of its domain.
         self._cookie = f"{'__Host-' if settings.is_secure else ''}bmqctl_console_{settings.port}"
 
     def application(self) -> Starlette:
@@ -166,7 +166,7 @@ class _Console:
     # -- sessions
 
     async def _session(self, request: Request) -> Response:
-        """Answer with the session of a browser, which begins by this if there is none."""
+        """Answer with the session of a browser; begin one if there is none."""
         session = self._session_of(request)
         if session is None:
             session = self._sessions.begin(None, self._nobody)
@@ -190,7 +190,7 @@ class _Console:
         return answer
 
     async def _login(self, request: Request) -> Response:
-        """Begin a session with a login that the cluster accepts, instead of the browser's earlier one."""
+        """Begin a session with a login that the cluster accepts, in place of the browser's earlier one."""
         try:
             earlier = self._checked(request)
             given = await _body(request)
@@ -218,14 +218,14 @@ class _Console:
         return self._with_cookie(self._sessions.begin(None, self._nobody))
 
     def _checked(self, request: Request) -> Session[Observer] | None:
-        """Return the session of a request that changes something, if the request has its token."""
+        """Return the session of a request for a change, if the request has the session's token."""
         session = self._session_of(request)
         if session is None or not session.is_token(request.headers.get(TOKEN_HEADER, "")):
             return None
         return session
 
     def _asked(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """Make a route for a question in a session."""
+        """Make a route that answers a question in a session."""
 
         async def respond(request: Request) -> Response:
             session = self._session_of(request) if request.method == "GET" else self._checked(request)
@@ -330,7 +330,7 @@ def _parameter(request: Request, name: str) -> str:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """Read a JSON object, whose type must be named: a form of another page cannot send it."""
+    """Read a JSON object. The request must name this type, which a form of another page cannot do."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         raise _BadRequest("expected JSON")
     body = bytearray()

@@ -1,6 +1,6 @@
-"""Payloads in Avro, decoded in a process of its own with bounds on memory and time.
+"""Decoding of Avro payloads, in a process of its own with bounds on memory and time.
 
-A payload comes from a stranger: few bytes may stand for very many items, or for items within items without end.
+Payloads come from strangers: a few bytes may stand for very many items, or for endlessly nested ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["decode_avro", "decode_input"]
 
 _MEMORY_BYTES: Final = 1 << 30
 _CPU_S: Final = 3
-# The processor time is the bound; this is for a machine that gives it none.
+# Processor time is bounded separately; this bound is for a machine too busy to grant it.
 _WAIT_S: Final = 60.0
 _NO_MEMORY: Final = 3
 _RECORDS_MAX: Final = 1000
@@ -50,19 +50,19 @@ def decode_avro(payload: bytes, schema: str, command: Sequence[str] = COMMAND) -
 
 
 def decode_input() -> None:
-    """Decode what standard input has, and write the answer to standard output: the other process's part."""
+    """Decode standard input and write the answer to standard output; runs in the other process."""
     for limit, most in ((resource.RLIMIT_AS, _MEMORY_BYTES), (resource.RLIMIT_CPU, _CPU_S)):
-        # Not every system bounds the address space.
+        # Not every system limits the address space.
         with suppress(ValueError, OSError):
             resource.setrlimit(limit, (most, most))
     given = json.load(sys.stdin)
     try:
         text = _decoded(base64.b64decode(given["payload"]), given["schema"])
     except MemoryError:
-        # The asking process tells it from a payload that is malformed by the exit code.
+        # The exit code tells the parent that memory ran out, not that the payload is malformed.
         sys.exit(_NO_MEMORY)
     except Exception as fault:
-        # A stranger's payload, and a schema of anybody: the library has no common base for what it raises.
+        # The library has no common base for its errors about payloads and schemas.
         print(json.dumps({"fault": f"{type(fault).__name__}: {fault}"[:500]}))
         return
     print(json.dumps({"text": text}))
@@ -74,7 +74,7 @@ def _decoded(payload: bytes, schema: str) -> str:
     if not schema.strip():
         return _shown(read_container(payload)[:_RECORDS_MAX])
     found = json.loads(schema)
-    # A schema that is one word would be taken for the path of a file.
+    # The library would take a schema of one word for the path of a file.
     text = json.dumps({"type": found} if isinstance(found, str) else found)
     if not isinstance(found, str | dict | list):
         raise ValueError("a schema is an object, a list or a text")

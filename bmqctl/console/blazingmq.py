@@ -1,4 +1,4 @@
-"""A BlazingMQ cluster as one person sees it: by the administration commands of its nodes."""
+"""A BlazingMQ cluster as one person sees it, through the administration commands of its nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
 _COMPRESSIONS: Final = {int(CompressionAlgorithm.NONE): "none", int(CompressionAlgorithm.ZLIB): "zlib"}
 
 
-# A broker's heartbeats are answered during a question only: an older connection may be lost.
+# A broker's heartbeats are only answered during a question, so an older connection may be lost.
 _IDLE_S: Final = 5.0
 
 
@@ -94,7 +94,7 @@ class KeptConnections:
 def connector(
     places: Sequence[Place], timeout_s: float, tls_authority: Path | None, mechanism: str
 ) -> Callable[[Login | None], BlazingmqCluster]:
-    """Return what makes a cluster for a person, by nodes of it; who logs in authenticates by `mechanism`."""
+    """Return the maker of a cluster for a person, from some of its nodes; logins authenticate by `mechanism`."""
     entries = Entries(places)
 
     def connect(login: Login | None) -> BlazingmqCluster:
@@ -105,7 +105,7 @@ def connector(
 
 
 class BlazingmqCluster:
-    """A cluster of which some nodes are known, asked with one person's credentials."""
+    """A cluster with some known nodes, asked with one person's credentials."""
 
     def __init__(self, entries: Entries, asking: Asking) -> None:
         self._entries = entries
@@ -115,7 +115,7 @@ class BlazingmqCluster:
     def look(self) -> Seen:
         """Ask all nodes. Raises `ClusterFault`."""
         with _for_people():
-            # The first look is the sooner there without a question for each queue.
+            # The first look is faster without a question for each queue.
             found = take_look(*self._entry(), self._connections, OLDEST_MAX if self._has_looked else 0)
             self._learn(found.views)
         self._has_looked = True
@@ -137,7 +137,7 @@ class BlazingmqCluster:
         raise ClusterFault(f"BlazingMQ has no {question[:40]}")
 
     def plan(self, action: str, words: Words) -> Plan:
-        """Say what an action would do. Raises `ClusterFault`."""
+        """Return the effects of an action without carrying it out. Raises `ClusterFault`."""
         with _for_people():
             match action:
                 case "purge":
@@ -182,13 +182,13 @@ class BlazingmqCluster:
         raise AdminLost("; ".join(faults))
 
     def _learn(self, views: Sequence[dict[str, Any]]) -> None:
-        """Keep the nodes of the cluster, of which any answers for it."""
+        """Add the nodes that the cluster reports, any of which can answer for it."""
         nodes = next(each["view"] for each in views if "view" in each)["nodes"]
         if len(nodes) > 1:
             self._entries.learn(endpoint_parts(node["endpoint"]) for node in nodes)
 
     def _detail(self, queue: QueueUri) -> dict[str, Any]:
-        """Return a queue's capacity, consumers and causes to wait, as its primary has them."""
+        """Return a queue's capacity, its consumers and the reasons why they wait, from its primary."""
         answers = ask_about_queue(*self._entry(), self._connections, queue)
         internals = answers.internals
         if internals is None:
@@ -202,13 +202,13 @@ class BlazingmqCluster:
         }
 
     def _domain(self, name: str) -> dict[str, Any]:
-        """Return a domain's configuration and how full it is, as the node that answers has it."""
+        """Return a domain's configuration and its usage, from the node that answers."""
         with self._connections.client(*self._entry()) as client:
             info = ask_for(client, f"DOMAINS DOMAIN {name} INFOS", "domainInfo")
         return {"config": str(info["configJson"]), "room": _room(info["capacityMeter"])}
 
     def _messages(self, name: str, part: str, offset: int, count: int) -> dict[str, Any]:
-        """List messages of a queue, or those that an app has yet to confirm, oldest first."""
+        """List messages of a queue, or the messages that an app has yet to confirm, oldest first."""
         queue = queue_of(name)._replace(app_id=app_of(part))
         with self._at_primary(queue) as client:
             answer = client.send(list_command(str(queue), offset, max(1, count)))
@@ -321,7 +321,7 @@ def app_of(text: str) -> str:
 
 
 def number_of(words: Words, name: str) -> int:
-    """Return a number that a browser has sent. Raises `ClusterFault`."""
+    """Return a number sent by a browser. Raises `ClusterFault`."""
     text = words.get(name, "0")
     if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII):
         raise ClusterFault(f"{name}: {text[:40]!r} is no number")
@@ -336,7 +336,7 @@ def _of_unopened(reason: str) -> str:
 
 @contextmanager
 def _for_people() -> Iterator[None]:
-    """Raise faults of brokers as the console's."""
+    """Convert faults of brokers to `ClusterFault`."""
     try:
         yield
     except BrokerRefuses as fault:
@@ -362,7 +362,7 @@ def _room(meter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of(used: object, limit: object) -> dict[str, Any]:
-    """Return a number and its limit, which is None if there is none."""
+    """Return a number and its limit, None for no limit."""
     used_number, limit_number = int(str(used)), int(str(limit))
     return {"used": used_number, "limit": limit_number if 0 < limit_number < 1 << 62 else None}
 

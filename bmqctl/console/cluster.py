@@ -1,4 +1,4 @@
-"""The clusters that a console shows, of either system, as one person sees them."""
+"""The interface between the console and clusters of either system, as one person sees them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Cluster", "ClusterFault", "Connector", "Login", "LoginNeeded", "Plan
 
 
 class ClusterFault(Exception):
-    """A question that a cluster does not answer, or an action that it refuses; one line for people."""
+    """A question without an answer, or a refused action; one line for people."""
 
 
 class LoginNeeded(ClusterFault):
-    """The cluster refuses whoever asks: somebody has to log in, or may not do this."""
+    """The cluster refuses this person: a login is needed, or lacks the permission."""
 
 
 class Login(NamedTuple):
-    """The name and the password, or for RocketMQ the access key and its secret, that a person has given."""
+    """The name and the password, or for RocketMQ the access key and its secret, of a person."""
 
     user: str
     password: str
@@ -43,28 +43,28 @@ class Plan(NamedTuple):
     label: str
 
 
-# What a question or an action is about, by names: texts that a browser has sent.
+# The named subjects of a question or an action; their texts come from a browser.
 Words = Mapping[str, str]
 
 
 class Cluster(Protocol):
-    """A cluster, asked as one person. All methods block, and raise `ClusterFault` if it does not answer, or refuses."""
+    """A cluster, asked as one person. All methods block, and raise `ClusterFault` for no answer or a refusal."""
 
     def look(self) -> Seen:
         """Ask all nodes for their state and counters."""
 
     def ask(self, question: str, words: Words) -> dict[str, Any]:
-        """Answer a question about a part of it: what there is depends on the system."""
+        """Answer a question about a part of the cluster; the questions depend on the system."""
 
     def plan(self, action: str, words: Words) -> Plan:
-        """Say what an action would do now; nothing is changed."""
+        """Return the present effects of an action, without carrying it out."""
 
     def act(self, action: str, words: Words) -> str:
         """Carry out an action; return what was done."""
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close its connections."""
 
 
-# Makes a cluster for a person, or for nobody in particular.
+# Makes a cluster for a person, or for a console without a login.
 Connector = Callable[[Login | None], Cluster]

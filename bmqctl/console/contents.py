@@ -1,6 +1,6 @@
-"""The contents of messages for people, ready for JSON: properties, and the payload in the forms that it has. Pure.
+"""The contents of messages for people, ready for JSON: properties, and the payload in its various forms. Pure.
 
-Everything here comes from whoever posted the message: sizes are bounded, and what cannot be read is said to be so.
+Contents are untrusted: sizes are bounded, and unreadable parts are marked as such.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from formats.errors import FormatError
 
 __all__ = ["Contents", "contents_value", "hex_lines", "read_contents"]
 
-# A payload that inflates to more is not shown, and what is longer is shown as far as this.
+# Size in bytes beyond which an inflated payload is not shown; a longer text is shown up to here.
 INFLATED_BYTES_MAX: Final = 4 << 20
 TEXT_CHARACTERS_MAX: Final = 256 << 10
 HEX_BYTES_MAX: Final = 16 << 10
@@ -27,7 +27,7 @@ _AVRO_FILE: Final = b"Obj\x01"
 
 
 class Contents(NamedTuple):
-    """A message as it was posted. `fault` says what of it cannot be read; then it is missing here."""
+    """A message as it was posted. `fault` names its unreadable part, which is missing here."""
 
     payload: bytes
     properties: Sequence[Property]
@@ -35,7 +35,7 @@ class Contents(NamedTuple):
 
 
 def read_contents(answer: dict[str, Any]) -> Contents:
-    """Read the contents in a broker's answer to the command MESSAGE. Raises `ValueError` for what is none."""
+    """Read the contents in a broker's answer to the command MESSAGE. Raises `ValueError` if there are none."""
     data = memoryview(base64.b64decode(answer["data"], validate=True))
     schema_id = int(answer["schemaId"])
     try:
@@ -52,7 +52,7 @@ def read_contents(answer: dict[str, Any]) -> Contents:
 
 
 def contents_value(contents: Contents) -> dict[str, Any]:
-    """Return the properties, and the payload in each form that it has."""
+    """Return the properties, and the payload in each of its forms."""
     payload = contents.payload
     return {
         "fault": contents.fault,
@@ -76,13 +76,13 @@ def hex_lines(data: bytes) -> str:
 
 
 def _forms(payload: bytes) -> Iterable[dict[str, Any]]:
-    """Yield the forms, the one that says most first."""
+    """Yield the forms, the most specific first."""
     text = _text(payload)
     if text is not None and (value := _json(text)) is not None:
         shown, is_cut = pretty_front(value, 2, TEXT_CHARACTERS_MAX)
         yield {"name": "JSON", "text": shown, "is_cut": is_cut}
     if payload.startswith(_AVRO_FILE):
-        # It is decoded on request, as it names a schema of its own.
+        # Decoded on request, with a schema from the user.
         yield {"name": "Avro", "text": None, "is_cut": False}
     if text is not None:
         is_cut = len(text) > TEXT_CHARACTERS_MAX
@@ -98,7 +98,7 @@ def _text(payload: bytes) -> str | None:
 
 
 def _json(text: str) -> Any:
-    """Parse an object or a list of JSON; return None for anything else, and if it cannot be written again."""
+    """Parse an object or a list of JSON; return None for anything else, or if it cannot be written again."""
     try:
         found = json.loads(text)
         json.dumps(found)

@@ -1,4 +1,4 @@
-"""The nodes by which a BlazingMQ cluster is asked: those that are named, and those that it has told of. Pure."""
+"""The nodes through which a BlazingMQ cluster is asked, configured or learned from the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Entries", "Place"]
 # The host and the port of a node.
 Place = tuple[str, int]
 
-# A cluster that tells of more nodes is not believed.
+# Maximum number of nodes learned from a cluster.
 _LEARNED_MAX: Final = 64
 
 
 class Entries:
-    """Nodes in the order in which they are to be asked; all persons at a console share them.
+    """Nodes in the order in which they are asked, shared by all sessions of a console.
 
-    The node that answered last comes first, so that one that is gone is not waited for again and again.
+    The node that answered last comes first, so that requests do not wait for a lost one again and again.
     """
 
     def __init__(self, named: Sequence[Place]) -> None:
@@ -26,13 +26,13 @@ class Entries:
         self._answered: Place = self._named[0]
 
     def in_order(self) -> list[Place]:
-        """Return all of them, each once."""
+        """Return all nodes, each once."""
         return list(dict.fromkeys((self._answered, *self._named, *self._learned)))
 
     def answered(self, place: Place) -> None:
-        """Take note that a node answers."""
+        """Note that a node answers."""
         self._answered = place
 
     def learn(self, places: Iterable[Place]) -> None:
-        """Replace what the cluster has told of earlier."""
+        """Replace the nodes learned from the cluster."""
         self._learned = tuple(dict.fromkeys(places))[:_LEARNED_MAX]

@@ -1,11 +1,11 @@
-"""The guard before the console's application: what a hostile page in the person's browser could do is refused.
+"""The guard before the console's application: it refuses what a hostile page in the person's browser could do.
 
-- A request must name a host that the console is known by: a foreign name that resolves to this machine does not reach
+- A request must name one of the console's hosts: a foreign name that resolves to this machine does not reach
   it (DNS rebinding).
-- A request to `/api/`, or one that changes something, must come from the console's own pages, as shown by
+- A request to `/api/`, or for a change, must come from the console's own pages, according to
   `Sec-Fetch-Site` and `Origin`. A change also needs the session's token in a header, which `application` checks.
-- Pages may load and ask for what the console itself serves only, run no script that stands in a page, and are in no
-  frame of another.
+- Pages may only load and request what the console itself serves, run no inline script, and may not be
+  framed by other pages.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def host_of(header: str) -> str:
 
 
 class PageGuard:
-    """Passes on what the console's own pages ask for. `hosts` are names beside those of the loopback interface."""
+    """Passes on requests of the console's own pages. `hosts` are names besides those of the loopback interface."""
 
     def __init__(self, application: ASGIApp, hosts: Iterable[str]) -> None:
         self._application = application
         self._hosts = _LOOPBACK_NAMES | {each.lower().strip("[]") for each in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request as ASGI has it."""
+        """Serve a request, as an ASGI application."""
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
             return
@@ -92,7 +92,7 @@ class PageGuard:
 
 
 def _is_own(headers: Headers, host: str) -> bool:
-    """Return True if a browser says that a page of the console's own origin asks, or nothing that denies it."""
+    """Return True unless the browser's headers name another origin than the console's."""
     site = headers.get("sec-fetch-site")
     if site is not None and site != "same-origin":
         return False

@@ -12,9 +12,9 @@ from bmqctl.systems.watching.model import Row
 __all__ = ["POINTS_MAX", "SampleHistory"]
 
 POINTS_MAX: Final = 180
-# After such a time without a sample the line is broken: nobody has looked.
+# Time without samples after which a chart's line is broken.
 GAP_S: Final = 60.0
-# Rows of which there is a past: what comes first is kept.
+# Maximum number of rows with a past; the first ones are kept.
 ROWS_MAX: Final = 20_000
 
 Points = dict[str, list[float | None]]
@@ -23,7 +23,7 @@ _COLUMNS: Final = ("rate_in", "rate_out", "backlog")
 
 
 class _Series:
-    """The values of a row, oldest first; those before it was known are missing."""
+    """The values of a row, oldest first; values from before the row's first sample are missing."""
 
     def __init__(self) -> None:
         self.values = {name: array("d") for name in _COLUMNS}
@@ -37,14 +37,14 @@ class _Series:
 
 
 class SampleHistory:
-    """The last `POINTS_MAX` samples: their times in seconds since 1970, and the values of each row in them."""
+    """The last `POINTS_MAX` samples: their times in seconds since 1970, and the values of each row."""
 
     def __init__(self) -> None:
         self._times = array("d")
         self._series: dict[tuple[str, str], _Series] = {}
 
     def add(self, at_s: float, rows: Iterable[Row]) -> None:
-        """Add a sample. A row that it does not have is forgotten once nothing of it is left."""
+        """Add a sample. A row that it lacks is dropped once all its values have aged out."""
         if self._times and at_s - self._times[-1] > GAP_S:
             self._add(self._times[-1] + GAP_S / 2, ())
         self._add(at_s, rows)
@@ -64,7 +64,7 @@ class SampleHistory:
                 del self._series[key]
 
     def points(self, name: str, part: str = "") -> Points:
-        """Return the columns of a row, and their times; None is what is not known."""
+        """Return the columns of a row and their times; None for unknown values."""
         series = self._series.get((name, part))
         if series is None:
             return {"at": [], **{column: [] for column in _COLUMNS}}

@@ -1,4 +1,4 @@
-"""A cluster that is looked at while somebody wants to see it, at most once in an interval."""
+"""A cluster that is looked at only while a page is open, at most once in an interval."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ T = TypeVar("T")
 
 COLUMNS: Final = Row._fields
 TOTAL: Final = "\0"
-# The second sample comes early, so that there are rates.
+# The second sample comes early, so that there are rates soon.
 SECOND_S: Final = 0.5
-# A look that takes long costs the nodes much: the pause after it is so many times longer.
+# The pause after a look is at least this many times as long as the look, to spare the nodes.
 PAUSE_LOOKS: Final = 4
 
 
 class Overview(NamedTuple):
-    """A look at a cluster, by its number and its time in seconds since 1970; rows are wholes, `parts` their parts."""
+    """A look at a cluster, with its number and its time in seconds since 1970; `rows` are totals, `parts` their
+    parts.
+    """
 
     number: int
     at_s: float
@@ -38,9 +40,9 @@ class Overview(NamedTuple):
 
 
 class Observer:
-    """Looks at a cluster, in a thread, and keeps the past for charts.
+    """Looks at a cluster in a thread, and keeps the past for charts.
 
-    Several pages of a person share the looks. `clock_s` is a time of day.
+    All pages of a person share the looks. `clock_s` returns the time of day.
     """
 
     def __init__(self, cluster: Cluster, interval_s: float, clock_s: Callable[[], float] = time.time) -> None:
@@ -73,7 +75,7 @@ class Observer:
             return self._latest
 
     def _recent(self, after: int) -> Overview | None:
-        """Return the last look if it is after that number, and the next one is not due."""
+        """Return the last look if its number is higher, and the next one is not due."""
         latest = self._latest
         if latest is None or latest.number <= after:
             return None
@@ -86,7 +88,9 @@ class Observer:
         return max(wanted_s, PAUSE_LOOKS * self._took_s)
 
     async def ask(self, question: Callable[..., T], *words: Any) -> T:
-        """Call a method of the cluster in a thread. Raises `ClusterFault`, also for what is not understood."""
+        """Call a method of the cluster in a thread. Raises `ClusterFault`, also for an answer that is not
+        understood.
+        """
         try:
             return await trio.to_thread.run_sync(partial(question, *words))
         except (LookupError, TypeError, ValueError, AttributeError) as fault:

@@ -1,8 +1,8 @@
 """A console as a process of its own, beside the node whose command starts it.
 
-It listens on a socket that the command has opened, so that a port in use is reported before the node starts. It
-starts once the node is ready, so that the two do not contend for processors; whoever connects earlier is served then.
-It ends when the command does, even by a signal (`bmqctl.common.children`).
+It listens on a socket that the command has opened, so that a port in use is reported before the node starts. It starts
+once the node is ready, so that the two do not contend for processors; earlier connections wait until then. It ends when
+the command does, even by a signal (`bmqctl.common.children`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bmqctl.common.children import release, start_child
 
 __all__ = ["run_console"]
 
-# Time until a console that has ended is started again, which doubles up to the second.
+# Pause before a console that has ended starts again; it doubles up to the second.
 _AGAIN_S: Final = 1.0
 _AGAIN_MAX_S: Final = 60.0
 _END_S: Final = 5.0
-# A node that is not ready by then is one to look at.
+# The console starts after this time even if the node is not ready: then it is worth a look.
 _PATIENCE_S: Final = 20.0
 
 
@@ -32,7 +32,7 @@ _PATIENCE_S: Final = 20.0
 def run_console(sock: socket.socket, words: Sequence[str]) -> Iterator[Callable[[], None]]:
     """Run `bmqctl console` with these words on a listening socket, until the block ends.
 
-    The block is given what it calls, from any thread, once its node is ready. The console starts then, or after
+    The block gets a function to call, from any thread, once its node is ready. The console starts then, or after
     `_PATIENCE_S`.
     """
     console = _ConsoleProcess(sock, words)
@@ -46,7 +46,7 @@ def run_console(sock: socket.socket, words: Sequence[str]) -> Iterator[Callable[
 
 
 class _ConsoleProcess:
-    """The process, which is started again if it ends by itself."""
+    """The process, restarted if it ends by itself."""
 
     def __init__(self, sock: socket.socket, words: Sequence[str]) -> None:
         self._sock = sock
@@ -57,11 +57,11 @@ class _ConsoleProcess:
         self._is_over = threading.Event()
 
     def begin(self) -> None:
-        """Let it start, if it has not."""
+        """Let the process start, if it has not."""
         self._may_begin.set()
 
     def run(self) -> None:
-        """Start it when it is time, and again whenever it has ended, until `end`."""
+        """Start the process when it is time, and again whenever it has ended, until `end`."""
         self._may_begin.wait(_PATIENCE_S)
         wait_s = _AGAIN_S
         while not self._is_over.is_set():
@@ -69,7 +69,7 @@ class _ConsoleProcess:
             try:
                 process = self._start()
             except OSError as fault:
-                # There are too many processes, or too little memory, for now.
+                # A temporary lack of processes or memory.
                 outcome = f"did not start: {fault.strerror or fault}"
             else:
                 if process is None:
@@ -85,7 +85,7 @@ class _ConsoleProcess:
             wait_s = min(2 * wait_s, _AGAIN_MAX_S)
 
     def end(self) -> None:
-        """End the process, and start none again."""
+        """End the process, and do not restart it."""
         with self._lock:
             self._is_over.set()
             self._may_begin.set()
@@ -104,7 +104,7 @@ class _ConsoleProcess:
         with self._lock:
             if self._is_over.is_set():
                 return None
-            # In a session of its own: a terminal's ^C ends it through this process.
+            # In a session of its own: a terminal's ^C reaches it through this process.
             self._process = start_child(
                 ["console", *self._words, "--listen-fd", str(fd)],
                 stdout=subprocess.DEVNULL,

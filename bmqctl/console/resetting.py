@@ -23,7 +23,7 @@ _END_MS: Final = -1
 
 
 class Reset(NamedTuple):
-    """A group of a topic, and the place from which it is to continue: `begin`, `end`, or a time."""
+    """A group of a topic, and where it continues: `begin`, `end`, or a time."""
 
     topic: str
     group: str
@@ -31,7 +31,7 @@ class Reset(NamedTuple):
 
 
 class _Effect(NamedTuple):
-    """The queues of a broker in which a group has offsets, and messages that come again, and are skipped."""
+    """The effect at a broker: the number of queues, and of messages that come again or are skipped."""
 
     queues: int
     again: int
@@ -39,7 +39,7 @@ class _Effect(NamedTuple):
 
 
 async def plan_reset(nameservers: Sequence[str], reset: Reset, timeout_s: float, keys: AccessKeys | None) -> Plan:
-    """Say what a reset would do now. Raises `NobodyAnswers` or `GroupUnknown`."""
+    """Return the present effects of a reset. Raises `NobodyAnswers` or `GroupUnknown`."""
     ask = Asker(timeout_s, keys)
     addresses = await masters_of_topic(nameservers, reset.topic, ask)
     effects = [await ask.over(address, lambda link: _effect(link, reset, timeout_s)) for address in addresses]

@@ -1,4 +1,4 @@
-"""A RocketMQ cluster as one person sees it: by the requests of its tools, signed with that person's key."""
+"""A RocketMQ cluster as one person sees it, through the requests of its tools, signed with that person's key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from formats.bmq.wire.properties import Property, PropertyType
 __all__ = ["RocketmqCluster", "connector"]
 
 SYSTEM: Final = "RocketMQ"
-# Groups of a topic whose progress is asked for.
+# Maximum number of groups of a topic that are asked for their progress.
 GROUPS_MAX: Final = 50
 COUNT_MAX: Final = 100
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
@@ -38,7 +38,7 @@ _NO_PERMISSION: Final = "NO_PERMISSION"
 
 
 def connector(places: Places, timeout_s: float) -> Callable[[Login | None], RocketmqCluster]:
-    """Return what makes a cluster for a person, by those of it who are known."""
+    """Return the maker of a cluster for a person, from its known places."""
     return lambda login: RocketmqCluster(places, timeout_s, login)
 
 
@@ -51,7 +51,7 @@ class _Place(NamedTuple):
 
 
 class RocketmqCluster:
-    """A cluster of which nameservers are known, asked with one person's key."""
+    """A cluster with known nameservers, asked with one person's key."""
 
     def __init__(self, places: Places, timeout_s: float, login: Login | None) -> None:
         self._places = places
@@ -59,7 +59,7 @@ class RocketmqCluster:
         self._login = login
 
     def look(self) -> Seen:
-        """Ask all. Raises `ClusterFault`."""
+        """Ask all nodes. Raises `ClusterFault`."""
         secret = None if self._login is None else Secret(*self._login)
         with _for_people():
             found = take_look(self._places, self._timeout_s, secret)
@@ -82,7 +82,7 @@ class RocketmqCluster:
         raise ClusterFault(f"RocketMQ has no {question[:40]}")
 
     def plan(self, action: str, words: Words) -> Plan:
-        """Say what an action would do. Raises `ClusterFault`."""
+        """Return the effects of an action without carrying it out. Raises `ClusterFault`."""
         with _for_people():
             return trio.run(plan_reset, self._nameservers, _reset_of(action, words), self._timeout_s, self._keys)
 
@@ -168,7 +168,7 @@ class RocketmqCluster:
         return _opened(found[0])
 
     async def _with_queues(self, topic: str, use: Callable[[list[StoredQueue]], Any]) -> list[StoredQueue]:
-        """Ask for the queues of a topic, and use them while the session lasts."""
+        """Request the queues of a topic, and use them while the session lasts."""
         keys = None if self._login is None else (self._login.user, self._login.password)
         uri = f"rocketmq://{','.join(self._nameservers)}"
         async with connect_rocketmq(uri, credentials=keys, timeout_s=self._timeout_s) as session:
@@ -195,7 +195,7 @@ def _reset_of(action: str, words: Words) -> Reset:
 
 
 def _check_admission(look: Look) -> None:
-    """Raise `LoginNeeded` if the brokers answer that who asks may not ask."""
+    """Raise `LoginNeeded` if the brokers refuse these credentials."""
     brokers = look.heard.brokers.values()
     reasons = [each.reason for each in brokers if isinstance(each, Unheard) and _NO_PERMISSION in each.reason]
     refused = [each for each in look.sample.faults if _NO_PERMISSION in each]
@@ -205,7 +205,7 @@ def _check_admission(look: Look) -> None:
 
 @contextmanager
 def _for_people() -> Iterator[None]:
-    """Raise faults of brokers as the console's."""
+    """Convert faults of brokers to `ClusterFault`."""
     try:
         yield
     except (NobodyAnswers, GroupUnknown, ClientError) as fault:

@@ -1,4 +1,4 @@
-"""The console's server: Hypercorn under trio, on a socket that is given to it."""
+"""The console's server: Hypercorn under trio, on a given socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 __all__ = ["Certificate", "serve_console"]
 
-# Time for answers that are under way when the console ends.
+# Time for pending answers when the console ends.
 GRACEFUL_S = 1.0
 
 
@@ -50,7 +50,7 @@ async def _serve(application: ASGIApp, config: Config) -> None:
                     ended.set()
 
             nursery.start_soon(watch_signals)
-            # The two packages have types of their own for the same protocol.
+            # The two packages have different types for the same protocol.
             served: Any = application
             await serve(served, config, shutdown_trigger=ended.wait)
         nursery.cancel_scope.cancel()

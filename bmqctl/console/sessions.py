@@ -1,8 +1,8 @@
 """The sessions of persons at the console: a secret in a cookie, a token against forged requests. Pure but for secrets.
 
 A session ends after `IDLE_S` without a request. There are at most `SESSIONS_MAX` sessions with a login, and as many
-without: a new session ends the one of its kind that was idle for longest, so that strangers end no session of a person.
-Of the sessions without a login, those with a single request end first.
+without: a new session ends the longest idle one of its kind, so that strangers end no session of a person. Of the
+sessions without a login, those with a single request end first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Session(Generic[T]):
-    """One browser: who is logged in there, None for nobody, and what the console shows to it."""
+    """One browser: its user (None without a login), and the object shown to it."""
 
     def __init__(self, user: str | None, shown: T, now_s: float) -> None:
         self.user = user
@@ -39,7 +39,7 @@ class Session(Generic[T]):
 
 
 class Sessions(Generic[T]):
-    """All sessions by their keys. `end` is given what an ended one has shown."""
+    """All sessions by their keys. `end` gets the object shown by an ended one."""
 
     def __init__(self, clock_s: Callable[[], float], end: Callable[[T], None]) -> None:
         self._clock_s = clock_s
@@ -60,7 +60,7 @@ class Sessions(Generic[T]):
         return session
 
     def find(self, key: str | None) -> Session[T] | None:
-        """Return the session of a cookie, which is in use by this; None if there is none."""
+        """Return the session of a cookie and mark it as in use; None if there is none."""
         self._end_idle()
         found = None if key is None else self._sessions.get(key)
         if found is not None:

@@ -26,21 +26,21 @@ def installed_version() -> str | None:
     from importlib.util import find_spec
 
     try:
-        # The single file has what is known about the package, but not the package.
+        # The single binary has the metadata of the package, but not the package.
         return version("blazingmq") if find_spec("blazingmq") else None
     except PackageNotFoundError:
         return None
 
 
 class _Link:
-    """A session, and whether it broke."""
+    """A session, and whether it failed."""
 
     def __init__(self, plan: Plan, broken: threading.Event, on_message: partial[None] | None = None) -> None:
         import blazingmq
 
         self.fault: str | None = None
         self.broken = broken
-        # The client warns of shorter times than its own for the requests about queues; the coordinator ends what hangs.
+        # The client warns of timeouts shorter than its own; the coordinator ends a hanging run.
         timeouts = blazingmq.Timeouts(
             connect_timeout=plan.connect_timeout_s,
             disconnect_timeout=plan.connect_timeout_s,
@@ -121,7 +121,7 @@ class _Producer:
 
 
 def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
-    """Run one producer to its end; `CannotStart` if it never began."""
+    """Run one producer to its end. Raises `CannotStart` if it never began."""
     producer = _Producer(plan, seat)
     producer.link.open(seat)
     producer.pacer.run()
@@ -139,7 +139,7 @@ def _on_message(tally: ConsumerTally, seat: Seat, message: blazingmq.Message, ha
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    """Run one consumer until the coordinator stops the run; `CannotStart` if it never began."""
+    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
     tally = ConsumerTally(plan.run, plan.source(seat.index))
     link = _Link(plan, threading.Event(), partial(_on_message, tally, seat))
     link.open(seat)

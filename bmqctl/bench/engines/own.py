@@ -31,7 +31,7 @@ async def _start(
     work: Callable[[Session, Queue], Awaitable[None]],
     on_acks: Callable[[list[Ack]], None] | None = None,
 ) -> str | None:
-    """Open the queue and `work` on it; what broke, if anything did."""
+    """Open the queue and `work` on it; return the fault, if any."""
     options = SessionOptions(timeout_s=plan.connect_timeout_s, put_batch=plan.batch)
     reads = seat.role == "consumer"
     uri = plan.consumer_uri(seat.index) if reads else plan.producer_uri(seat.index)
@@ -55,7 +55,9 @@ async def _start(
 def _run_all(
     seats: Sequence[Seat], run: Callable[[Seat], Awaitable[tuple[T, str | None]]]
 ) -> tuple[list[T], str | None]:
-    """Run all seats together; the first fault of one, if there is any. Raises `CannotStart` if one never began."""
+    """Run all seats together; return their results and the first fault, if any. Raises `CannotStart` if one never
+    began.
+    """
     tallies: list[T] = []
     faults: list[str] = []
     refusals: list[CannotStart] = []

@@ -32,19 +32,19 @@ GROUP = "bmqctl-bench"
 
 
 def queues_of_consumer(queues: Sequence[Queue], consumers: int, index: int) -> list[Queue]:
-    """The queues that consumer `index` pulls from."""
+    """Return the queues that consumer `index` pulls from."""
     return list(queues[index::consumers])
 
 
 def queues_of_producer(queues: Sequence[Queue], consumers: int, index: int) -> list[Queue]:
-    """The queues that producer `index` sends to in turn: one of each consumer's."""
+    """Return the queues that producer `index` sends to in turn: one of each consumer's."""
     each = max(consumers, 1)
     begin = index % (len(queues) // each) * each
     return list(queues[begin : begin + each])
 
 
 async def _open_topic(client: Client, plan: Plan) -> list[Queue]:
-    """The topic's queues; it is made if nobody knows it."""
+    """Return the topic's queues; create the topic if it is unknown."""
     found = await client.queues(plan.queue)
     if not found:
         found = await client.create_topic(plan.queue, plan.producers * max(plan.consumers, 1))
@@ -66,7 +66,7 @@ async def _start(
     prepare: Callable[[Client, list[Queue]], Awaitable[None]],
     work: Callable[[], Awaitable[None]],
 ) -> str | None:
-    """Find the topic, `prepare`, and `work` from the start on; what broke, if anything did."""
+    """Find the topic, `prepare`, and `work` from the start on; return the fault, if any."""
     begun = False
     try:
         async with Client.connect(plan.host, plan.port, plan.connect_timeout_s) as client:
@@ -84,7 +84,7 @@ async def _start(
 
 
 def status_name(code: int) -> str:
-    """The name of an answer's code, for the report."""
+    """Return the name of an answer's code, for the report."""
     try:
         return ResponseCode(code).name
     except ValueError:
@@ -92,7 +92,7 @@ def status_name(code: int) -> str:
 
 
 class _Producing:
-    """One producer: messages are handed over one by one, and go out as requests of `plan.batch` messages."""
+    """One producer: it takes messages one by one, and sends requests of `plan.batch` messages."""
 
     def __init__(self, plan: Plan, seat: Seat) -> None:
         self.pacer = Pacer(plan, seat, self.post, self.flush)
@@ -147,7 +147,7 @@ class _Producing:
             status = status_name(answer.code) if isinstance(answer, Frame) else "TIMEOUT"
             for _ in stamps:
                 tally.nack(status, now_ns)
-        # A request that is lost with its connection stays unanswered.
+        # A request lost with its connection stays unanswered.
         self.pacer.answered()
 
     async def run(self) -> None:
@@ -169,7 +169,7 @@ class _Producing:
 
 
 def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
-    """Run one producer to its end; `CannotStart` if it never began."""
+    """Run one producer to its end. Raises `CannotStart` if it never began."""
     producing = _Producing(plan, seat)
     fault = trio.run(_start, plan, seat, producing.prepare, producing.run)
     return producing.pacer.tally, fault
@@ -189,7 +189,7 @@ class _Consuming:
         for queue in queues_of_consumer(queues, plan.consumers, self._seat.index):
             link = await client.link_to(queue.address)
             puller = QueuePuller(link, GROUP, plan.queue, queue.queue_id, plan.connect_timeout_s)
-            # What was sent before is not of this run.
+            # Earlier messages are not of this run.
             await puller.seek_end()
             self._pullers.append(puller)
 
@@ -232,12 +232,12 @@ class _Consuming:
             seat.show(SharedCounter.CONFIRMED, tally.confirmed)
 
 
-# Apache's broker hands out fewer at a time; what it does not hand out comes with the next pull.
+# Apache's broker returns fewer at a time; the next pull gets the rest.
 PULLED_MAX = 1024
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    """Run one consumer until the coordinator stops the run; `CannotStart` if it never began."""
+    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
     consuming = _Consuming(plan, seat)
     fault = trio.run(_start, plan, seat, consuming.prepare, consuming.run)
     return consuming.tally, fault
