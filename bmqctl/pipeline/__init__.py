@@ -15,7 +15,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `bmq` known to a session, of whatever master; executors need bmqctl too."""
+    """Register the format `bmq` with a session of any master; executors need bmqctl too."""
     from bmqctl.pipeline.datasource import BmqDataSource
 
     # PySpark refuses a source that takes over filters in a session that does not hand them down.

@@ -4,8 +4,8 @@
     messages = spark.read.format("bmq").option("table", "messages").load("/var/bmq/*/storage")
 
 Options: `bmqctl.pipeline.source.options`. Columns: `bmqctl.pipeline.source.tables` and, for RocketMQ's stores,
-`bmqctl.pipeline.rocketmq.tables`; a schema given to the reader, like the option `columns`, names those that are wanted.
-With the option `pushdown`, filters of any column with simple values are applied in the tasks.
+`bmqctl.pipeline.rocketmq.tables`; a schema given to the reader, like the option `columns`, selects some of them. With
+the option `pushdown`, filters of any column with simple values are applied in the tasks.
 
 With the option `queue` it is a live queue, see `stream_source` and `stream_sink`; with `nameserver` a topic of
 RocketMQ, see `topic_source` and `topic_sink`.
@@ -45,7 +45,7 @@ class BmqReader(DataSourceReader):
     """Plans the tasks, and reads one of them in an executor."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """BadOption if `schema` has columns that the table does not have, or of another type."""
+        """Raise BadOption if `schema` has columns that the table lacks, or has with another type."""
         self.options = options
         self.schema = _chosen(options, schema)
         self.returned = to_arrow_schema(schema, timezone="UTC")
@@ -93,11 +93,11 @@ class BmqDataSource(DataSource):
         if is_live(self.options):
             raise BadOption("queue: a live queue is read as a stream, with readStream; read takes the path of a store")
         # Spark (PythonDataSourceV2, 4.0 to 4.3) keeps a reader with the filters of one query for later queries of the
-        # same DataFrame that have none, and for its other place in a join. So only those who say so get filters here.
+        # same DataFrame without filters, and for its other place in a join. So filters must be requested.
         options = ReadOptions.parse(self.options)
         return (FilteringReader if options.pushdown else BmqReader)(options, schema)
 
-    # A live queue or topic, where the client is needed, and a newer PySpark: imported by those who want that.
+    # -- live queues and topics: they need the client and a newer PySpark, so they are imported on use
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if is_topic(self.options):

@@ -1,7 +1,7 @@
-"""The tables of stores, for each system: columns, tasks, rows and their positions, and how far a store is.
+"""The tables of stores, for each system: columns, tasks, rows and their positions, and the extents of stores.
 
-A row's identity is a position: the partition and number of a record of BlazingMQ; the broker, by its place among those
-read, and the offset in its log of a record of RocketMQ.
+A row's identity is a position: for BlazingMQ the partition and number of a record; for RocketMQ the broker, by its
+place among those read, and the record's offset in its log.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _RECORD_BYTES: Final = 300
 
 
 class Subject(Protocol):
-    """The tables of a system's stores, as they are read and exported.
+    """The tables of a system's stores, for reading and export.
 
-    `order` has them with those of long tasks first; `partitions` are the columns of directories with their types, and
-    `changes` says that rows may change later.
+    `order` has them with long tasks first; `partitions` are the columns of directories with their types, and `changes`
+    is True if rows may change later.
     """
 
     @property
@@ -58,22 +58,22 @@ class Subject(Protocol):
     def brokers(self) -> tuple[str, ...]: ...
 
     def schema(self, table: str) -> pa.Schema:
-        """All columns of a table."""
+        """Return all columns of a table."""
 
     def time_column(self, table: str) -> str:
-        """The column whose date names the directory."""
+        """Return the column whose date names the directory."""
 
     def positions(self, rows: pa.RecordBatch | pa.Table) -> NDArray[Any]:
-        """The `POSITION` of each row."""
+        """Return the `POSITION` of each row."""
 
     def place(self, position: tuple[int, int, int]) -> str:
-        """A position in words."""
+        """Return a position in words."""
 
     def with_brokers(self, paths: Iterable[str]) -> Subject:
         """Return the tables with the names of the brokers whose stores are read. Raises StoreError."""
 
     def columns(self, options: ReadOptions) -> pa.Schema:
-        """Return the columns that are asked for. Raises BadOption for what the table does not have, and StoreError."""
+        """Return the requested columns. Raises BadOption for one that the table lacks, and StoreError."""
 
     def plan(self, options: ReadOptions, filters: Sequence[Filter] = ()) -> list[InputPartition]:
         """Plan the tasks that read a table, which may leave out rows that `filters` drop. Raises StoreError."""
@@ -172,7 +172,9 @@ class RocketMQTables:
         return find_gone(options.paths)
 
     def extents(self, options: ReadOptions) -> list[PartitionExtent]:
-        """The first position of a log is the begin of its files; the number of records is estimated from its size."""
+        """Return the logs' extents: the first position is the start of the files, the number of records an estimate by
+        size.
+        """
         return [
             PartitionExtent(
                 number,
@@ -186,7 +188,7 @@ class RocketMQTables:
 
 
 def tables_of(paths: Iterable[str]) -> Subject:
-    """Return the tables of the stores in `paths`, by a look at the files. Raises StoreError."""
+    """Return the tables of the stores in `paths`, by inspecting the files. Raises StoreError."""
     return RocketMQTables() if is_rocketmq(paths) else BlazingMQTables()
 
 
@@ -197,9 +199,10 @@ def read_task(
     filters: Sequence[Filter] = (),
     account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task that pass `filters`, with the columns of `schema`. StoreError (failfast) at damage.
+    """Yield the rows of a task that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at
+    damage.
 
-    `account` gets what was read of the store, damaged and missing, when all rows are read.
+    `account` gets what was read of the store, damaged and missing, once all rows are read.
     """
     read = read_log_part if isinstance(part, (LogPart, BrokerPart, StorePart)) else read_part
     yield from read(part, options, schema, filters, account)

@@ -1,1 +1,1 @@
-"""Payloads as values: JSON, Avro, Protobuf, MessagePack and hex, as people and JSON are shown them."""
+"""Decoding of payloads to values of JSON: JSON, Avro, Protobuf, MessagePack and hex."""

@@ -1,7 +1,7 @@
-"""Avro: records by their writer's schema, and object containers, which bring it along.
+"""Avro: records by their writer's schema, and object containers, which include it.
 
-A container is somebody else's, its schema too. So what its blocks inflate to is bounded, and a schema is refused by
-which few bytes could stand for values without number.
+Containers and their schemas are untrusted: the inflated size of blocks is bounded, and a schema is refused if a few
+bytes could stand for very many values.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def parse_avro_schema(schema: str) -> Any:
 
 
 def record_reader(parsed: Any) -> Callable[[io.BytesIO], Any]:
-    """Choose what reads values of a schema.
+    """Return a reader of values of a schema.
 
-    That of the library in C counts no recursion: a few bytes of a type that contains itself would end the process.
+    The library's reader in C does not limit recursion: a few bytes of a type that contains itself would crash the
+    process.
     """
     if _Names(parsed).is_recursive:
         return lambda stream: _read_py.schemaless_reader(stream, parsed, None)
@@ -85,7 +86,9 @@ def read_container(payload: bytes) -> list[Any]:
 
 
 def _blocks(payload: bytes, at: int, is_deflated: bool) -> list[tuple[int, bytes]]:
-    """The blocks of a container, inflated, each with the number of its values, of which each has a byte at least."""
+    """Return the inflated blocks of a container, each with the number of its values, which have at least a byte
+    each.
+    """
     sync = payload[at - _SYNC_SIZE : at]
     found: list[tuple[int, bytes]] = []
     left = INFLATED_SIZE_MAX
@@ -123,7 +126,7 @@ def inflate(data: bytes, size_max: int) -> bytes:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number as Avro writes it; return it, and the place behind it."""
+    """Read a number in Avro's encoding; return it and the place after it."""
     found = 0
     for shift, byte in enumerate(data[at : at + _BLOCK_NUMBER_SIZE_MAX]):
         found |= (byte & 0x7F) << 7 * shift
@@ -142,7 +145,7 @@ class _Names:
         self._collect(schema, ())
 
     def check(self) -> None:
-        """Raise `ValueError` if the schema lets a few bytes stand for values without number."""
+        """Raise `ValueError` if the schema lets a few bytes stand for very many values."""
         if not self._least(self._schema, ()):
             raise ValueError("the schema of the object container is of values without bytes")
         for items in self._repeated(self._schema):
@@ -167,7 +170,7 @@ class _Names:
                     self._collect(schema[key], within)
 
     def _repeated(self, schema: Any) -> list[Any]:
-        """The types of the items of all arrays."""
+        """Return the types of the items of all arrays."""
         if isinstance(schema, list):
             return [found for each in schema for found in self._repeated(each)]
         if not isinstance(schema, dict):
@@ -180,7 +183,7 @@ class _Names:
         return found + [each for one in inner for each in self._repeated(one)]
 
     def _least(self, schema: Any, within: tuple[str, ...]) -> int:
-        """The least number of bytes of a value; for a type within itself 0."""
+        """Return the minimum number of bytes of a value; 0 for a type within itself."""
         if isinstance(schema, list):
             return 1  # its number among the types
         if isinstance(schema, str):

@@ -1,4 +1,4 @@
-"""The choice of what decodes payloads."""
+"""The choice of a decoder of payloads."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Format(StrEnum):
 
 
 class CannotDecode(Exception):
-    """Options that do not go together, or a schema or a package that is not there; one line."""
+    """Contradictory options, or a missing schema or package; one line."""
 
 
 class BadPayload(ValueError):
-    """A payload that is not what it was said to be; one line."""
+    """A payload that does not have the stated encoding; one line."""
 
 
 class Wanted(NamedTuple):
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
 
 
 def make_decoder(wanted: Wanted) -> Decode:
-    """Make what decodes payloads. Raises `CannotDecode`."""
+    """Make a decoder of payloads. Raises `CannotDecode`."""
     if wanted.schema is not None and wanted.format is not Format.AVRO:
         raise CannotDecode(f"--schema is for --decode avro, not {wanted.format}")
     has_type = wanted.descriptor is not None, wanted.message is not None

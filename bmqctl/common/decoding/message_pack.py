@@ -24,7 +24,7 @@ def read_message_pack(payload: bytes) -> Any:
 
 
 def _map(pairs: list[tuple[Any, Any]]) -> Any:
-    """A map, or its pairs if keys are no texts, or come twice."""
+    """Convert a map; to a list of its pairs if keys are not texts, or repeat."""
     if all(isinstance(key, str) for key, _ in pairs) and len({key for key, _ in pairs}) == len(pairs):
         return dict(pairs)
     return pairs

@@ -1,7 +1,7 @@
-"""Decoded values as JSON has them.
+"""Conversion of decoded values to JSON.
 
-What JSON has no value for is an object or a text: bytes are `{"base64": "AAE="}`, times ISO 8601, decimals and UUIDs
-texts, NaN and the infinities texts, a map with keys that are no texts its pairs `[[key, value], ...]`.
+Values that JSON lacks become objects or texts: bytes are `{"base64": "AAE="}`, times ISO 8601, decimals, UUIDs, NaN and
+the infinities texts, and a map with keys other than texts its pairs `[[key, value], ...]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["to_json_value"]
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert a value. Raises `ValueError` for one of a type that is not known, and `RecursionError`."""
+    """Convert a value. Raises `ValueError` for one of an unknown type, and `RecursionError`."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The account of what was read of stores: by the tasks of a job, and in the manifest of an export."""
+"""The account of what was read of stores, by the tasks of a job and in the manifest of an export."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ReadPart", "account_of_export", "account_of_stores", "worst_of"]
 ReadPart = Callable[[Account], Iterator[pa.RecordBatch]]
 """Yields the rows of a task; the account is complete when all are read."""
 
-# Columns for which a reader looks at all of a record: of a store of BlazingMQ, or of RocketMQ.
+# Columns for which a reader examines whole records: of BlazingMQ's stores, and of RocketMQ's.
 _DEEP_COLUMNS: Final = ("stored_size", "offset")
 
 
 def worst_of(accounts: Mapping[str, Account]) -> Account:
-    """Return the account of the table that has lost most: tables of one store have lost the same records."""
+    """Return the account of the table with the most losses: tables of one store have lost the same records."""
     sizes = {
         name: (each.damaged + each.missing, each.damaged_bytes + each.missing_bytes) for name, each in accounts.items()
     }

@@ -1,4 +1,4 @@
-"""Checksums of rows that do not depend on their order, nor on how they are cut into batches and files.
+"""Checksums of rows, independent of their order and of their division into batches and files.
 
 A row's hash is of its values; a table's checksum is the sum of its rows' hashes modulo 2**64, so that the checksum of
 two parts is the sum of theirs, and a row counted twice shows. It finds mistakes and damage, not forgery.
@@ -20,21 +20,21 @@ _WORD = 8
 _MASK = (1 << 64) - 1
 _NULL = np.uint64(0x9E37_79B9_7F4A_7C15)
 _SEED = np.uint64(0x2545_F491_4F6C_DD1D)
-_LENGTHS_MAX = 32  # strings of more lengths are hashed by a dictionary, which takes more time for each of them
+_LENGTHS_MAX = 32  # strings of more lengths are hashed with a dictionary, which is slower for each length
 
 
 def add_checksums(*parts: int) -> int:
-    """The checksum of the parts together."""
+    """Return the checksum of the parts together."""
     return sum(parts) & _MASK
 
 
 def checksum(hashes: NDArray[Any]) -> int:
-    """The checksum of rows by their hashes (uint64)."""
+    """Return the checksum of rows, given their hashes (uint64)."""
     return int(hashes.sum(dtype=np.uint64))
 
 
 def row_hashes(rows: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> NDArray[Any]:
-    """A hash per row of the named columns, in their order: uint64 of shape (n,)."""
+    """Return a hash of the named columns, in their order, for each row: uint64 of shape (n,)."""
     hashes = np.full(rows.num_rows, _SEED)
     for name in columns:
         hashes = _mix(hashes ^ _hashes(_one_array(rows.column(name))))
@@ -117,7 +117,7 @@ def _of_strings(array: pa.Array) -> NDArray[Any]:
 
 
 def _distinct(lengths: NDArray[Any]) -> NDArray[Any]:
-    """The lengths that there are, ascending."""
+    """Return the distinct lengths, ascending."""
     first, last = int(lengths.min()), int(lengths.max())
     if first == last:
         return lengths[:1]
@@ -129,7 +129,7 @@ def _distinct(lengths: NDArray[Any]) -> NDArray[Any]:
 def _of_bytes(
     content: NDArray[np.uint8], offsets: NDArray[Any], lengths: NDArray[Any], found: NDArray[Any]
 ) -> NDArray[Any]:
-    """Word by word, the last one filled up with zeros: strings of one length at a time."""
+    """Hash strings word by word, the last filled up with zeros, all strings of one length at a time."""
     if len(found) == 1:
         rows = content[offsets[0] : offsets[-1]].reshape(len(lengths), int(found[0]))
         return _of_rows(rows)
@@ -141,7 +141,7 @@ def _of_bytes(
 
 
 def _gathered(content: NDArray[np.uint8], at: NDArray[Any], length: int) -> NDArray[np.uint8]:
-    """The bytes of one length at some places, a row each."""
+    """Return the bytes of one length at some places, a row each."""
     if not length:
         return np.zeros((len(at), 0), np.uint8)
     windows = np.ndarray((len(content) - length + 1,), f"V{length}", content, strides=(1,))

@@ -61,7 +61,7 @@ _EVERY_TABLE = ("records", "messages", "confirms", "payloads")
 
 
 class OutputExists(Exception):
-    """An earlier export is where the new one should go; the message is its path."""
+    """An earlier export is in the place of the new one; the message is its path."""
 
 
 class OtherExport(Exception):
@@ -70,7 +70,7 @@ class OtherExport(Exception):
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The user's request for an export; without `tables`, those that are usual for the system."""
+    """The user's request for an export; by default the usual `tables` of the system."""
 
     stores: tuple[str, ...]
     out: str
@@ -86,8 +86,8 @@ class ExportRequest:
 class ExportPlan:
     """A request that can be carried out, with the facts found before Spark starts.
 
-    `last` are the positions of the last records to export, by partition id; `first` are the numbers of the first ones
-    that are there. `earlier` is the manifest to extend. `lost` accounts for files from which nothing can be read.
+    By partition id, `first` has the numbers of the first existing records, and `last` the positions of the last records
+    to export. `earlier` is the manifest to extend. `lost` accounts for files from which nothing can be read.
     """
 
     request: ExportRequest
@@ -136,7 +136,7 @@ class QueueSummary:
 class Summary:
     """The result of a run: `records` by type, and the new or changed messages by queue.
 
-    `account` is of the store: what was read of it, damaged and missing.
+    `account` has what was read of the store, damaged and missing.
     """
 
     manifest: Manifest
@@ -182,7 +182,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     request = _with_tables(request, subject)
     earlier = coming_manifest(output)
     if request.since_last:
-        # Records left behind by a rollover may not be exported yet: earlier file sets are read while they exist.
+        # A rollover may leave records in earlier file sets that are not exported yet: these are read while they exist.
         file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
     else:
         file_sets = FileSets.CURRENT
@@ -203,7 +203,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
 
 
 def _with_tables(request: ExportRequest, subject: Subject) -> ExportRequest:
-    """The request with its tables. Raises BadOption for one that the system's exports do not have."""
+    """Return the request with its tables. Raises BadOption for one that the system's exports lack."""
     tables = request.tables or subject.usual
     for name in tables:
         if name not in subject.order:
@@ -289,7 +289,7 @@ class _Export:
         return _summary(commit.manifest, written)
 
     def _tables(self) -> list[str]:
-        """The tables, those with long tasks first."""
+        """Return the tables, those with long tasks first."""
         return sorted(self.request.tables, key=self.plan.subject.order.index)
 
     def _shape(self, table: str) -> TableShape:

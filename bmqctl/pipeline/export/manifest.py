@@ -55,7 +55,7 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class Table:
-    """A table's files, in the order in which they were written."""
+    """A table's files, oldest first."""
 
     files: tuple[WrittenFile, ...] = ()
 
@@ -166,7 +166,7 @@ class Commit:
 
 
 def run_directory(number: int) -> str:
-    """The directory where run `number` first writes its files."""
+    """Return the directory where run `number` first writes its files."""
     return f"{_RUNS}{number:06}"
 
 

@@ -1,8 +1,7 @@
 """A table's files, written and read with pyarrow by the tasks of an export.
 
-Spark's own writers convert Arrow's columns to Spark's rows and back: more than ten times
-the work done here. Spark distributes the tasks and repeats those that fail; a file counts only when
-its task has succeeded and reported it.
+Spark's own writers convert Arrow's columns to Spark's rows and back: more than ten times the work done here. Spark
+distributes the tasks and repeats failed ones; a file counts only when its task has succeeded and reported it.
 """
 
 from __future__ import annotations
@@ -244,7 +243,7 @@ _MILLISECONDS = frozenset({"born_time", "store_time"})
 
 
 def _items(value: Any) -> Any:
-    """A value of JSON for Arrow, which takes maps as lists of their items."""
+    """Convert a value of JSON for Arrow, which takes maps as lists of their items."""
     return list(value.items()) if isinstance(value, dict) else value
 
 

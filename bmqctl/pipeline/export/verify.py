@@ -67,7 +67,7 @@ class Difference:
 
 @dataclass
 class TableCheck:
-    """The comparison of one table. `left` are rows whose records a rollover has since removed from the store."""
+    """The comparison of one table. `left` counts rows whose records a rollover has since removed from the store."""
 
     rows: int = 0
     files: int = 0
@@ -79,10 +79,10 @@ class TableCheck:
 
 @dataclass
 class Verdict:
-    """The result; `gone_on` are the ids of partitions that have newer records than the export, `newer_in` their names.
+    """The result; `gone_on` has the ids of partitions with newer records than the export, `newer_in` their names.
 
-    A partition of RocketMQ's stores is a broker, by its place among those of the export. `store` is the account of the
-    store: what is damaged or missing there can be in no export.
+    A partition of RocketMQ's stores is a broker, by its place in the export. `store` is the account of the store: its
+    damaged or missing parts can be in no export.
     """
 
     tables: dict[str, TableCheck] = field(default_factory=dict)
@@ -134,7 +134,9 @@ class _Verification:
 
     @cached_property
     def _tables(self) -> Subject:
-        """The tables of the store. Folders of brokers without another name may have been renamed since the export."""
+        """Return the tables of the store. Folders of brokers without another name may have been renamed since the
+        export.
+        """
         return tables_of(self.stores).with_brokers(self.stores)
 
     def run(self) -> Verdict:
@@ -225,7 +227,7 @@ class _Verification:
                 self._compare_rows(name, unlike, floors)
 
     def _floors(self, partitions: Iterable[PartitionExtent]) -> dict[int, tuple[int, int] | None]:
-        """The numbers from which on the store has all records of each partition, or log."""
+        """Return the number from which on the store has all records, for each partition or log."""
         if self.subject.brokers:
             return {each.partition_id: None if each.first is None else (0, each.first[1]) for each in partitions}
         journals: dict[int, set[str]] = {}

@@ -41,8 +41,8 @@ PENDING = (MessageOutcome.OUTSTANDING, MessageOutcome.PARTIALLY_CONFIRMED)
 REMOVED = "removed"
 """The outcome of a message that left the store before it could be read again; the files do not show how."""
 
-# Positions in a store's files: a rollover changes them, so that they are not part of a row's content. Nor are what a
-# broker's folder is called, and epochs, which are forgotten when the files of the log are deleted.
+# Columns that are not part of a row's content: positions in a store's files, which a rollover changes, names of
+# brokers' folders, and epochs, which are lost when files of the log are deleted.
 _PLACES = frozenset(
     {
         "offset",
@@ -93,7 +93,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class WritePart:
-    """Task to write the rows that `read` gives, of one part of the store.
+    """Task to write the rows of one part of the store, as `read` yields them.
 
     With `pending`, only messages after `after` (by partition id), and pending ones whose rows have changed.
     """
@@ -244,7 +244,7 @@ def _write_part(task: WritePart) -> Written:
 
 
 def _new_or_changed(task: WritePart, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[Any], NDArray[Any]]:
-    """Return the rows to write, the positions of all pending ones here, and of those that changed."""
+    """Return the rows to write, the positions of all pending ones here, and those of changed ones."""
     assert task.pending is not None
     positions = task.shape.subject.positions(batch)
     new = np.ones(len(positions), bool)

@@ -1,8 +1,8 @@
-"""The consumer behind a micro-batch stream: a session in its own thread, which keeps uncommitted messages.
+"""The consumer of a micro-batch stream: a session in its own thread, which keeps uncommitted messages.
 
-Messages are counted as they arrive, from 0: the stream's offsets are these counts. Messages are kept until
-confirmed, so that a batch can be made again. After a lost connection the broker sends unconfirmed messages
-again; those already kept, or confirmed in vain, are recognised by their GUIDs.
+Messages are counted from 0 as they arrive: the stream's offsets are these counts. They are kept until confirmed, so
+that a batch can be made again. After a lost connection the broker sends unconfirmed messages again; those already kept,
+or confirmed in vain, are recognised by their GUIDs.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Consumer:
         if self._fault is not None:
             raise ConsumerFailed(self._fault)
 
-    # In the thread
+    # -- in the thread
 
     def _run(self) -> None:
         fault = "the consumer was stopped"

@@ -5,9 +5,9 @@
 Columns: `payload` (binary or string), optionally `properties` (see `property_reader`), and `queue_uri` if there is no
 option `queue` for all rows. Other columns, such as those of a stream that is passed on, are ignored.
 
-Delivery is at least once: a task ends when all its rows are acked, and fails if one is refused. A task that is retried
-posts its rows under the same GUIDs, made from the batch, the task, the row's index and its content, by which the broker
-recognises them (for its domain's deduplicationTimeMs); so does a stream's batch that a killed driver left behind.
+Delivery is at least once: a task ends when all its rows are acked, and fails if one is refused. A retried task, or a
+stream's batch that a killed driver did not finish, posts its rows under the same GUIDs, made from the batch, the task,
+the row's index and its content. The broker recognises them, for its domain's deduplicationTimeMs.
 """
 
 from __future__ import annotations

@@ -4,17 +4,16 @@
     stream = stream.option("queue", "bmq://my.domain/prices?id=billing").load()
     stream.writeStream.option("checkpointLocation", "/data/checkpoint").start("/data/prices")
 
-At least once: a message is confirmed after Spark has committed the batch that it was in, and not before. A driver that
-is killed leaves its messages unconfirmed, and the broker gives them to the next one. Options: `ConsumeOptions`.
+At least once: a message is confirmed after Spark has committed its batch, not before. A killed driver leaves its
+messages unconfirmed, and the broker gives them to the next one. Options: `ConsumeOptions`.
 
-An offset is `run`, which names the session, `index`, how many of the session's messages there were, and `confirmed`,
-how many of them had been confirmed. The last changes once a batch is committed and no other follows: Spark tells a
-source of a committed batch when it plans the next, so that one without messages is asked for. Offsets of an earlier
-session say nothing of this one's messages: a batch that was planned by it and not finished has none, and what was in
-it comes again.
+An offset has `run`, which names the session, `index`, the number of the session's messages so far, and `confirmed`, the
+number of confirmed ones. The last changes once a batch is committed and no other follows: Spark reports a committed
+batch only when it plans the next, so the source asks for one without messages. Offsets of an earlier session mean
+nothing for this one's messages: a batch planned but not finished by it is empty, and its messages come again.
 
-Spark gives the process that reads a stream 10 s to start, and has no setting for that: on a machine so busy that a
-query ends with "Python worker failed to connect back", it can be started again, and has lost nothing.
+Spark gives the process that reads a stream 10 s to start, without a setting for that. On a very busy machine a query
+may end with "Python worker failed to connect back"; it can be started again, and has lost nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ MESSAGE_SCHEMA = pa.schema(
         pa.field("received_time", pa.timestamp("us", tz="UTC"), nullable=False),
         ("properties", PROPERTIES_TYPE),
         ("payload", pa.binary()),
-        ("fault", pa.string()),  # why there is no payload
+        ("fault", pa.string()),  # reason for a missing payload
     ]
 )
 
@@ -58,7 +57,7 @@ Offset = dict[str, Any]
 
 
 def stream_schema(options: Mapping[str, str]) -> StructType:
-    """The columns of a stream; BadOption if its options are no good."""
+    """Return the columns of a stream. Raises BadOption for invalid options."""
     ConsumeOptions.parse(options)
     schema: StructType = from_arrow_schema(MESSAGE_SCHEMA)
     return schema
@@ -73,7 +72,7 @@ class Batch(InputPartition):
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Holds the session, in a process of the driver's that lives as long as the query."""
+    """Holds the session, in a process of the driver that lives as long as the query."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self.options = ConsumeOptions.parse(options)
@@ -86,7 +85,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"run": "", "index": 0, "confirmed": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        # A queue does not say how much there is: what is available has come when it is silent.
+        # A queue does not report its length: all available messages have come when it is silent.
         self.wait_s = self.options.drain_s
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -155,7 +154,7 @@ def _content(received: Received) -> tuple[Any, bytes | None, str | None]:
 
 
 def _columns(schema: StructType) -> list[str]:
-    """The columns that a stream is to have; BadOption for one that it cannot."""
+    """Return the requested columns of a stream. Raises BadOption for an impossible one."""
     known = {field.name: field.dataType for field in from_arrow_schema(MESSAGE_SCHEMA)}
     for field in schema:
         if field.name not in known:

@@ -1,4 +1,4 @@
-"""The options of streams from and to a topic of RocketMQ, which are told from others by `nameserver`."""
+"""The options of streams from and to a topic of RocketMQ; the option `nameserver` distinguishes them from others."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 class Start(StrEnum):
     """The first offset of each queue, for a query without a checkpoint."""
 
-    GROUP = "group"  # what the group has committed, and else the oldest message
+    GROUP = "group"  # the group's committed offset, or else the oldest message
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class _Place(NamedTuple):
-    """The nameserver, and the limits of time: of one answer, and of how long a broker may be away."""
+    """The nameserver, and the time limits of one answer and of a broker's absence."""
 
     host: str
     port: int
@@ -103,7 +103,7 @@ def is_topic(options: Mapping[str, str]) -> bool:
 
 
 def check_topic(name: str) -> str:
-    """Return `name`. Raises BadOption if no topic can be named so."""
+    """Return `name`. Raises BadOption if it is not a valid name of a topic."""
     if not is_topic_name(name):
         raise BadOption(f"topic: {name}: a topic has up to 127 of a-z, A-Z, 0-9, %, |, _ and -")
     return name

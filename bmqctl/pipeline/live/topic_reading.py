@@ -1,6 +1,6 @@
-"""Reading of a topic by offsets: where its queues begin and end, and the messages between two offsets.
+"""Reading of a topic by offsets: the bounds of its queues, and the messages between two offsets.
 
-Each call makes its connections, and ends them. While a nameserver or a broker is away it tries again, for the
+Each call makes its connections, and ends them. While a nameserver or a broker is away, a call tries again for the
 `patience_s` of the options.
 """
 
@@ -23,11 +23,12 @@ from formats.rocketmq.remoting.bodies.routes import Permission
 __all__ = ["Bounds", "Range", "TopicFailed", "bounds_of", "commit_offsets", "read_piece", "read_range"]
 
 _PAUSE_S: Final = 0.5
-# What is read at once: a task holds no more than that, and one answer.
+# Maximum number of messages read at once: a task holds no more than these and one answer.
 _PIECE_MESSAGES: Final = 4096
 _PIECE_BYTES: Final = 16 << 20
 _PULLED_MAX: Final = 1024
-# A broker that is asked for what it has answers at once, and moves those on who ask for what it has no more.
+# Maximum number of empty answers: a broker answers at once for offsets that it has, and redirects from offsets that it
+# has no more.
 _EMPTY_MAX: Final = 3
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class TopicFailed(RuntimeError):
 
 
 class Bounds(NamedTuple):
-    """The offsets of a queue: of its first message, behind its last, and where a query is to begin."""
+    """The offsets of a queue: of its first message, after its last, and where a query begins."""
 
     first: int
     end: int
@@ -60,7 +61,7 @@ class Range(NamedTuple):
 
 
 def bounds_of(options: TopicOptions, start: Start | None) -> dict[str, Bounds]:
-    """The bounds of all queues, by BROKER/NUMBER; `start` says where a query begins, None for one that has begun.
+    """Return the bounds of all queues, by BROKER/NUMBER; `start` is where a query begins, None for one that has begun.
 
     Raises `TopicFailed`, also if there is no such topic.
     """
@@ -86,7 +87,7 @@ def bounds_of(options: TopicOptions, start: Start | None) -> dict[str, Bounds]:
 
 
 def commit_offsets(options: TopicOptions, offsets: Mapping[str, int]) -> None:
-    """Commit a group's offsets, for those who watch its progress: a query itself begins where its checkpoint says."""
+    """Commit a group's offsets, to show its progress: a query itself begins where its checkpoint says."""
 
     async def commit(client: Client) -> None:
         for place in await _places(client, options):
@@ -100,7 +101,7 @@ def commit_offsets(options: TopicOptions, offsets: Mapping[str, int]) -> None:
 def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
     """Yield the messages of a range, piece by piece. Raises `TopicFailed`, also for messages that are gone.
 
-    Without `fails_on_loss` those are left out.
+    Without `fails_on_loss`, missing messages are skipped.
     """
     at = wanted.begin
     while at < wanted.end:
@@ -134,7 +135,7 @@ def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
 
 
 async def read_piece(puller: QueuePuller, begin: int, end: int) -> tuple[list[Record], int]:
-    """Read from one offset on; return the messages, and the offset up to which these are all."""
+    """Read from one offset on; return the messages, and the offset up to which these are complete."""
     puller.offset = begin
     found: list[Record] = []
     size = empty = 0
@@ -143,7 +144,7 @@ async def read_piece(puller: QueuePuller, begin: int, end: int) -> tuple[list[Re
         records = await puller.pull_records(min(_PULLED_MAX, end - before))
         if puller.offset < before:
             raise LinkLost(f"the broker has messages up to {puller.offset}, and was asked for {before}")
-        # Each once and in order, whatever the answer has.
+        # Each once and in order, whatever the answer contains.
         at = before
         for record in records:
             if at <= record.queue_offset < min(puller.offset, end):
@@ -169,7 +170,7 @@ async def _puller(client: Client, options: TopicOptions, place: Place) -> QueueP
 
 
 def _patiently(options: TopicOptions, work: Callable[[Client], Awaitable[T]]) -> T:
-    """Do the work with a client; again, until patience ends, if that fails. Raises `TopicFailed`."""
+    """Do the work with a client, and repeat it after failures until patience ends. Raises `TopicFailed`."""
 
     async def main() -> T:
         deadline_s = trio.current_time() + options.patience_s

@@ -4,10 +4,10 @@
 
 Columns: `payload` (binary or string), optionally `properties` (a map or struct of texts, numbers and booleans), `keys`
 (a string, or a list of them), `tags`, `queue_id`, and `topic` if there is no option `topic` for all rows. Others are
-ignored. Rows without a queue go by turns to all of the topic, or by the property of the option `key`.
+ignored. Rows without a queue go to all of the topic's queues in turn, or by the property of the option `key`.
 
-Delivery is at least once, in the order of a task's rows for each queue: a task ends when all are acknowledged. A task
-that is retried sends its rows under the same unique ids, made from the batch, the task, and the row.
+Delivery is at least once, in the order of a task's rows for each queue: a task ends when all are acknowledged. A
+retried task sends its rows under the same unique ids, made from the batch, the task, and the row.
 """
 
 from __future__ import annotations
@@ -163,14 +163,14 @@ def send_rows(rows: Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Post
 
 
 class _Topic(NamedTuple):
-    """The queues of a topic: the lane of the first, and how many there are."""
+    """The queues of a topic: their number, and the lane of the first."""
 
     begin: int
     size: int
 
 
 class _Task:
-    """The rows of a task, as the source of a bridge whose destination is a topic, or several."""
+    """The rows of a task, as the source of a bridge to one or several topics."""
 
     def __init__(self, rows: Rows, scope: str) -> None:
         self.posted = Posted()
@@ -218,7 +218,7 @@ class _Task:
         self.fault = self._patience.ended_by or bridge.flow.ended_by or source.fault
 
     async def _find(self, topics: Mapping[str, int]) -> dict[str, list[Place]]:
-        """Find the queues; again, until patience ends: a topic is unknown, too, while all its brokers are away."""
+        """Find the queues; retry until patience ends, since a topic is also unknown while all its brokers are away."""
         options = self._rows.options
         deadline_s = trio.current_time() + options.patience_s
         while True:
@@ -231,7 +231,7 @@ class _Task:
             await trio.sleep(min(_PAUSE_S, options.patience_s))
 
     def item(self, row: Row) -> tuple[int, CarriedMessage]:
-        """The lane and the message of a row. Raises ValueError if it cannot be sent."""
+        """Return the lane and the message of a row. Raises ValueError if it cannot be sent."""
         topic = self._topics[row.topic]
         if row.queue_id is not None:
             if not 0 <= row.queue_id < topic.size:

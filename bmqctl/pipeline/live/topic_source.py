@@ -3,9 +3,9 @@
     stream = spark.readStream.format("bmq").options(nameserver="10.0.0.5:9876", topic="orders", group="lake").load()
     stream.writeStream.option("checkpointLocation", "/data/checkpoint").start("/data/orders")
 
-Exactly once, into a sink that takes a batch once: an offset of the stream has that of each queue, a batch is what is
-between two of them, and is read again as it was. They are in Spark's checkpoint. What is committed for the group says
-where a query without a checkpoint begins, and how far it is. Options: `TopicOptions`.
+Exactly once, into a sink that takes a batch once: an offset of the stream has the offset of each queue, and a batch has
+the messages between two of them, so it can be read again unchanged. The offsets are in Spark's checkpoint. The group's
+committed offsets show a query's progress, and where a query without a checkpoint begins. Options: `TopicOptions`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOPIC_SCHEMA = pa.schema(
         ("reconsume_times", pa.int32()),
         ("flag", pa.int32()),
         ("payload", pa.binary()),
-        ("fault", pa.string()),  # why there is no payload
+        ("fault", pa.string()),  # reason for a missing payload
     ]
 )
 _INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
@@ -60,14 +60,14 @@ _Content = tuple[bytes | None, str | None]
 
 
 def topic_stream_schema(options: Mapping[str, str]) -> StructType:
-    """The columns of a stream; BadOption if its options are no good."""
+    """Return the columns of a stream. Raises BadOption for invalid options."""
     TopicOptions.parse(options)
     schema: StructType = from_arrow_schema(TOPIC_SCHEMA)
     return schema
 
 
 def share(start: Offset, ends: Offset, most: int) -> Offset:
-    """The end of a batch of at most so many messages, of which each queue has a share as large as what it has."""
+    """Return the end of a batch of at most `most` messages, shared among the queues in proportion to their messages."""
     waiting = {queue: max(0, end - start.get(queue, 0)) for queue, end in ends.items()}
     total = sum(waiting.values())
     if total <= most:
@@ -90,7 +90,7 @@ class Part(InputPartition):
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches by the queues' offsets. It keeps nothing of a batch, and reads it in the tasks."""
+    """Plans batches by the queues' offsets; the tasks read them, and it keeps nothing of a batch."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self.options = TopicOptions.parse(options)
@@ -106,7 +106,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         bounds = bounds_of(self.options, None)
         ends = {}
-        # A queue that is new is read from its first message on; one whose broker is away waits.
+        # A new queue is read from its first message on; one whose broker is away waits.
         begins = {queue: start.get(queue, each.first) for queue, each in bounds.items()}
         for queue, each in bounds.items():
             self._check(queue, begins[queue], each)
@@ -114,7 +114,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[queue] = max(begins[queue], last)
         end = {**start, **share(begins, ends, self.options.batch)}
         if end == start:
-            # Spark would ask again at once.
+            # Otherwise Spark would ask again at once.
             time.sleep(_WAIT_S)
         return end
 
@@ -140,10 +140,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         commit_offsets(self.options, end)
 
     def stop(self) -> None:
-        """End the query; no connection outlives a call."""
+        """End the query; there is no connection between calls."""
 
     def _check(self, queue: str, begin: int, bounds: Bounds) -> None:
-        """Raise `TopicFailed` if messages that are to be read are gone, or others have come in their place."""
+        """Raise `TopicFailed` if messages to be read are gone, or others have come in their place."""
         if not self.options.fails_on_loss or bounds.first <= begin <= bounds.end:
             return
         has = f"begins with message {bounds.first}" if begin < bounds.first else f"ends with message {bounds.end}"
@@ -188,7 +188,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _content(record: Record) -> _Content:
-    """The body as it was sent, or why there is none."""
+    """Return the body as it was sent, or the reason why there is none."""
     if not record.is_body_sound:
         return None, "the body's checksum differs"
     if record.system_flags & _INNER_BATCH:
@@ -201,7 +201,7 @@ def _content(record: Record) -> _Content:
 
 
 def _columns(schema: StructType) -> list[str]:
-    """The columns that a stream is to have; BadOption for one that it cannot."""
+    """Return the requested columns of a stream. Raises BadOption for an impossible one."""
     known = {field.name: field.dataType for field in from_arrow_schema(TOPIC_SCHEMA)}
     for field in schema:
         if field.name not in known:

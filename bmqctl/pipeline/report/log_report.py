@@ -1,7 +1,7 @@
 """The job of `bmqctl spark-report` on RocketMQ's stores: topics, keys, groups, retries and dead letters.
 
-Spark reduces messages to counts by topic and time. A store says how far a group is, not when it was there: the lag over
-time is that of the messages that wait now, by the times at which they were stored.
+Spark reduces messages to counts by topic and time. A store has each group's present progress only: the lag over time is
+that of the messages that wait now, by the times at which they were stored.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class HotKey:
 
 @dataclass(frozen=True)
 class GroupLag:
-    """Messages of a topic that wait for a group; `over_time` counts those that were stored by the end of each bucket.
+    """Messages of a topic that wait for a group; `over_time` counts by the end of each bucket how many were stored.
 
     `oldest_s` is the age of the oldest one at the end of the report's time.
     """
@@ -80,7 +80,7 @@ class GroupLag:
 
 @dataclass(frozen=True)
 class Retries:
-    """Messages that a group sent back, by the number of times, and those that it gave up."""
+    """Messages that a group sent back, by the number of times, and messages that it gave up."""
 
     group: str
     retried: int
@@ -90,7 +90,7 @@ class Retries:
 
 @dataclass(frozen=True)
 class LogReport:
-    """The whole report. Times are seconds since 1970; lists are in the order in which they are to be shown."""
+    """The whole report. Times are seconds since 1970; lists are in the order of display."""
 
     sources: list[str]
     from_s: int
@@ -139,7 +139,9 @@ class _Making:
         self.messages = self._messages()
 
     def report(self) -> LogReport:
-        """Raises StoreError or OutputError if a source is unreadable, NothingToReport without messages."""
+        """Make the report. Raises StoreError or OutputError if a source is unreadable, NothingToReport without
+        messages.
+        """
         self.on_progress("determining the time span", 0, 0)
         span = self.messages.agg(f.min(_seconds()), f.max(_seconds())).collect()[0]
         if span[0] is None:
@@ -180,7 +182,7 @@ class _Making:
         return exported_table(self.session, output, manifest, "messages").select(*_MESSAGE_COLUMNS)
 
     def _topics(self, time: TimeLine) -> list[TopicTraffic]:
-        """The topics, those with most messages first."""
+        """Return the topics, most messages first."""
         counts = self.messages.groupBy("topic", "kind", _bucket(time).alias("bucket")).agg(
             f.count("*"), f.sum("body_size"), f.sum("size")
         )
@@ -207,14 +209,14 @@ class _Making:
         ]
 
     def _keys(self) -> list[HotKey]:
-        """The most frequent keys of messages of applications."""
+        """Return the most frequent keys of applications' messages."""
         wanted = self.messages.where(f.col("kind").isin([kind.value for kind in _OF_APPLICATIONS]))
         counted = wanted.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").count()
         most = counted.orderBy(f.desc("count"), "topic", "key").limit(self.request.series_max)
         return [HotKey(*row) for row in most.collect()]
 
     def _retries(self) -> list[Retries]:
-        """The groups that sent messages back, those with most first."""
+        """Return the groups that sent messages back, most messages first."""
         sent_back = self.messages.where(f.col("kind").isin([TopicKind.RETRY.value, TopicKind.DEAD_LETTERS.value]))
         by_times: dict[str, dict[int, int]] = {}
         dead: dict[str, int] = {}
@@ -237,7 +239,7 @@ class _Making:
         return sorted(found, key=lambda each: (-each.dead, -each.retried, each.group))
 
     def _groups(self, time: TimeLine) -> list[GroupLag]:
-        """The progress of groups, those with most lag first."""
+        """Return the progress of groups, most lag first."""
         progress = self.session.read.format("bmq").option("table", "groups").load(list(self.request.sources))
         totals = progress.groupBy("group", "topic").agg(
             f.count("*"), f.sum("lag"), f.min(f.unix_timestamp("waiting_since"))
@@ -258,7 +260,7 @@ class _Making:
         ]
 
     def _waiting(self, progress: DataFrame, time: TimeLine) -> dict[tuple[str, str], list[int]]:
-        """The numbers of messages that wait for each group and topic, by the end of each bucket."""
+        """Return the numbers of messages that wait for each group and topic, by the end of each bucket."""
         following = f.greatest(f.coalesce("offset", f.lit(0)), f.coalesce("min_offset", f.lit(0))).alias("following")
         late = progress.where("lag > 0").select("broker", "group", "topic", "queue_id", following)
         waiting = self.messages.join(f.broadcast(late), ["broker", "topic", "queue_id"])

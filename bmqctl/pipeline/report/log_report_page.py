@@ -1,4 +1,4 @@
-"""A report on RocketMQ's stores as one HTML page that needs nothing else: no network, no files beside it."""
+"""A report on RocketMQ's stores as one self-contained HTML page: it needs no network and no other files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEIGHT: Final = 320
 
 
 def log_report_page(report: LogReport) -> str:
-    """The page."""
+    """Return the page."""
     sections = _sections(report)
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
     return (
@@ -38,7 +38,7 @@ def log_report_page(report: LogReport) -> str:
 
 
 def _sections(report: LogReport) -> list[str]:
-    """The parts of the page: plots and tables."""
+    """Return the parts of the page: plots and tables."""
     topics = [(topic.topic, topic.arrivals) for topic in report.topics if topic.arrivals]
     rates = [(name, [count / report.bucket_s for count in counts]) for name, counts in topics]
     lags = [(f"{each.group} of {each.topic}", each.over_time) for each in report.groups if each.over_time]
@@ -92,7 +92,7 @@ def _sections(report: LogReport) -> list[str]:
 
 
 def _style() -> str:
-    """The style of the page about queues."""
+    """Return the style of the page about queues."""
     page = files("bmqctl.pipeline.report").joinpath("report_page.html").read_text()
     return page.partition("<style>")[2].partition("</style>")[0]
 

@@ -68,7 +68,7 @@ def account_of(context: SparkContext, request: ReportRequest, on_progress: OnPro
 
 
 def loss_notes(account: Account) -> list[str]:
-    """Return a note on what of the store is damaged or missing, if anything is."""
+    """Return a note on the damaged or missing parts of the store, if there are any."""
     return [] if account.is_sound else [f"The numbers lack what cannot be read of the store: {account.words()}."]
 
 

@@ -1,8 +1,8 @@
-"""The plots of a report as Plotly figures: from a report to figures, and nothing else.
+"""The plots of a report as Plotly figures.
 
 A figure may hold more than is shown at once: each trace of such a figure has the index of its choice as `meta`, and
-`Plot.choices` names them. Colours follow the theme: traces have none of their own but take them in order from
-the figure's colorway, and `Plot.colors` names the theme's colours used.
+`Plot.choices` names them. Colours follow the theme: traces have none of their own but take them in order from the
+figure's colorway, and `Plot.colors` names the theme's colours used.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _plot(
     figure = go.Figure(data, {"template": theme.template(), "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, **layout})
     figure.update_layout(
         colorway=[theme.palette[color] for color in colors],
-        uirevision="kept",  # what is zoomed or hidden stays so with another theme or choice
+        uirevision="kept",  # keeps zoomed and hidden parts with another theme or choice
         dragmode=False,
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.03, "yanchor": "bottom", "traceorder": "normal"},
     )
@@ -356,7 +356,7 @@ def _bars(place: int, latency: Latency) -> go.Bar:
     bars = latency.bars
     width = bars[0][1] - bars[0][0]
     start, end, _ = bars[-1]
-    if end - start == width:  # few bars are not to be wide ones
+    if end - start == width:  # few bars must not be wide ones
         bars = [*bars, *((end + n * width, end + (n + 1) * width, 0) for n in range(_BARS_MIN - len(bars)))]
     texts = []
     for start, end, count in bars:

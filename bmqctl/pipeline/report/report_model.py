@@ -147,7 +147,7 @@ class CompressionReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole report. Times are seconds since 1970; lists are in the order in which they are to be shown.
+    """The whole report. Times are seconds since 1970; lists are in the order of display.
 
     `unmatched` counts confirms of messages that are not in the files: they have no latency.
     """

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no network, no files beside it."""
+"""A report as one self-contained HTML page: it needs no network and no other files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["report_page"]
 
 
 def report_page(report: Report) -> str:
-    """The page; what it shows is in it as JSON, and so is the library that draws it."""
+    """Return the page, which includes its data as JSON and the library that draws it."""
     data = {
         "report": _told_in_words(report),
         "plots": {
@@ -37,7 +37,7 @@ def report_page(report: Report) -> str:
 
 
 def _told_in_words(report: Report) -> dict[str, Any]:
-    """Return the report as JSON without the data that only the plots show, since they contain it."""
+    """Return the report as JSON without the data that only the plots show: the plots have it."""
     queues = [replace(queue, series=None) for queue in report.queues]
     apps = [
         replace(app, latency=replace(app.latency, bars=[])) if app.latency is not None else app for app in report.apps

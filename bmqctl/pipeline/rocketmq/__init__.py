@@ -1,1 +1,1 @@
-"""Stores of RocketMQ as tables: replicas merged to brokers, ranges of a log read in parallel."""
+"""Stores of RocketMQ as tables: replicas merged into brokers, and ranges of a log read in parallel."""

@@ -1,8 +1,8 @@
-"""Sound places to begin at in a commit log.
+"""Places in a commit log where reading can begin.
 
-The body of a message may look like a record, so that from an arbitrary offset on nobody can tell records from bodies.
-A consume queue can: its entries name records. What an entry names is compared with the queue, since an entry may be
-damaged. Without any, the begin of the file is the place: no record extends over two files.
+The body of a message may look like a record, so records cannot be found from an arbitrary offset. The entries of
+consume queues name records. Each named record is compared with its queue, since an entry may be damaged. Without
+entries, reading begins at the start of the file: no record extends over two files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEPS_BACK: Final = 4
 
 
 def queues_of(root: Path) -> list[QueueFiles]:
-    """The consume queues of the store `root`; none if they cannot be listed."""
+    """Return the consume queues of the store `root`; none if they cannot be listed."""
     try:
         return StoreFiles(root, (), ()).queues()
     except NotAStoreFile:
@@ -35,7 +35,7 @@ def queues_of(root: Path) -> list[QueueFiles]:
 
 
 def anchor(files: Sequence[LogFile], queues: Iterable[QueueFiles], offset: int) -> int:
-    """The offset of a record, or of a file's begin, at or in front of `offset`, which is in one of `files`."""
+    """Return the offset of a record, or of a file's start, at or before `offset`, which is in one of `files`."""
     file = next(file for file in files if file.begin <= offset < file.end)
     best = file.begin
     for number, queue in enumerate(queues):
@@ -48,7 +48,7 @@ def anchor(files: Sequence[LogFile], queues: Iterable[QueueFiles], offset: int) 
 
 
 def _record_of(queue: QueueFiles, file: LogFile, offset: int) -> int | None:
-    """The offset of the last record of a queue at or in front of `offset` in a file."""
+    """Return the offset of the last record of a queue at or before `offset` in a file."""
     low, high = queue.begin // _ENTRY_BYTES, queue.files[-1].end // _ENTRY_BYTES
     first = low
     while low < high:
@@ -74,7 +74,7 @@ def _is_of(found: LogRecords, queue: QueueFiles, index: int) -> bool:
 
 
 def _entry(queue: QueueFiles, index: int) -> ConsumeQueueEntry | None:
-    """An entry of a queue; None if it was not written, or is not to be had."""
+    """Return an entry of a queue; None if it was not written, or is not available."""
     at = index * _ENTRY_BYTES
     for file in queue.files:
         if file.begin <= at < file.end:

@@ -1,8 +1,8 @@
 """Brokers, whose logs are read from their replicas' stores.
 
-Replicas of a broker have the same bytes at the same offsets of the log. Those with an identity of a controller are told
-by its name, others by what they have in common. Where logs differ, the one with the newest epoch counts: another is
-read up to where they part.
+Replicas of a broker have the same bytes at the same offsets of the log. A controller's identity shows which replicas
+belong together, and otherwise common bytes do. Where logs differ, the one with the newest epoch counts: another is read
+up to where they part.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class ReplicaLog:
     limit: int = OFFSET_MAX
 
     def over(self, begin: int, end: int) -> ReplicaLog:
-        """The log with those files only that have a part of the range."""
+        """Return the log with only those files that have a part of the range."""
         return replace(self, files=tuple(file for file in self.files if file.begin < end and file.end > begin))
 
     def end(self) -> int:
-        """The offset behind the last record. Raises `OSError`."""
+        """The offset after the last record. Raises `OSError`."""
         queues = queues_of(self.root)
         for file in reversed(self.files):
             scan = LogScan([file], anchor([file], queues, file.end - 1), exact=True, tail=False)
@@ -82,7 +82,7 @@ class Broker:
         return self.logs[0].epochs
 
     def over(self, begin: int, end: int) -> Broker:
-        """The broker with those files only that have a part of the range."""
+        """Return the broker with only those files that have a part of the range."""
         return replace(self, logs=tuple(log.over(begin, end) for log in self.logs))
 
 
@@ -96,7 +96,7 @@ def is_rocketmq(paths: Iterable[str]) -> bool:
 
 
 def find_brokers(paths: Iterable[str]) -> list[Broker]:
-    """The brokers whose stores `paths` are, in their order. Raises StoreError."""
+    """Return the brokers of the stores `paths`, in their order. Raises StoreError."""
     roots = {root.absolute(): None for path in find_stores(paths) if (root := store_of(path)) is not None}
     try:
         logs = [_open(root) for root in roots]
@@ -120,7 +120,7 @@ def find_brokers(paths: Iterable[str]) -> list[Broker]:
 
 
 def find_gone(paths: Iterable[str]) -> Account:
-    """Account for the messages that consume queues name and that no replica's log has, since it ends before them.
+    """Account for messages that consume queues name, but that lie after the end of every replica's log.
 
     Raises StoreError.
     """
@@ -147,7 +147,7 @@ def _open(root: Path) -> ReplicaLog:
     )
     files = tuple(log_files(root))
     for file in files:
-        # A broker deletes its oldest files.
+        # A broker may delete its oldest files meanwhile.
         with suppress(FileNotFoundError):
             open_unbuffered(file.path).close()
     return ReplicaLog(root, files, _epochs(epochs), _identity(identity))
@@ -162,7 +162,7 @@ def _read(path: Path, size: int) -> bytes:
 
 
 def _epochs(data: bytes) -> tuple[EpochEntry, ...]:
-    """The epochs in a file; none if there is no file, or a damaged one."""
+    """Return the epochs in a file; none if there is no file, or a damaged one."""
     try:
         return tuple(decode_epochs(data))
     except FormatError:
@@ -182,7 +182,7 @@ def _name(group: Sequence[ReplicaLog]) -> str:
 
 
 def _in_order(group: list[ReplicaLog]) -> list[ReplicaLog]:
-    """The logs with the one that counts first, each with its limit."""
+    """Return the logs with the one that counts first, each with its limit."""
     if len(group) == 1:
         return group
     ends = {log.root: log.end() for log in group}
@@ -191,9 +191,9 @@ def _in_order(group: list[ReplicaLog]) -> list[ReplicaLog]:
 
 
 def limit_of(epochs: Sequence[EpochEntry], leading: Sequence[EpochEntry]) -> int:
-    """The offset up to which a log with `epochs` is that of a log with the epochs `leading`.
+    """Return the offset up to which a log with `epochs` equals a log with the epochs `leading`.
 
-    That is the end of the last epoch that both have from the same offset on, in the log in which it ends first.
+    It is the end of the last epoch that both have from the same offset on, in the log in which it ends first.
     """
     if not epochs or not leading:
         return OFFSET_MAX
@@ -204,12 +204,14 @@ def limit_of(epochs: Sequence[EpochEntry], leading: Sequence[EpochEntry]) -> int
                 each[at + 1].start_offset for each, at in ((epochs, number), (leading, place)) if at + 1 < len(each)
             ]
             return min(ends, default=OFFSET_MAX)
-    # The epochs of deleted files are not kept: a log that is far behind may have none of those that the other has.
+    # The epochs of deleted files are not kept: a lagging log may have none of the other's epochs.
     return leading[0].start_offset if epochs[-1].epoch < leading[0].epoch else 0
 
 
 def _are_replicas(one: ReplicaLog, other: ReplicaLog) -> bool:
-    """Return whether two logs are of one broker. Raises StoreError if their identities say so, but their bytes not."""
+    """Return whether two logs are of one broker. Raises StoreError if their identities agree, but their bytes do
+    not.
+    """
     names = [log.identity[:2] for log in (one, other) if log.identity is not None]
     if len(set(names)) > 1:
         return False
@@ -224,7 +226,7 @@ def _are_replicas(one: ReplicaLog, other: ReplicaLog) -> bool:
 
 
 def _compared(one: ReplicaLog, other: ReplicaLog) -> tuple[int, int]:
-    """The number of common places of two logs at which both have the same record, and at which both have any."""
+    """Return the number of common places of two logs with the same record, and of all compared ones with records."""
     leading, behind = sorted((one, other), key=lambda log: log.epochs[-1].epoch if log.epochs else 0, reverse=True)
     limit = limit_of(behind.epochs, leading.epochs)
     theirs = {file.begin: file for file in other.files}

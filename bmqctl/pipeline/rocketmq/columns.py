@@ -37,7 +37,7 @@ class RecordColumns:
         self._hosts = Labels(lambda host: host_text(host.to_bytes(_HOST_BYTES, "big")))
 
     def arrays(self, records: LogRecords, fields: pa.Schema) -> dict[str, pa.Array]:
-        """The columns of `fields` that records have, by name."""
+        """Return the columns of `fields` that records have, by name."""
         made = _Made(records)
         return {field.name: self._array(made, field.name, field.type) for field in fields if field.name in _MAKERS}
 
@@ -69,7 +69,7 @@ class RecordColumns:
 
 
 class _Made:
-    """Records, and the columns of them that others are made of."""
+    """Records, and the columns from which others are derived."""
 
     def __init__(self, records: LogRecords) -> None:
         self.records = records
@@ -98,7 +98,7 @@ class _Made:
         return pa.repeat(texts[0], len(self.records)) if len(texts) == 1 else texts.take(self.topics.indices)
 
     def host_numbers(self, name: str) -> NDArray[np.uint64] | None:
-        """Packed hosts as numbers; None if some are of IPv6."""
+        """Return packed hosts as numbers; None if some are of IPv6."""
         if (self.records.flags & _HOST_V6).any():
             return None
         packed = np.ascontiguousarray(self.records.fronts[name])
@@ -117,7 +117,7 @@ class _Made:
 
 
 def times_of_ms(milliseconds: NDArray[Any]) -> pa.Array:
-    """Milliseconds since the epoch as timestamps; null beyond what Spark can hold."""
+    """Convert milliseconds since the epoch to timestamps; null beyond Spark's range."""
     wild = (milliseconds < 0) | (milliseconds > TIMESTAMP_MAX_S * 1000)
     return pa.array(np.where(wild, 0, milliseconds) * 1000, pa.int64(), mask=wild).view(TIMESTAMP)
 

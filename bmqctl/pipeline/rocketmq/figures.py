@@ -1,7 +1,7 @@
-"""The tables `groups`, `topics` and `queues`: what the consume queues and the tables of a broker say.
+"""The tables `groups`, `topics` and `queues`, from a broker's consume queues and tables.
 
-Of a queue that a replica has further than others, that replica counts. Messages that are in the log, but not yet in a
-consume queue, are added: a broker that crashed adds them when it starts again.
+For each queue, the replica that has it furthest counts. Messages in the log that are not yet in a consume queue are
+added: a broker that crashed adds them when it starts again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DISPATCHED = (Transaction.NONE, Transaction.COMMIT)
 
 @dataclass(frozen=True)
 class _Queue:
-    """The figures of a queue, with the files that they are from; None if there are none."""
+    """The figures of a queue, with their files; None if there are none."""
 
     figures: QueueFigures
     log: ReplicaLog
@@ -63,7 +63,7 @@ def figure_batches(broker: Broker, table: Table, schema: pa.Schema) -> Iterator[
 
 
 def _queues(broker: Broker) -> dict[Place, _Queue]:
-    """The queues of a broker by topic and number."""
+    """Return the queues of a broker by topic and number."""
     found: dict[Place, _Queue] = {}
     for log in broker.logs:
         if log.limit < OFFSET_MAX:
@@ -79,7 +79,7 @@ def _queues(broker: Broker) -> dict[Place, _Queue]:
 
 
 def _add_rest(log: ReplicaLog, queues: dict[Place, _Queue]) -> None:
-    """Add the messages behind the last one that a consume queue names."""
+    """Add the messages after the last one that a consume queue names."""
     last = log.files[-1].end if log.files else 0
     known = max((each.figures.log_end for each in queues.values() if each.figures.log_end <= last), default=0)
     for chunk in LogScan(log.files, known or None, exact=True, tail=False).chunks():
@@ -110,7 +110,7 @@ def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
     offsets = _config(broker, "consumerOffset.json", _offsets) or {}
     for name, progress in sorted(offsets.items()):
         topic, _, group = name.partition("@")
-        # A queue of which the group took nothing so far has no progress.
+        # A queue from which the group has taken nothing has no progress.
         numbers = {number for of_topic, number in queues if of_topic == topic and queues[topic, number].figures.entries}
         for queue_id in sorted(progress.keys() | numbers):
             queue, offset = queues.get((topic, queue_id)), progress.get(queue_id)
@@ -131,7 +131,7 @@ def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
 
 
 def _offsets(data: bytes) -> dict[str, dict[int, int]]:
-    """The offsets of all groups by queue. Raises FormatError."""
+    """Return the offsets of all groups by queue. Raises FormatError."""
     found = CONSUMER_OFFSETS.read(data).offset_table
     for name, progress in found.items():
         for queue_id in progress:
@@ -141,7 +141,7 @@ def _offsets(data: bytes) -> dict[str, dict[int, int]]:
 
 
 def _stored(queue: _Queue, offset: int) -> int | None:
-    """The time at which a message of a queue was stored; None if it is not to be had."""
+    """Return the time at which a message of a queue was stored; None if it is not available."""
     place = None if queue.files is None else entry_at(queue.files, offset)
     return None if place is None else micros_of_ms(stored_ms_at(queue.log.files, *place))
 
@@ -201,7 +201,7 @@ def _int32(number: int) -> int | None:
 
 
 def _config(broker: Broker, name: str, read: Callable[[bytes], T]) -> T | None:
-    """A table of the first replica that has it; None if none has. Raises StoreError if none can be read."""
+    """Return a table of the first replica that has it; None if none has. Raises StoreError if none can be read."""
     fault: StoreError | None = None
     for log in broker.logs:
         path = StoreFiles(log.root, (), ()).config(name)

@@ -1,6 +1,6 @@
 """The table `payloads`: bodies of messages, decompressed, and decoded by a schema.
 
-A body that is not what its checksum says is taken from another replica, if one has it whole.
+A body that does not match its checksum is taken from another replica, if one has it intact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from formats.rocketmq.flags import SystemFlag
 __all__ = ["PayloadRows"]
 
 _BYTES_PER_BATCH: Final = 16 << 20
-# A plain integer: an operation with a member of an enumeration makes another member.
+# A plain integer: an operation with an enumeration's member makes another member.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 
 
@@ -57,7 +57,7 @@ class PayloadRows:
             yield self._batch(records.where(slice(start, None)), found)
 
     def _payload(self, records: LogRecords, number: int, body: memoryview, flags: int, crc: int) -> bytes | str:
-        """A body as it was sent, or the reason why it is not to be had."""
+        """Return a body as it was sent, or the reason why it is not available."""
         try:
             if body_crc(body) != crc:
                 whole = self._elsewhere(int(records.offsets[number]), int(records.sizes[number]), crc)
@@ -72,7 +72,7 @@ class PayloadRows:
             return str(error)
 
     def _elsewhere(self, offset: int, size: int, crc: int) -> memoryview | None:
-        """The body of a record in the first log that has it whole."""
+        """Return the body of a record in the first log that has it intact."""
         for log in self._broker.logs:
             found = record_of(log.files, offset, size) if offset < log.limit else None
             if found is not None and int(found.front("body_crc")[0]) == crc:

@@ -81,7 +81,7 @@ def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Input
     parts: list[InputPartition] = []
     try:
         for number, broker in wanted:
-            # A range begins behind the last record that is not wanted, at whatever place.
+            # A range begins after the last unwanted record, whether or not a record begins there.
             first = max(options.after.get(number, (0, -1))[1] + 1, bounds.first or 0)
             last = min(
                 options.until.get(number, (0, OFFSET_MAX))[1], OFFSET_MAX if bounds.last is None else bounds.last
@@ -93,7 +93,7 @@ def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Input
 
 
 def log_extents(options: ReadOptions) -> list[LogExtent]:
-    """The extent of each broker's log. Raises StoreError."""
+    """Return the extent of each broker's log. Raises StoreError."""
     found = []
     for broker in find_brokers(options.paths):
         log = broker.logs[0]
@@ -109,9 +109,9 @@ def log_extents(options: ReadOptions) -> list[LogExtent]:
 
 
 def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[LogPart]:
-    """The parts of a broker's log up to its last record, in their order.
+    """Return the parts of a broker's log up to its last record, in their order.
 
-    In a part that no file has there is nothing to read, but to account for. Raises StoreError (failfast) for such gaps.
+    Parts in no file are only accounted for. Raises StoreError (failfast) for such gaps.
     """
     size = max(_SPLIT_BYTES_MIN, options.records_per_partition * _record_bytes(broker.logs[0]))
     written_to = max((min(log.written_to(), log.limit) for log in broker.logs), default=0)
@@ -143,7 +143,7 @@ def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[
 
 
 def _runs(broker: Broker) -> list[tuple[int, int]]:
-    """The ranges of offsets for which some log has files, those that follow each other joined."""
+    """Return the ranges of offsets for which some log has files, with adjacent ones joined."""
     runs: list[tuple[int, int]] = []
     for file in sorted((file for log in broker.logs for file in log.files), key=lambda file: file.begin):
         if runs and file.begin <= runs[-1][1]:
@@ -154,7 +154,7 @@ def _runs(broker: Broker) -> list[tuple[int, int]]:
 
 
 def _record_bytes(log: ReplicaLog) -> int:
-    """The mean size of the first records of a log."""
+    """Return the mean size of the first records of a log."""
     for chunk in LogScan(log.files, tail=False).chunks():
         if len(chunk.records):
             return max(1, int(chunk.records.sizes.mean()))
@@ -178,7 +178,7 @@ def _is_written(log: ReplicaLog, begin: int, end: int) -> bool:
 
 
 def _in_time(parts: list[LogPart], bounds: LogBounds) -> list[LogPart]:
-    """The parts that may have records within the bounds of time."""
+    """Return the parts that may have records within the time bounds."""
     if bounds.since_ms is None and bounds.until_ms is None:
         return parts
     timed = [(part, time) for part in parts for time in _first_times(part)]
@@ -193,7 +193,8 @@ def _in_time(parts: list[LogPart], bounds: LogBounds) -> list[LogPart]:
 
 
 def _first_times(part: LogPart) -> list[int | None]:
-    """The time of the first record of a part, in milliseconds, None if it is damaged; empty if no record begins in it.
+    """Return the time of the first record of a part, in milliseconds, None if it is damaged; empty if no record begins
+    in it.
 
     Bodies may be larger than parts.
     """

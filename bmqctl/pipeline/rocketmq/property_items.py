@@ -1,4 +1,4 @@
-"""Properties of many records, taken apart into names and values all at once."""
+"""Properties of many records, split into names and values all at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALUE_END_BYTE = b"\x02"
 
 
 def joined_bytes(data: memoryview, at: Numbers, sizes: Numbers) -> tuple[bytes, NDArray[np.int32]]:
-    """The bytes at one place of each record, one after the other, and where each of them begins and ends."""
+    """Return the bytes at one place of each record, joined, and the bounds of each."""
     size = int(sizes[0]) if len(sizes) else 0
     if size and (sizes == size).all():
         rows = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
@@ -36,7 +36,7 @@ def _offsets(sizes: NDArray[Any]) -> NDArray[np.int32]:
 
 
 class PropertyItems:
-    """The properties of records: `offsets` says which of `names` and `values` are of which record."""
+    """The properties of records: `offsets` has each record's part of `names` and `values`."""
 
     def __init__(self, records: LogRecords) -> None:
         found = _at_once(records)
@@ -47,12 +47,12 @@ class PropertyItems:
         self._owners = np.repeat(np.arange(len(records), dtype=np.int64), np.diff(self.offsets))
 
     def map(self, kind: pa.DataType) -> pa.Array:
-        """All properties as a column of maps."""
+        """Return all properties as a column of maps."""
         names = self.names.cast(pa.string())
         return pa.MapArray.from_arrays(pa.array(self.offsets, pa.int32()), names, self.values).cast(kind)
 
     def column(self, name: str) -> pa.Array:
-        """The values of one property; null where a record lacks it."""
+        """Return the values of one property; null where a record lacks it."""
         count = len(self.offsets) - 1
         if name not in self._known:
             return pa.nulls(count, pa.string())
@@ -68,7 +68,7 @@ Items = tuple[NDArray[np.int32], pa.Array, pa.Array]
 
 
 def _at_once(records: LogRecords) -> Items | None:
-    """Take the properties apart by their separators; None if they are out of the ordinary."""
+    """Split the properties by their separators; None if they are out of the ordinary."""
     sizes = records.property_sizes
     content, ends = _terminated(records)
     try:
@@ -87,7 +87,7 @@ def _at_once(records: LogRecords) -> Items | None:
     values = _texts(flat[~(is_name | is_separator)], lengths[1::2] - 1)
     offsets = np.zeros(len(sizes) + 1, np.int32)
     offsets[1:] = np.searchsorted(places[1::2], ends)
-    # Of a name that a record has twice the last value counts.
+    # If a record has a name twice, the last value counts.
     owners = np.repeat(np.arange(len(sizes), dtype=np.int64), np.diff(offsets))
     pairs = np.sort(owners * max(1, len(names.dictionary)) + names.indices.to_numpy())
     if (pairs[1:] == pairs[:-1]).any():
@@ -100,7 +100,7 @@ def _texts(content: NDArray[np.uint8], lengths: NDArray[Any]) -> pa.Array:
 
 
 def _terminated(records: LogRecords) -> tuple[bytes, NDArray[Any]]:
-    """The properties of all records, and where those of each end; the last of each with its separator."""
+    """Return the properties of all records, each ended by a separator, and the end of each record's."""
     at, sizes = records.properties_at, records.property_sizes
     source = np.frombuffer(records.data, np.uint8)
     last = source[np.maximum(at + sizes - 1, 0)] if len(source) else np.zeros(len(at), np.uint8)
@@ -121,7 +121,7 @@ def _one_by_one(records: LogRecords) -> Items:
 
 
 def key_lists(keys: pa.Array) -> pa.Array:
-    """The keys of messages, which are in one text with spaces between them, as lists."""
+    """Split the keys of messages, which spaces separate in one text, into lists."""
     if pc.any(pc.match_substring_regex(keys, "^ |  | $")).as_py():
         keys = pc.utf8_trim(pc.replace_substring_regex(keys, " +", " "), " ")
     return pc.split_pattern(keys, " ")

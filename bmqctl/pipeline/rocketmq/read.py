@@ -33,9 +33,10 @@ def read_log_part(
     filters: Sequence[Filter] = (),
     account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `part` that pass `filters`, with the columns of `schema`. StoreError (failfast) at damage.
+    """Yield the rows of `part` that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at
+    damage.
 
-    `account` gets what was read of the log, damaged and missing, when all rows are read.
+    `account` gets what was read of the log, damaged and missing, once all rows are read.
     """
     account = Account() if account is None else account
     try:
@@ -69,7 +70,7 @@ def _batches(
 
 
 def _joined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield batches, small ones joined."""
+    """Yield batches, with small ones joined."""
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

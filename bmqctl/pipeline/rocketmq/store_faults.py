@@ -17,13 +17,13 @@ from formats.bmq.stores.faults import Fault
 
 __all__ = ["store_fault_batches"]
 
-# More of a store are not kept, so that memory is bounded.
+# Maximum number of faults kept for a store, to bound memory.
 _FAULTS_MAX: Final = 1 << 18
 _ROWS_PER_BATCH: Final = 1 << 12
 
 
 def store_fault_batches(broker: str, root: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the faults of the store `root`, at most its first quarter of a million. Raises `OSError` and StoreError."""
+    """Yield the faults of the store `root`, at most the first _FAULTS_MAX. Raises `OSError` and StoreError."""
     try:
         faults = iter(check_log_store(root, _FAULTS_MAX, lambda done, total: None).faults)
     except NotAStoreFile as error:

@@ -64,7 +64,7 @@ _SCHEMAS = {
             ("store_time", TIMESTAMP),
             ("payload_size", pa.int64()),
             ("payload", pa.binary()),
-            ("fault", pa.string()),  # why there is no payload
+            ("fault", pa.string()),  # reason for a missing payload
         ]
     ),
     Table.GROUPS: pa.schema(
@@ -111,18 +111,18 @@ _SCHEMAS = {
 
 
 def log_table_schema(table: Table) -> pa.Schema:
-    """All columns of a table of RocketMQ stores. Raises BadOption if they have no such table."""
+    """Return all columns of a table of RocketMQ stores. Raises BadOption if they have no such table."""
     if table not in _SCHEMAS:
         raise BadOption(f"table: RocketMQ stores have no table {table}: they have {', '.join(list(_SCHEMAS)[1:])}")
     return _SCHEMAS[table]
 
 
 def batch_of_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows with the columns of `schema`, each given with all columns of its table, as a batch."""
+    """Return rows as a batch with the columns of `schema`; each row has all columns of its table."""
     wanted = [{name: _storable(row[name]) for name in schema.names} for row in rows]
     return pa.RecordBatch.from_pylist(wanted, schema=schema)
 
 
 def _storable(value: Any) -> Any:
-    """A value, if it is a text as valid UTF-8: names of files may be none."""
+    """Return a value, a text as valid UTF-8: names of files may not be."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value

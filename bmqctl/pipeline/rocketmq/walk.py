@@ -1,4 +1,4 @@
-"""The records of a broker in a range of its log: those of the log that counts and, where it has none, of others."""
+"""The records of a broker in a range of its log: from the log that counts and, in its gaps, from others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NEAR_BYTES: Final = 1 << 20
 class RangeScan:
     """The records of one log that begin from `begin` on and before `end`.
 
-    When all are read, `gaps` are the parts of the range that no record covers, and `faults` those that were to have
-    some.
+    When all are read, `gaps` are the parts of the range that no record covers, and `faults` the gaps that should have
+    had some.
     """
 
     def __init__(self, log: ReplicaLog, begin: int, end: int) -> None:
@@ -37,7 +37,7 @@ class RangeScan:
         self._rest = (max(begin, self.end), end)
 
     def records(self) -> Iterator[LogRecords]:
-        """Yield the records, which are valid until the next are asked for. Raises `OSError`."""
+        """Yield the records, which are valid until the next ones are requested. Raises `OSError`."""
         yield from self._records()
         if self._rest[0] < self._rest[1]:
             self.gaps.append(self._rest)
@@ -66,7 +66,7 @@ class RangeScan:
         self._gap(at, self.end)
 
     def _note(self, records: LogRecords, at: int) -> None:
-        """Note the gaps in front of records, the first of which follows what ends at `at`."""
+        """Note the gaps before records, the first of which follows the offset `at`."""
         starts = records.offsets
         ends = np.concatenate([[at], records.ends[:-1] + records.offset])
         for index in np.flatnonzero(ends < starts).tolist():
@@ -88,8 +88,8 @@ def read_range(
 ) -> Iterator[LogRecords]:
     """Yield the records of a broker in a range of its log, which has records up to `written_to`.
 
-    Records that a log lacks come after its others. What no log has is added to the account when all are read. Raises
-    `OSError`, and, if it is to fail, StoreError at damage that no log can fill.
+    Records from other logs, for gaps of the first, come after its own. Gaps of all logs are added to the account when
+    all records are read. Raises `OSError` and, in failfast mode, StoreError at damage that no log can fill.
     """
     gaps, faults = [(begin, end)], []
     for number, log in enumerate(logs):
@@ -132,7 +132,7 @@ def _by_files(logs: Sequence[ReplicaLog], begin: int, end: int) -> Iterator[tupl
 
 
 def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
-    """Yield gaps, those together that are near each other."""
+    """Yield groups of gaps that are near each other."""
     some: list[Gap] = []
     for gap in gaps:
         if some and gap[0] - some[-1][1] > _NEAR_BYTES:
@@ -144,7 +144,7 @@ def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
 
 
 def _in_gaps(records: LogRecords, gaps: Sequence[Gap], end: int) -> LogRecords:
-    """The records that lie in gaps. A gap that extends to the end of the range is open."""
+    """Return the records that lie in gaps. A gap up to the end of the range is open."""
     begins, ends = (np.array(side, np.int64) for side in zip(*gaps, strict=True))
     starts = records.offsets
     at = np.searchsorted(begins, starts, "right") - 1
@@ -154,7 +154,7 @@ def _in_gaps(records: LogRecords, gaps: Sequence[Gap], end: int) -> LogRecords:
 
 
 def _common(some: Sequence[Gap], others: Sequence[Gap]) -> list[Gap]:
-    """The parts that two lists of gaps, each in order, have in common."""
+    """Return the common parts of two lists of gaps, each in order."""
     found = []
     one = other = 0
     while one < len(some) and other < len(others):

@@ -23,14 +23,14 @@ __all__ = [
 ]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-TIMESTAMP_MAX_S = 253_402_300_799  # the end of year 9999: what Spark can hold
+TIMESTAMP_MAX_S = 253_402_300_799  # the end of year 9999: Spark's maximum
 
 # Two characters for each byte.
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 
 
 def hex_array(values: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
-    """Raw bytes of one width as upper-case hex; with `rows`, at these of `count` rows, and null elsewhere."""
+    """Return raw bytes of one width as upper-case hex; with `rows`, at these of `count` rows, and null elsewhere."""
     width = 2 * values.dtype.itemsize
     octets = np.ascontiguousarray(values).view(np.uint8)
     text = pa.py_buffer(_HEX.take(octets))
@@ -48,7 +48,7 @@ def hex_array(values: NDArray[Any], rows: NDArray[Any] | None = None, count: int
 def scattered(
     values: NDArray[Any], rows: NDArray[Any] | None, count: int, dtype: type = np.int64
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """`values` at `rows` of `count` rows, and where there are none (None: nowhere)."""
+    """Return `values` at `rows` of `count` rows, and a mask of the rows without one (None: no such row)."""
     if rows is None:
         return values, None
     column: NDArray[Any] = np.zeros(count, dtype)
@@ -59,13 +59,13 @@ def scattered(
 
 
 def integers(values: NDArray[Any], kind: pa.DataType, rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
-    """Integers that fit `kind`; with `rows`, at these of `count` rows, and null elsewhere."""
+    """Return integers that fit `kind`; with `rows`, at these of `count` rows, and null elsewhere."""
     column, null = scattered(values, rows, count, kind.to_pandas_dtype())
     return pa.array(column.astype(kind.to_pandas_dtype(), copy=False), kind, mask=null)
 
 
 def times(seconds: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
-    """Seconds since the epoch as timestamps; null beyond what Spark can hold."""
+    """Convert seconds since the epoch to timestamps; null beyond Spark's range."""
     column, null = scattered(seconds.astype(np.int64), rows, count)
     wild = (column < 0) | (column > TIMESTAMP_MAX_S)
     null = wild if null is None else null | wild
@@ -73,7 +73,7 @@ def times(seconds: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 
 
 
 def micros_of_ms(milliseconds: int | None) -> int | None:
-    """Milliseconds since the epoch as microseconds; None beyond what Spark can hold."""
+    """Convert milliseconds since the epoch to microseconds; None beyond Spark's range."""
     if milliseconds is None or not 0 <= milliseconds <= TIMESTAMP_MAX_S * 1000:
         return None
     return milliseconds * 1000
@@ -89,7 +89,7 @@ class Labels:
         self._array = pa.array([], pa.string())
 
     def take(self, numbers: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
-        """The texts of `numbers` (uint64); with `rows`, at these of `count` rows, and null elsewhere."""
+        """Return the texts of `numbers` (uint64); with `rows`, at these of `count` rows, and null elsewhere."""
         if rows is None and len(numbers) and (numbers == numbers[0]).all():
             (index,) = self._index(numbers[:1])
             return pa.repeat(self._array[index], len(numbers))
@@ -111,7 +111,7 @@ class Labels:
 
 
 def code_labels(kind: type[IntEnum | IntFlag]) -> Labels:
-    """The names of codes; a code without a name is shown as a number."""
+    """Return the names of codes; a code without a name is shown as a number."""
 
     def label(code: int) -> str:
         try:

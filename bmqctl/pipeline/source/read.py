@@ -32,9 +32,9 @@ def read_part(
     filters: Sequence[Filter] = (),
     account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `part` that pass `filters`, with the columns of `schema`, some ten thousand at a time.
+    """Yield the rows of `part` that pass `filters`, with the columns of `schema`, some ten thousand at a time.
 
-    StoreError (failfast) at damage. `account` gets what was read, damaged and missing, when all rows are read.
+    Raises StoreError (failfast) at damage. `account` gets what was read, damaged and missing, once all rows are read.
     """
     bounds = bounds_of(filters, time_column(options.table))
     for batch in _batches(part, options, schema, bounds, Account() if account is None else account):
@@ -54,7 +54,7 @@ def _batches(
     elif isinstance(part, QueuesPart):
         yield from queue_batches(part.queues, schema)
     elif not isinstance(part, Part):
-        return  # what Spark makes up for a plan without tasks
+        return  # Spark's own input for a plan without tasks
     elif options.table is Table.RECORDS:
         yield from _record_batches(part, options, schema, bounds, account)
     elif options.table is Table.MESSAGES:

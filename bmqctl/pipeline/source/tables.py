@@ -1,6 +1,6 @@
 """The columns of every table, as Arrow schemas.
 
-Times are of a second's precision, as the files have them. Sizes and offsets are in bytes.
+Times have a precision of a second, as in the files. Sizes and offsets are in bytes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _SCHEMAS = {
             ("guid", pa.string()),
             ("confirm_time", TIMESTAMP),
             ("confirm_reason", pa.string()),
-            pa.field("implied", pa.bool_(), nullable=False),  # told by the message's deletion
+            pa.field("implied", pa.bool_(), nullable=False),  # by the message's deletion
             ("arrival_time", TIMESTAMP),
             ("latency_s", pa.int64()),
             ("primary_lease_id", pa.int64()),
@@ -107,7 +107,7 @@ _SCHEMAS = {
             *_QUEUE,
             ("domain", pa.string()),
             ("queue", pa.string()),
-            ("app_ids", NAMES),  # those that are there at the end
+            ("app_ids", NAMES),  # at the end
             ("removed_app_ids", NAMES),
             ("created_time", TIMESTAMP),
             ("deleted_time", TIMESTAMP),
@@ -135,7 +135,7 @@ _SCHEMAS = {
             ("properties", PROPERTIES_TYPE),
             ("payload_size", pa.int64()),
             ("payload", pa.binary()),
-            ("fault", pa.string()),  # why there is no payload
+            ("fault", pa.string()),  # reason for a missing payload
             ("primary_lease_id", pa.int64()),
             ("sequence_number", pa.int64()),
             ("journal_offset", pa.int64()),
@@ -157,19 +157,19 @@ _SCHEMAS = {
 
 
 def table_schema(table: Table) -> pa.Schema:
-    """All columns of a table. Raises BadOption if BlazingMQ's stores have no such table."""
+    """Return all columns of a table. Raises BadOption if BlazingMQ's stores have no such table."""
     if table not in _SCHEMAS:
         raise BadOption(f"table: BlazingMQ stores have no table {table}: they have {', '.join(_SCHEMAS)}")
     return _SCHEMAS[table]
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
-    """The columns of a table of BlazingMQ stores that are asked for; BadOption for a name that it does not have."""
+    """Return the requested columns of a table of BlazingMQ stores. Raises BadOption for a name that it lacks."""
     return chosen_columns(options, table_schema(options.table))
 
 
 def chosen_columns(options: ReadOptions, schema: pa.Schema) -> pa.Schema:
-    """The columns of a table that are asked for, and those of decoding; BadOption for a name that it does not have."""
+    """Return the requested columns of a table, and those of decoding. Raises BadOption for a name that it lacks."""
     if options.payload_format:
         if options.table is not Table.PAYLOADS:
             raise BadOption(f"payloadFormat: payloads are decoded in the table payloads, not in {options.table}")

@@ -1,4 +1,4 @@
-"""A task's walk over its records: the sound ones within the wanted numbers, with their DATA files."""
+"""A task's walk over its records: sound ones within the wanted numbers, with their DATA files."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _WITH_QUEUE = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION, Reco
 def walk(
     part: Part, options: ReadOptions, account: Account, *, use_after: bool = True
 ) -> Iterator[tuple[Chunk, NDArray[Any]]]:
-    """Yield chunks, with each record's RecordType as uint8: 0 for one that is not sound or not wanted.
+    """Yield chunks, with each record's RecordType as uint8: 0 for an unsound or unwanted one.
 
-    Raises StoreError at one that is not sound, if the mode is failfast. Without `use_after`, all from the first on.
-    The account gets all of them; of the shares of a part, the first one's.
+    Raises StoreError at an unsound one in failfast mode. Without `use_after`, all records from the first on are wanted.
+    The account gets all records; if a part has several shares, only the first share's walk counts them.
     """
     if part.share:
         account = Account()

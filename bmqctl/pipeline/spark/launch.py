@@ -1,8 +1,8 @@
 """Launch of a job: in a session of this process, or in a separate driver that `spark-submit` takes to a cluster.
 
-The driver runs on this machine (client mode). Executors get the code of bmqctl and, by default, the packages
-with native code that it needs: they must have a Python of the same version, and Spark's own Python side, which every
-distribution of Spark carries.
+The driver runs on this machine (client mode). Executors get the code of bmqctl and, by default, its packages with
+native code. They must have a Python of the same version, and Spark's own Python side, which every distribution of Spark
+carries.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _LOOK_EACH_S = 1.0
 _STOP_TIMEOUT_S = 10
 _CONNECT_TIMEOUT_S = 5
 _REASON_LINES = 400
-# Spark's class path has 280 files, all of which are open.
+# Spark's class path has 280 files, all of them open.
 _DESCRIPTORS_MIN = 512
-# The beginnings of what Py4J and Spark say of a call and of a task that failed.
+# The beginnings of Py4J's and Spark's messages about a failed call and a failed task.
 _CALL = "An error occurred while calling "
 _FAILED_TASK = "most recent failure: Lost task "
 Result = TypeVar("Result", covariant=True)
@@ -103,7 +103,7 @@ def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
             try:
                 return job.run(context, on_progress)
             except (PySparkException, Py4JError) as fault:
-                # Spark's exceptions ask its JVM for their texts, as long as there is one.
+                # Spark's exceptions get their texts from its JVM, while that exists.
                 raise SparkFailed(first_line(fault)) from fault
     except (PySparkException, Py4JError) as fault:
         raise SparkFailed(first_line(fault)) from fault
@@ -192,7 +192,7 @@ def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
         settings.insert(0, f"spark.executorEnv.PYTHONPATH={SHIPPED_AS}")
     for setting in settings:
         command += ["--conf", setting]
-    # Python looks for modules beside the script first, and must not find ours there under short names.
+    # Python looks for modules in the script's folder first, and must not find ours there under short names.
     main = shutil.copy(_package(OUR_PACKAGES[0]) / "pipeline" / "spark" / "submitted.py", work)
     return [*command, str(main), str(work / "job"), str(work / "result")], environment
 
@@ -256,7 +256,7 @@ def _reason(log: str) -> str:
     """Extract the reason for the driver's end from its log."""
     lines = [line.strip() for line in log.splitlines()[-_REASON_LINES:] if line.strip()]
     said = [line for line in lines if "Exception" in line or "Error" in line or line.startswith("spark-submit")]
-    # "Exception thrown in awaitResult:" and the like say nothing: the cause is in what follows.
+    # "Exception thrown in awaitResult:" and the like say nothing; the cause follows.
     said = [line for line in said if not line.endswith(":")] or said
     return said[0] if said else (lines[-1] if lines else "the driver gave no reason")
 
@@ -274,7 +274,7 @@ def _end_without(job: Path) -> None:
 
 def run_submitted(job_path: str, result_path: str, say: Callable[[str], None]) -> None:
     """Run the job in the driver that `spark-submit` started, and write its result."""
-    # The submitting process may be killed: then nobody waits for the result, and nothing would end this one.
+    # If the submitting process is killed, nothing else would end this one.
     threading.Thread(target=_end_without, args=(Path(job_path),), daemon=True).start()
     job: Job[object] = pickle.loads(Path(job_path).read_bytes())
     context = SparkContext.getOrCreate()

@@ -1,4 +1,4 @@
-"""Work handed to Spark, item by item, and how far it is."""
+"""Work handed to Spark, item by item, with its progress."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ class OnProgress(Protocol):
 
 
 def quiet(step: str, done: int, total: int, /) -> None:
-    """Tells nobody."""
+    """Report nothing."""
 
 
 def run_all(
     context: SparkContext, run: Callable[[Item], Result], items: Sequence[Item], step: str, on_progress: OnProgress
 ) -> list[Result]:
-    """`run` of every item, each in a task of its own, in the items' order; what a task raises comes as Spark's fault.
+    """Return `run` of every item, each in a task of its own, in the items' order; errors in tasks are raised as
+    Spark's.
 
-    The job runs in a thread, so that an interrupt is served at once; whoever stops the context ends the job with it.
+    The job runs in a thread, so that an interrupt is served at once; stopping the context ends the job.
     """
     if not items:
         return []
@@ -42,7 +43,7 @@ def run_all(
         try:
             context.setJobGroup(group, step)
             done.append(context.parallelize(items, len(items)).map(run).collect())
-        except BaseException as fault:  # to be raised where it is waited for
+        except BaseException as fault:  # to be raised in the waiting thread
             failed.append(fault)
 
     thread = InheritableThread(target=work, daemon=True)

@@ -1,4 +1,4 @@
-"""Spark on this machine, as a context for tasks or a session for tables, which prints nothing and leaves no files."""
+"""Spark on this machine, as a context for tasks or a session for tables; it prints nothing and leaves no files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def local_session(
 def open_session(context: SparkContext) -> SparkSession:
     """Open a session in a context, with the data source registered; it ends with the context.
 
-    This takes a few seconds, which jobs that only run tasks save.
+    This takes a few seconds, saved by jobs that only run tasks.
     """
     with _interrupts_later():
         session = SparkSession(context)

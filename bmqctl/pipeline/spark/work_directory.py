@@ -1,7 +1,7 @@
-"""Temporary directories that do not outlive a killed process for long: the next one removes what it left.
+"""Temporary directories of which a killed process leaves none for long: the next process removes them.
 
-Each has a file that its process holds locked. The kernel lets go of the lock however the process ends, which a process
-id in the name would not tell: ids are used again, and those of another container are not to be seen.
+Each has a file that its process holds locked. The kernel releases the lock however the process ends. A process id in
+the name would not do: ids are reused, and those of another container are invisible.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ _UNLOCKED_MAX_S = 3600
 
 @contextmanager
 def work_directory(prefix: str) -> Iterator[Path]:
-    """A directory of our own, gone at the end; first, those of the same prefix go whose processes were killed."""
+    """Make a directory and remove it at the end; first remove directories of the same prefix whose processes were
+    killed.
+    """
     _remove_abandoned(prefix)
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         unlocked = Path(name, f"{_LOCK}.new")
         with unlocked.open("w") as lock:
             flock(lock, LOCK_EX)
-            # It has its name when it is locked, so that nobody finds it otherwise.
+            # The name comes after the lock, so that an unlocked file is never found.
             unlocked.rename(Path(name, _LOCK))
             yield Path(name)
 
@@ -47,7 +49,7 @@ def _remove_if_abandoned(path: Path, changed_s: float) -> None:
     try:
         lock = (path / _LOCK).open("rb")
     except FileNotFoundError:
-        # It is being made; or a JVM that outlived its driver for a moment has made it again after it was removed.
+        # Another process is making it; or a JVM that briefly outlived its driver has made it again after its removal.
         if time.time() - changed_s > _UNLOCKED_MAX_S:
             shutil.rmtree(path)
         return

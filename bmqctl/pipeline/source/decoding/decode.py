@@ -1,7 +1,7 @@
 """Payloads as columns, by a schema that the user gives: JSON, Avro or Protobuf.
 
-A payload that is not what the schema says gives a null `value` and says why in `value_fault`; in a job that is to
-fail fast it ends the job.
+A payload that does not fit the schema gives a null `value` and the reason in `value_fault`; in failfast mode it ends
+the job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Codec = tuple[pa.StructType, Callable[[bytes], Any]]
 
 
 def payload_fields(options: ReadOptions) -> list[pa.Field]:
-    """The columns that decoding adds; BadOption for a schema that cannot be read."""
+    """Return the columns that decoding adds. Raises BadOption for an unreadable schema."""
     return [pa.field("value", _codec(options)[0]), pa.field("value_fault", pa.string())]
 
 
@@ -53,7 +53,7 @@ class Decoder:
             return None, None
         try:
             value = self._decode(payload)
-            # What Arrow refuses in one value must not cost the others.
+            # Values that Arrow refuses must not cost the others.
             pa.scalar(value, self._type)
         except MemoryError:
             # pyarrow's own error of this kind is an `ArrowException` as well.

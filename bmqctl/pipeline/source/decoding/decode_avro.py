@@ -31,7 +31,9 @@ _LOGICAL = {
 
 
 def avro_codec(schema: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
-    """`schema` is JSON, or the path of an .avsc file; ValueError for one that is none, or not of a record."""
+    """Make the Arrow type and the decoder of a schema, JSON or the path of an .avsc file. Raises ValueError if it is
+    invalid, or not of a record.
+    """
     parsed = parse_avro_schema(schema)
     names: dict[str, Any] = {}
     kind = _type_of(parsed, names, ())
@@ -47,7 +49,7 @@ def avro_codec(schema: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
 
 
 def _type_of(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> pa.DataType:
-    """The Arrow type of a parsed schema; ValueError for what no column can hold."""
+    """Return the Arrow type of a parsed schema. Raises ValueError for a type that no column can hold."""
     if isinstance(schema, list):
         options = [one for one in schema if one != "null"]
         if len(options) != 1:
@@ -77,7 +79,7 @@ def _type_of(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> pa.
 
 
 def _shaped(value: Any, kind: pa.DataType) -> Any:
-    """A value as Arrow takes it: maps as pairs."""
+    """Convert a value for Arrow: maps to pairs."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

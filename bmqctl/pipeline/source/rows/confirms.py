@@ -1,7 +1,7 @@
 """The table `confirms`: one row for each app that was done with a message, and when.
 
-Confirms that have a record of their own; those that a deletion tells of (`implied`); and confirms of messages that are
-not in the files, whose arrival is not known. An app's second confirm of a message is left out.
+It has confirms with a record of their own, confirms implied by a deletion (`implied`), and confirms of messages that
+are not in the files, whose arrival is unknown. An app's second confirm of a message is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["confirm_batches"]
 
 
 class Rows(NamedTuple):
-    """Confirms; arrays of one length. `arrived` (seconds) and `message` (position) are -1 where it is not known."""
+    """Confirms; arrays of one length. `arrived` (seconds) and `message` (position) are -1 where unknown."""
 
     positions: NDArray[Any]
     queues: NDArray[Any]
@@ -46,7 +46,9 @@ class Rows(NamedTuple):
 def confirm_batches(
     part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the messages of one task, in the order of their records, implied ones after the others of a turn."""
+    """Yield the rows of the messages of one task, in the order of their records, implied ones after the others of a
+    turn.
+    """
     follower = Follower(part, options, bounds, account)
     columns = ConfirmColumns(schema, follower)
     after = options.after.get(part.partition_id)
@@ -60,7 +62,7 @@ def confirm_batches(
 
 
 def _told(turn: Turn) -> Rows:
-    """The confirms that have a record."""
+    """Return the confirms that have a record."""
     at = np.flatnonzero(turn.kinds == RecordType.CONFIRM)
     at = at[~np.isin(turn.positions[at], turn.step.repeated)]
     records = turn.records[at].view(CONFIRM_RECORD.dtype)
@@ -101,7 +103,7 @@ class ConfirmColumns:
         self._reasons = code_labels(ConfirmReason)
 
     def implied(self, turn: Turn) -> Rows:
-        """The confirms that deletions tell of."""
+        """Return the confirms implied by deletions."""
         ended = ended_in(turn)
         by = turn.step.ended_by
         chosen = np.flatnonzero(ended.ends == End.CONFIRMED)

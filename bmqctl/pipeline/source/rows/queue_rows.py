@@ -16,7 +16,7 @@ __all__ = ["queue_batches"]
 
 
 def queue_batches(queues: Iterable[Queue], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """All rows at once: queues are few."""
+    """Yield all rows at once: queues are few."""
     rows = [_row(queue) for queue in queues]
     if rows:
         yield pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema=schema)
@@ -38,7 +38,7 @@ def _row(queue: Queue) -> dict[str, Any]:
 
 
 def _parts(uri: str | None) -> tuple[str | None, str | None]:
-    """Domain (with its tier) and queue; None where no name is known, or it is none."""
+    """Return domain (with its tier) and queue; None for an unknown or invalid URI."""
     if uri is None:
         return None, None
     try:
