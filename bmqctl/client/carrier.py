@@ -1,6 +1,6 @@
 """Carries a machine's bytes over TCP under anyio, on asyncio and trio alike.
 
-One task reads, one writes and one watches the clock. What is put into the machine between two turns of the writer goes
+One task reads, one writes and one watches the clock. All output of the machine between two turns of the writer goes
 out in one piece. A lost connection is replaced for as long as the machine wants that (source:
 `bmqio::ReconnectingChannelFactory`, with the interval of `bmqimp::Application`, which does not grow here).
 """
@@ -185,7 +185,7 @@ class Carrier:
 
     async def _read_by_callback(self, direct: socket.socket) -> None:
         # A task that waits for the socket again and again is resumed a turn of the loop later than a callback is
-        # called, and each time the socket is registered anew: for one post and its ack that is a third of the time.
+        # called, and each call registers the socket again: for one post and its ack that is a third of the time.
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 

@@ -1,6 +1,6 @@
 """Carries a machine's bytes over TCP under trio: one task reads, one writes, one watches the clock.
 
-What is put into the machine between two turns of the writer goes out in one piece. If the machine is to outlive its
+All output of the machine between two turns of the writer goes out in one piece. If the machine is to outlive its
 connections, a lost one is replaced for as long as the machine wants that (source: `bmqio::ReconnectingChannelFactory`,
 with the interval of `bmqimp::Application`, which does not grow here).
 """

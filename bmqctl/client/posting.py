@@ -1,6 +1,6 @@
 """Posting of many messages, until each is taken or refused: a bounded number without an answer, and patience.
 
-What a queue has no room for is posted again, in the order of old, after a pause in which nothing else is.
+Posts that a full queue refuses are repeated in their order, after a pause in which nothing else is posted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Posting(Generic[T]):
         self._next += 1
 
     async def finish(self) -> None:
-        """Wait until every post is answered, and retry those that have to be."""
+        """Wait until every post is answered, and retry the refused ones."""
         while self._under_way or self._again:
             if self._again:
                 await self._post_again()
@@ -142,7 +142,7 @@ class Posting(Generic[T]):
         self._piece_size += size or 0
 
     async def _drain_pieces(self) -> None:
-        # What is posted between two turns of the session's writer goes out in one event: a turn for each message would
+        # All posts between two turns of the session's writer go out in one event: a turn for each message would
         # cost more than the message.
         if self._piece_count >= _PIECE_COUNT or self._piece_size >= _PIECE_SIZE:
             self._piece_count = self._piece_size = 0

@@ -175,7 +175,7 @@ class Queue:
         return Message(self, self._buffer.popleft(), self._generation)
 
     async def receive(self, count_max: int | None = None) -> list[Message]:
-        """Wait for messages and return those that have come, at most `count_max`; none once the queue is closed."""
+        """Wait for messages and return them, at most `count_max`; none once the queue is closed."""
         if count_max is not None:
             check_whole("count_max", count_max, 1, INT_MAX)
         await checkpoint()
@@ -258,7 +258,7 @@ class Queue:
             return None
         properties: Mapping[str, object] = {}
         size = 0
-        # Whoever processes the message is told that it is malformed.
+        # The reader of the message finds that it is malformed.
         with suppress(FormatError):
             properties, size = message.properties, len(message.payload)
         app_id = self._handle.uri.app_id or ""

@@ -30,11 +30,11 @@ class Room:
 
     @property
     def is_contended(self) -> bool:
-        """True if tasks are waiting, so that a newcomer has to wait behind them."""
+        """True if tasks are waiting, so that a new one has to queue."""
         return bool(self._waiting)
 
     async def wait(self) -> None:
-        """Wait until there is room and this task is at the head of those that wait."""
+        """Wait until there is room and this task is at the head of the queue."""
         turn = anyio.Event()
         self._waiting.append(turn)
         try:

@@ -1,6 +1,6 @@
 """Spans of posts and of the processing of messages: where a session begins and ends them.
 
-What makes the spans is given to a session; `bmqctl.client.tracing` makes those of OpenTelemetry. The context of a
+The maker of spans is given to a session; `bmqctl.client.tracing` makes those of OpenTelemetry. The context of a
 post's span travels in the properties of its message, as text.
 """
 

@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 
 LIMITS: Final[Mapping[str, int]] = {
     "formats": 35,
-    "broker/common": 19,
+    "broker/common": 13,
     "broker/shell": 16,
     "broker/bmq": 17,
-    "broker/rocketmq": 16,
-    "bmqctl": 45,
+    "broker/rocketmq": 13,
+    "bmqctl": 5,
     "scripts": 2,
     "tests": 3,
     "docs": 9,

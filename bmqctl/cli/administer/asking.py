@@ -12,7 +12,7 @@ __all__ = ["ask"]
 
 
 def ask(command: str, question: str, if_no: str) -> None:
-    """Ask whoever is at the terminal; exit with code 2 unless the answer is yes, or if there is nobody to ask.
+    """Ask the person at the terminal; exit with code 2 unless the answer is yes, or if there is nobody to ask.
 
     `if_no` is the line that is printed after another answer.
     """

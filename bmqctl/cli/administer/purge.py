@@ -1,4 +1,4 @@
-"""`bmqctl queue purge`: the messages of a queue, removed, or told of."""
+"""`bmqctl queue purge`: the messages of a queue, removed, or only counted."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def purge_queue(
     authn_mechanism: AuthnMechanism = None,
     authn_data: AuthnData = "",
 ) -> None:
-    """Remove all messages of a queue of BlazingMQ, or those that an app has yet to confirm; they cannot be had again.
+    """Remove all messages of a queue of BlazingMQ, or the ones that an app has yet to confirm. This cannot be undone.
 
-    The queue's primary does it, wherever --broker leads. Messages that are with consumers go, too; those that come
+    The queue's primary does it, wherever --broker leads. Messages that are with consumers go, too; messages that come
     while the command asks do as well. Before, the command says how many messages there are, how large, and how old the
     oldest is, which is all that it does with --dry-run.
 

@@ -56,10 +56,10 @@ def rejected(
     ] = None,
     output: Output = None,
 ) -> None:
-    """List the poison messages of a store of BlazingMQ: those that an app gave up after the last delivery attempt.
+    """List the poison messages of a store of BlazingMQ: an app gave them up after the last delivery attempt.
 
-    A journal tells of those that had other apps left: an app of a fan-out queue. One that was the last app's, as of
-    each priority queue, is deleted like any other message, and only the logs of the brokers tell of it: each alarm
+    A journal has them only if other apps were left, as in a fan-out queue. A message of the last app, as in
+    each priority queue, is deleted like any other, and only the logs of the brokers have it: each alarm
     POISON_PILL, at most one each 15 s and queue, and of a consumer that is lost the first 10 messages.
 
     `stored` says whether the journals still have the message: if so, `journal dump --guid` opens it, and `replay

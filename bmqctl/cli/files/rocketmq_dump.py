@@ -61,7 +61,7 @@ def dump(context: typer.Context, path: Path) -> None:
         LateProgress("reading records") as on_progress,
     ):
         sink = CheckingSink(make_sink(chosen, stream, bodies))
-        # What the index says of other files of the log is not asked for.
+        # The index's entries for other files of the log are not read.
         index_files = () if path.is_file() else store.index_files
         quiet = quiet_on_terminal(on_progress, given["out"])
         report = dump_log(files, filters, sink, given["limit"], quiet, index_files)

@@ -1,4 +1,4 @@
-"""`bmqctl journal summary` on a store of RocketMQ: count its messages by topic, and those that wait by group."""
+"""`bmqctl journal summary` on a store of RocketMQ: count its messages by topic, and the waiting ones by group."""
 
 from __future__ import annotations
 

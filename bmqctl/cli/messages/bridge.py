@@ -205,7 +205,7 @@ class _Reporter:
             self._print(running)
 
     def write_metrics(self, running: Running) -> None:
-        """Replace the file of metrics, if there is one to be kept; a fault is told once."""
+        """Replace the file of metrics, if there is one to be kept; a fault is reported once."""
         if self._metrics is None:
             return
         text = metrics_text([(each.options.name, each.account) for each in running.outcomes])

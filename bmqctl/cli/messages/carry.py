@@ -142,7 +142,7 @@ def copy(
 
     A topic is read from its oldest message to the end that it had at the beginning; with `?queue=NUMBER` only the
     queues with this number. A queue of BlazingMQ gives messages to consumers only: the copy is one, holds what it
-    gets unconfirmed until it ends, and then leaves it to the others. What other consumers hold is not copied.
+    gets unconfirmed until it ends, and then leaves it to the others. Messages that other consumers hold are not copied.
 
     Each queue is copied in its order: of a topic to the same queue of the other topic, of BlazingMQ to the first
     queue of a topic, to `?queue=NUMBER`, or by the value of a property, `?key=PROPERTY`.

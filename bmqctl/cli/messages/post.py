@@ -104,7 +104,7 @@ def post(
     each line is a message: an object with `payload` (a text) or `payload_base64`, and, where wanted, `properties`; for
     a topic `tag`, `keys` and `sharding_key`.
 
-    Messages of a topic go to its queues in turn; with `?key=PROPERTY` behind it, those with the same value of that
+    Messages of a topic go to its queues in turn; with `?key=PROPERTY` after it, messages with the same value of that
     property go to the same queue.
 
     Examples:
@@ -118,7 +118,7 @@ def post(
         bmqctl post bmq://my.domain/orders --jsonl --file orders.jsonl --rate 100
 
     The run ends at the first message that is none, or that is not acknowledged. Messages that are on their way then
-    are awaited, and the numbers of those that failed are told: their lines are to be posted again.
+    are awaited, and the numbers of the failed ones are printed: their lines are to be posted again.
 
     Exit codes: 0 all messages were acknowledged; 1 some were not; 2 it cannot begin: an invalid option, no broker, or
     a broker that refuses the queue or the topic; 130 it was interrupted before the end of the input.

@@ -30,7 +30,7 @@ EXIT_UNCLEAN = 1
 EXIT_INTERRUPTED = 130
 DEFAULT_DURATION_S = 10.0
 ROUNDS_VERSUS = 3
-# What Apache RocketMQ takes in a topic's name.
+# The characters that Apache RocketMQ takes in a topic's name.
 TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 

@@ -44,7 +44,7 @@ class Bench:
 
 
 def run_series(bench: Bench, plan: Plan) -> list[Run]:
-    """Carry out all runs; return those that were, if a person interrupts. Raises `typer.Exit` if one cannot begin."""
+    """Carry out all runs; return the finished ones if interrupted. Raises `typer.Exit` if one cannot begin."""
     runs: list[Run] = []
     scenarios: Sequence[Scenario | None] = bench.scenarios or [None]
     for scenario in scenarios:

@@ -1,6 +1,6 @@
 """The console beside a broker: the options of `bmqctl start` for it, and what they mean.
 
-Whoever starts a broker without one is not to wait for what a console needs: nothing of it is imported here.
+A start without a console must not wait for the modules of one: nothing of it is imported here.
 """
 
 from __future__ import annotations

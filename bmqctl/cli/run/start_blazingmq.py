@@ -1,4 +1,4 @@
-"""`bmqctl start`: run a node of BlazingMQ, a proxy or a cluster of nodes until it is told to stop."""
+"""`bmqctl start`: run a node of BlazingMQ, a proxy or a cluster of nodes until a signal."""
 
 from __future__ import annotations
 

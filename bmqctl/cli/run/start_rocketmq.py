@@ -1,4 +1,4 @@
-"""`bmqctl start rocketmq`: run a RocketMQ nameserver and broker until they are told to stop."""
+"""`bmqctl start rocketmq`: run a RocketMQ nameserver and broker until a signal."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def rocketmq(
         for option, value in {**of_one, "ha-port": ha_port, "metrics-port": metrics_port}.items():
             if value:
                 refuse_config(f"--{option} is for one node; with --nodes leave it out")
-        # Whoever starts one node is not to wait for what a group needs.
+        # The start of one node must not wait for the modules of a group.
         from bmqctl.cli.run.start_rocketmq_group import GroupOptions, start_group
 
         wanted = GroupOptions(

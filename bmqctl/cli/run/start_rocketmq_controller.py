@@ -1,4 +1,4 @@
-"""`bmqctl start rocketmq-controller`: run a controller of RocketMQ brokers until it is told to stop."""
+"""`bmqctl start rocketmq-controller`: run a controller of RocketMQ brokers until a signal."""
 
 from __future__ import annotations
 

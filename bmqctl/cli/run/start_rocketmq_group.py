@@ -35,7 +35,7 @@ __all__ = ["GroupOptions", "start_group"]
 LISTENS = "bmqctl: rocketmq ready on "
 POLL_S = 0.2
 ASK_S = 2.0
-# After so long people are told why there is no master yet, or who is not in sync.
+# The time after which the command says why there is no master yet, or which slave is not in sync.
 PATIENCE_S = 30.0
 
 

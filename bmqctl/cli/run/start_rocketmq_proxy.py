@@ -1,4 +1,4 @@
-"""`bmqctl start rocketmq-proxy`: run a proxy for RocketMQ's gRPC clients until it is told to stop."""
+"""`bmqctl start rocketmq-proxy`: run a proxy for RocketMQ's gRPC clients until a signal."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def rocketmq_proxy(
 ) -> None:
     """Start a RocketMQ proxy, which serves clients before brokers elsewhere, and run it until SIGINT or SIGTERM.
 
-    The clients are those that speak gRPC, and those of the remoting protocol, which are given it as their nameserver.
-    The brokers are those that the nameservers know: `bmqctl start rocketmq`, or Apache's. Their messages are popped,
+    It serves clients that speak gRPC, and clients of the remoting protocol that have it as their nameserver.
+    Its brokers are the nameservers': `bmqctl start rocketmq`, or Apache's. Their messages are popped,
     and their topics, groups and offsets stay with them: the proxy has no store, and there may be several.
 
-    Without a file, it checks no signatures and signs nothing: those of remoting clients reach the brokers, who check
+    Without a file, it checks no signatures and signs nothing: those of remoting clients reach the brokers, which check
     them, and brokers that want signed requests refuse what clients that speak gRPC ask. The file has these lines; the
-    key is that of a super user of the brokers, who tell it the other users and their policies:
+    key is that of a super user of the brokers, which send it the other users and their policies:
 
         authenticationEnabled=true
 

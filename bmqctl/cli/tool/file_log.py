@@ -41,7 +41,7 @@ class FileLog:
         self._write("SESSION", f"{kind}|{uri}")
 
     def ack(self, uri: str, correlation: str, guid: bytes, result: int) -> None:
-        """`result` is what the application is told, not what the wire says."""
+        """`result` is the application's, not that of the wire."""
         self._write("ACK", f"{uri}|{correlation}|{format_guid(guid)}|{result}|")
 
     def confirm(self, uri: str, guid: bytes) -> None:

@@ -63,7 +63,7 @@ class PackResult(IntEnum):
     OPTION_TOO_BIG = -106
 
 
-# How an ack is told to the application, by what the wire says (source: bmqp::ProtocolUtil::ackResultFromCode).
+# The application's result of an ack, by that of the wire (source: bmqp::ProtocolUtil::ackResultFromCode).
 ACK_RESULTS: Final[dict[AckStatus, int]] = {
     AckStatus.SUCCESS: 0,
     AckStatus.LIMIT_MESSAGES: -100,

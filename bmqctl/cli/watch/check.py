@@ -148,7 +148,7 @@ def group(
     output: Output = None,
     authn_data: AuthnData = "",
 ) -> None:
-    """Check how far a consumer group of RocketMQ is behind in a topic.
+    """Check the lag of a consumer group of RocketMQ in a topic.
 
     Values: `lag`, the messages that it has not consumed; `oldest`, the seconds since the oldest of them was stored, by
     the clock of its broker. Messages of the group's retry topic are not counted.

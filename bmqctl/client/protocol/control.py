@@ -118,7 +118,7 @@ class Requests:
         self.reopening = 0
         # The reason why the connection is unusable: after some timeouts the state of the broker is unknown.
         self.broken = ""
-        # Openings that timed out: the broker may still grant them, and must then be told to close them.
+        # Openings that timed out: the broker may still grant them, and then gets a request to close them.
         self._late: dict[int, QueueHandle] = {}
         self._queues: list[QueueHandle] = []
         self._next_sub_ids: dict[str, int] = {}

@@ -172,7 +172,7 @@ class Reopened(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """All queues are reopened, except those that were refused."""
+    """All queues are reopened, except refused ones."""
 
 
 class Opened(NamedTuple):

@@ -143,7 +143,7 @@ class Machine:
 
         Raises `FormatError` if `uri` is not a URI, and `ValueError` for an option out of its range.
 
-        With `ack` the broker is told that acks are wanted; each message posted requests its own.
+        `ack` announces to the broker that acks are wanted; each message posted requests its own.
         """
         options.check()
         self._must_be_usable()
@@ -228,7 +228,7 @@ class Machine:
 
     @property
     def unanswered(self) -> int:
-        """Number of posts without an ack; before they are sent, it includes those that request none."""
+        """Number of posts without an ack; before they are sent, it includes posts that request none."""
         return len(self._posted)
 
     def has_unanswered(self, queue: QueueHandle) -> bool:

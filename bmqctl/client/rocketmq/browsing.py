@@ -43,9 +43,9 @@ class StoredQueue:
         return f"<StoredQueue {self}: {self.first} to {self.end}>"
 
     async def read(self, offset: int, count_max: int = 32) -> list[Content]:
-        """Read messages from an offset on, at most so many, and none from `end` on.
+        """Read at most `count_max` messages from an offset on, and none from `end` on.
 
-        What the broker has deleted is left out. Raises `RequestRefused` if it does not answer, or refuses.
+        Deleted messages are left out. Raises `RequestRefused` if the broker does not answer, or refuses.
         """
         check_whole("offset", offset, 0, LONG_MAX)
         check_whole("count_max", count_max, 1, INT_MAX)

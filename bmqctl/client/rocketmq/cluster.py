@@ -73,7 +73,7 @@ class Cluster:
     # Connections
 
     async def link_to(self, address: str) -> RemotingLink:
-        """Return the connection to HOST:PORT, made anew if it was lost; a broker gets a heartbeat first.
+        """Return the connection to HOST:PORT, a new one if it was lost; a broker gets a heartbeat first.
 
         Raises `OSError` if nobody listens there, and `FormatError` if it is no address.
         """

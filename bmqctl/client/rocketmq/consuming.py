@@ -179,7 +179,7 @@ class Consumer:
         return self._next()
 
     async def receive(self, count_max: int | None = None) -> list[Message]:
-        """Wait for messages and return those that have come, at most `count_max`; none once the consumer is closed."""
+        """Wait for messages and return them, at most `count_max`; none once the consumer is closed."""
         if count_max is not None:
             check_whole("count_max", count_max, 1, INT_MAX)
         await checkpoint()

@@ -18,7 +18,7 @@ from formats.rocketmq.reserved_names import RESERVED_NAMES
 
 __all__ = ["PAYLOAD_SIZE_MAX", "Content"]
 
-# What a compressed payload may grow to.
+# Maximum size of a decompressed payload.
 PAYLOAD_SIZE_MAX: Final = 64 << 20
 _SYSTEM_NAMES: Final = RESERVED_NAMES | {SHARDING_KEY}
 

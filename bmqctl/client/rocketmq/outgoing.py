@@ -1,6 +1,6 @@
 """Messages on their way to a topic: their bytes, and the decisions where each goes, when, and for how long.
 
-This is without I/O: `Outbox` is told of the queues, the answers and the time, and says what is to be sent.
+This is without I/O: `Outbox` takes the queues, the answers and the time, and returns the requests to send.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHARDING_KEY: Final = "__SHARDINGKEY"
 # A batch is stored as a whole, so it is to be no larger than a broker takes as one message (4 MiB unless configured).
 _BATCH_COUNT: Final = 128
 _BATCH_SIZE: Final = 512 << 10
-# What the header of a frame may take, beside the properties.
+# Bytes that the header of a frame may take, beside the properties.
 _HEADER_SIZE: Final = 64 << 10
 _SECOND_NS: Final = 1_000_000_000
 # How long a broker that failed is passed over if there is another, and how long a queue of its is left alone.
@@ -186,7 +186,7 @@ _NOT_HERE: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT
 
 
 def verdict_of(code: int) -> Verdict:
-    """The meaning of an answer's code. Those that are not known are taken for faults that pass."""
+    """The meaning of an answer's code. Unknown codes are taken for temporary faults."""
     if code in _STORED:
         return Verdict.STORED
     if code in _ILLEGAL:
@@ -347,7 +347,7 @@ class Outbox:
         return None
 
     def _take(self, waiting: deque[Item]) -> list[Item]:
-        """Take out the messages of one request: the first, and those behind it that fit into a batch with it."""
+        """Take out the messages of one request: the first, and the next ones that fit into a batch with it."""
         items = [waiting.popleft()]
         size = items[0].size
         while waiting and not items[0].waits_alone and not waiting[0].waits_alone:

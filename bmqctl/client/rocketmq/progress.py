@@ -25,7 +25,7 @@ class Progress:
         return next(iter(self._unsettled), self.offset)
 
     def took(self, offsets: Sequence[int], next_offset: int) -> None:
-        """Note messages that were taken, in their order, and the offset behind them."""
+        """Note messages that were taken, in their order, and the offset after them."""
         for offset in offsets:
             self._unsettled[offset] = None
         self.offset = next_offset

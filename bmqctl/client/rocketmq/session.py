@@ -185,7 +185,7 @@ class Session:
 
         The members of a group share the queues of the topic, those with other clients, too. They get the messages with
         any of the `tags`, `"A || B"`, or with properties for which the expression `sql` is true; all members of a group
-        have to ask for the same. A group that has no offsets begins behind the last message, or with `from_start` at
+        have to ask for the same. A group that has no offsets begins after the last message, or with `from_start` at
         the first. With `broadcast` each member gets all messages from then on, and nothing is committed. No more come
         while `max_unconfirmed_messages` or `max_unconfirmed_bytes` are neither confirmed nor rejected.
 

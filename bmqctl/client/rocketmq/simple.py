@@ -41,7 +41,7 @@ from formats.rocketmq.remoting.receipts import Receipt, real_topic
 
 __all__ = ["HiddenMessage", "SimpleConsumer", "SimpleConsumerOptions"]
 
-# A broker that has nothing is asked for so long before the next one of the topic, which may have something.
+# The time for which a broker without messages is asked before the topic's next one, which may have some.
 TURN_S: Final = 1.0
 POLL_S_MAX: Final = 15.0
 PAUSE_S: Final = 0.1
@@ -70,7 +70,7 @@ class SimpleConsumerOptions(NamedTuple):
 
     @property
     def subscription(self) -> Subscription:
-        """The subscription to the topic, as brokers are told of it."""
+        """The subscription to the topic, as brokers receive it."""
         version = time.time_ns() // 1_000_000
         if self.sql is not None:
             return Subscription(self.topic, self.sql, SQL92, version)
@@ -118,7 +118,7 @@ class HiddenMessage(Content):
         await self._consumer.acknowledge(self)
 
     async def hide(self, seconds: float) -> None:
-        """Hide the message for so long from now on, instead of before; with 0 it is delivered again soon.
+        """Hide the message for this time from now on, instead of the former one; with 0 it is delivered again soon.
 
         Raises `RequestRefused` like `confirm`, and `ValueError` for a time that is not from 0 to three days.
         """
@@ -184,7 +184,7 @@ class SimpleConsumer:
         return self._is_closed
 
     async def receive(self, count_max: int = 16, *, wait_s: float = 15.0) -> list[HiddenMessage]:
-        """Wait up to `wait_s` for messages and return those that have come, at most `count_max`, which is at most 32.
+        """Wait up to `wait_s` for messages and return them, at most `count_max`, which is at most 32.
 
         If the call is cancelled while messages are on their way, they stay hidden for their time, and come again then.
         Raises `RequestRefused` if no broker of the topic answers.
@@ -284,7 +284,7 @@ class SimpleConsumer:
             return False
         return True
 
-    # What becomes of messages
+    # The fate of messages
 
     async def acknowledge(self, message: HiddenMessage) -> None:
         """Confirm a message; called by it."""

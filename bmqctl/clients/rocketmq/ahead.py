@@ -1,9 +1,9 @@
 """Pulls of one queue, several at a time.
 
-An answer has few messages, 32 of those that a broker has in memory unless it is configured otherwise; so a queue that
+An answer has few messages, by default 32 of the ones that a broker has in memory; so a queue that
 is pulled answer by answer is as slow as the way to the broker and back. Offsets in a queue follow each other: where
 there are more messages, the next pulls are asked for before the answers to those before them. A pull whose answer did
-not bring what the later ones count on has them asked anew.
+not bring what the later ones count on has them repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ USUAL: Final = 32
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A pull: the offset that it begins at, and the messages that the pull behind it counts on."""
+    """A pull: the offset that it begins at, and the messages that the next pull counts on."""
 
     offset: int
     count: int
@@ -53,7 +53,7 @@ class PullsAhead:
         self._end = 0
 
     async def next_records(self, messages_max: int) -> list[Record]:
-        """Wait for the next messages; none if there are none for a while. The puller's offset is behind them.
+        """Wait for the next messages; none if there are none for a while. The puller's offset is after them.
 
         There may be more than `messages_max` if that was more before. Raises what the puller does.
         """
@@ -84,7 +84,7 @@ class PullsAhead:
         self._asked.append(asked)
 
     def _take(self, asked: _Asked) -> list[Record]:
-        """Take one answer; if it is not what was counted on, the pulls behind it are asked anew."""
+        """Take one answer; if it is not what was counted on, the later pulls are repeated."""
         answer = asked.answer
         if not isinstance(answer, Frame):
             raise NoAnswer(str(answer))

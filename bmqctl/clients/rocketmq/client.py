@@ -64,7 +64,7 @@ class Client:
     def __init__(
         self, nameserver: RemotingLink, timeout_s: float, nursery: trio.Nursery, security: Security = PLAIN
     ) -> None:
-        # Members of a group are told apart by it.
+        # It identifies a member of a group.
         self.client_id = new_client_id()
         self.timeout_s = timeout_s
         self._nameserver = nameserver
@@ -93,7 +93,7 @@ class Client:
                     link.end("closed")
 
     async def link_to(self, address: str) -> RemotingLink:
-        """Return the connection to the broker at HOST:PORT, made anew if it was lost.
+        """Return the connection to the broker at HOST:PORT, a new one if it was lost.
 
         Raises `OSError` if nobody listens there, and `FormatError` if it is no address.
         """
@@ -127,7 +127,7 @@ class Client:
     async def queues(self, topic: str, needed: Permission = _BOTH) -> list[Queue]:
         """The queues of a topic that can be written and read; none if the nameserver does not know the topic.
 
-        With `needed` only reading or writing they are those that can be read, or written. Raises `FormatError` for
+        With `needed`, only the queues that can be read, or written. Raises `FormatError` for
         more of them than there can be, and `NotWritable` if a topic's brokers have none to write.
         """
         answer = await self._nameserver.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
@@ -149,9 +149,9 @@ class Client:
         return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list
 
     async def create_topic(self, topic: str, queues: int) -> list[Queue]:
-        """Make a topic with at least so many queues, spread over all masters; return them all.
+        """Make a topic with at least `queues` queues, spread over all masters; return them all.
 
-        Raises `RequestRefused` if a broker refuses, or the nameserver does not tell of it in time.
+        Raises `RequestRefused` if a broker refuses, or the nameserver does not list it in time.
         """
         masters = await self.masters()
         if not masters:
@@ -178,7 +178,7 @@ class Client:
     def keep_alive(self, group: str, topic: str, *, consumer: bool) -> None:
         """Tell the brokers at once, and every 30 s, that this client belongs to a group of a topic.
 
-        Those that a connection is made to later are told at once, too.
+        Brokers that are connected to later get it at once, too.
         """
         self._heartbeat = self._make_heartbeat(group, topic, consumer)
         self._nursery.start_soon(self._beat_all)

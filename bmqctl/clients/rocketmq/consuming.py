@@ -155,7 +155,7 @@ class QueuePuller:
         self.offset = read_header(GetMaxOffsetResponse, answer.ext_fields).offset
 
     async def pull(self, messages_max: int) -> list[Pulled]:
-        """Wait for the next messages; none if there are none for a while. What was pulled before is committed.
+        """Wait for the next messages; none if there are none for a while. The messages pulled before are committed.
 
         Raises `RequestRefused`, `LinkLost` or `NoAnswer`, and `FormatError` for an answer that is damaged.
         """
@@ -176,7 +176,7 @@ class QueuePuller:
         self._link.ask(RequestCode.PULL_MESSAGE, fields, on_answer, SUSPEND_MS / 1000 + self._timeout_s)
 
     def take_records(self, answer: Frame) -> tuple[list[Record], int]:
-        """Take the messages of an answer at the offset, and go behind them; also the end of the queue, as it says.
+        """Take the messages of an answer at the offset, and advance past them; note the end of the queue in it.
 
         Raises `RequestRefused`, and `FormatError` for an answer that is damaged.
         """

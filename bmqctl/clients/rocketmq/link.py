@@ -1,6 +1,6 @@
 """A connection over TCP under anyio: carries a machine's bytes, and hands each request its answer.
 
-One task reads, one writes, one watches the clock. What is put into the machine between two turns of the writer goes
+One task reads, one writes, one watches the clock. All output of the machine between two turns of the writer goes
 out in one piece.
 """
 
@@ -50,7 +50,7 @@ class NoAnswer(Exception):
 class RemotingLink:
     """A connection to a nameserver or a broker; with `keys` its requests are signed.
 
-    `on_asked` is given the peer's own requests. Those that it does not take, by returning False, are refused, except
+    `on_asked` gets the peer's own requests. Requests for which it returns False are refused, except
     one-way ones.
     """
 

@@ -14,7 +14,7 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 def moment(ms: int) -> datetime:
-    """Return the time so many milliseconds after 1970 began in UTC.
+    """Return the time that is a number of milliseconds after the beginning of 1970 in UTC.
 
     Producers and stores may say any number: before the year 1 it is the first time that Python has, and after the year
     9999 the last.

@@ -1,7 +1,7 @@
 """The queues of a topic, shared by the consumers of a group (source: AllocateMessageQueueAveragely).
 
 Each consumer computes the shares by itself, of the same two sorted lists; so ours share with each other, and with the
-consumers of Apache's clients, which do so unless they are told otherwise.
+consumers of Apache's clients, which do so by default.
 """
 
 from __future__ import annotations

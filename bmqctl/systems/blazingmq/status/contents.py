@@ -19,7 +19,7 @@ _NOT_OPENED: Final = "was not found on domain"
 
 
 class QueueContents(NamedTuple):
-    """Messages of a queue, or of an app that has yet to confirm them. `oldest_at` is None if there is none or unknown."""
+    """Messages of a queue, or of an app that has yet to confirm them. `oldest_at` is None if none is known."""
 
     messages: int
     size_bytes: int
