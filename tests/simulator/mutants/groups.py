@@ -61,6 +61,8 @@ GROUPS = (
             "        if store.next_offset(queue) > queue.begin:\n",
             "        if store.next_offset(queue) < queue.begin:\n",
         ),
+        hidden="A topic must be created at a master that is lost before its slaves ask for it: none of the first 200 worlds shows it.",
+        unit="tests/broker/rocketmq/assembly/test_role_changes.py::test_topics_with_messages_are_counted_also_while_these_may_not_be_read",
     ),
     _mutant(
         "anyone-followed",
