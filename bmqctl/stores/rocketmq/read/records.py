@@ -292,7 +292,7 @@ def _more(flags: Numbers) -> Numbers:
 
 
 def _parts(data: memoryview, offset: int, starts: Numbers, fronts: NDArray[Any], sizes: Numbers) -> LogRecords:
-    """Of the records that are whole in `data`, the ones whose parts fill their sizes."""
+    """The records that are whole in `data`, and whose parts fill their sizes."""
     flags = fronts["system_flags"]
     ends = starts + sizes
     body_at = starts + FRONT_BYTES
