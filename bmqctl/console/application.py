@@ -114,7 +114,6 @@ class _BadRequest(Exception):
 
 
 def make_application(connect: Connector, settings: ConsoleSettings) -> Starlette:
-    """Make the application."""
     return _Console(connect, settings).application()
 
 

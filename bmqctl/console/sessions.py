@@ -50,7 +50,6 @@ class Sessions(Generic[T]):
         return len(self._sessions)
 
     def begin(self, user: str | None, shown: T) -> Session[T]:
-        """Begin a session."""
         self._end_idle()
         alike = [each for each in self._sessions.values() if (each.user is None) == (user is None)]
         if len(alike) >= SESSIONS_MAX:
@@ -69,7 +68,6 @@ class Sessions(Generic[T]):
         return found
 
     def end(self, session: Session[T]) -> None:
-        """End a session."""
         if self._sessions.pop(session.key, None) is not None:
             self._end(session.shown)
 

@@ -24,7 +24,6 @@ _LENGTHS_MAX = 32  # strings of more lengths are hashed with a dictionary, which
 
 
 def add_checksums(*parts: int) -> int:
-    """Return the checksum of the parts together."""
     return sum(parts) & _MASK
 
 
@@ -117,7 +116,6 @@ def _of_strings(array: pa.Array) -> NDArray[Any]:
 
 
 def _distinct(lengths: NDArray[Any]) -> NDArray[Any]:
-    """Return the distinct lengths, ascending."""
     first, last = int(lengths.min()), int(lengths.max())
     if first == last:
         return lengths[:1]

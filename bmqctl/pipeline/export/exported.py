@@ -44,7 +44,6 @@ def exported_table(session: SparkSession, output: Output, manifest: Manifest, ta
 
 
 def count_exported(context: SparkContext, output: Output, manifest: Manifest, table: str) -> int:
-    """Count the rows of an exported table as Spark reads it."""
     return exported_table(SparkSession(context), output, manifest, table).count()
 
 

@@ -21,7 +21,6 @@ _HEIGHT: Final = 320
 
 
 def log_report_page(report: LogReport) -> str:
-    """Return the page."""
     sections = _sections(report)
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
     return (

@@ -70,7 +70,6 @@ def _batches(
 
 
 def _joined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield batches, with small ones joined."""
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -81,12 +81,10 @@ def domain_infos(context: CommandContext, name: str) -> DomainInfo:
 
 
 def queues_of(context: CommandContext, domain: DomainInUse) -> list[Queue]:
-    """Return all queues of a domain, in use or not."""
     return [queue for queue in context.node.queues.values() if queue.config.name == domain.config.name]
 
 
 def internals(context: CommandContext, domain_name: str, queue_name: str) -> QueueInternalsResult:
-    """Return the internals of a queue in use."""
     return queue_internals(context, active_queue(context, domain_name, queue_name))
 
 

@@ -97,7 +97,6 @@ class ProxyDomains:
         return DomainConfig(found.name, Mode.PRIORITY, cluster=found.cluster, shown=to_json(found.parameters))
 
     def forget(self, name: str | None) -> bool:
-        """See `Domains.forget`."""
         return _forget(self._names, name)
 
 

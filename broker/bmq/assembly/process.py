@@ -123,7 +123,6 @@ def monitor_limits(cluster: ClusterDefinition | ClusterProxyDefinition) -> Monit
 
 
 def process_services(config: NodeConfig) -> ProcessServices:
-    """Make the services of the process for a node."""
     app, file = config.broker.app_config, where(config, BROKER_FILE)
     return ProcessServices(
         make_authentications(app.authentication, file),

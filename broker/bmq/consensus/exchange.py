@@ -53,12 +53,10 @@ class Exchange:
         self._asked.clear()
 
     def respond(self, node_id: int, request: ControlMessage, response: Response) -> None:
-        """Respond to a node's request."""
         message = ClusterMessage(choice=ClusterStateFSMMessage(choice=response))
         self._requests.respond(node_id, request, message)
 
     def refuse(self, node_id: int, request: ControlMessage, code: int, text: str) -> None:
-        """Refuse a request."""
         status = Status(category=StatusCategory.REFUSED, code=code, message=text)
         self._requests.respond(node_id, request, status)
 

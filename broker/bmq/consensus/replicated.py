@@ -109,7 +109,6 @@ class ReplicatedLedger:
         self._acked.clear()
 
     def follow(self, leader_id: int, term: int) -> None:
-        """Follow this leader."""
         self.rest()
         self.role = LedgerRole.FOLLOWING
         self.leader_id = leader_id

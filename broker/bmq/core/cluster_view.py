@@ -102,7 +102,6 @@ class ClusterView:
 
 
 def partition_problems(partition: PartitionView) -> list[str]:
-    """List the problems of a partition."""
     name = f"partition {partition.partition_id}"
     if partition.primary_node_id is None:
         return [f"{name} has no primary"]

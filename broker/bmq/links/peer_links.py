@@ -95,7 +95,6 @@ class LinkOwner(Protocol):
         ...
 
     def ended(self, link: PeerLink) -> None:
-        """Handle the end of a link."""
         ...
 
 

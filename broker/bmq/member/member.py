@@ -61,7 +61,8 @@ log = logging.getLogger("broker.cluster")
 
 
 class Member:
-    """The machines of one member, and their links.
+    """The machines of one member, and their links: a `PartitionListener`, a `MetadataListener`, and the main part of
+    `MemberRole`.
 
     `peer_up` and `peer_down` report links, and `receive` processes an event of one. It raises FormatError for an event
     that no member sends, as for a malformed one: the link cannot be trusted after it. `settle` ends each step.
@@ -398,10 +399,9 @@ class Member:
         receipt = parse_receipt(data, frame.body, frame.end)
         self._partition(receipt.partition_id, frame.body).on_receipt(node_id, receipt, frame.body)
 
-    # -- changes to be handled
+    # -- changes
 
     def on_restore(self, partition_id: int) -> PartitionRestoring:
-        """See `PartitionListener`."""
         return self.queues.restoring(partition_id)
 
     def on_active(self, partition_id: int) -> None:
@@ -411,23 +411,18 @@ class Member:
         self._judge_health()
 
     def on_passive(self, partition_id: int) -> None:
-        """See `PartitionListener`."""
         self.queues.deactivated(partition_id)
 
     def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
-        """See `PartitionListener`."""
         self.queues.removed(partition_id, queue_key, guid)
 
     def on_purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], heals: bool) -> None:
-        """See `PartitionListener`."""
         self.queues.purged(partition_id, queue_key, guids, heals=heals)
 
     def on_outdated(self, partition_id: int, lease_id: int) -> None:
-        """See `PartitionListener`."""
         self.metadata.lease_outdated(partition_id, lease_id)
 
     def on_queues(self, change: QueueChange) -> None:
-        """See `MetadataListener`."""
         self.upkeep.changed(change)
 
     def on_agreed(self) -> None:
@@ -442,7 +437,6 @@ class Member:
             log.info("#ELECTOR_INFO: leader: %s, transitioning status from PASSIVE to ACTIVE", self.describe(leader_id))
 
     def on_healed(self, leads: bool) -> None:
-        """See `MetadataListener`."""
         self.upkeep.healed(leads)
         self._judge_health()
 
@@ -459,7 +453,6 @@ class Member:
         self._is_well = is_well
 
     def set_elector_quorum(self, quorum: int) -> None:
-        """See `Role`."""
         self._quorum_set = quorum
         self.election.quorum = quorum or self._elector_quorum
         self._judge_links()
@@ -468,7 +461,6 @@ class Member:
             partition.set_quorum(min(self.majority, quorum or self.majority))
 
     def set_replication_quorum(self, quorum: int) -> None:
-        """See `Role`."""
         self.replication_quorum = quorum
         self._judge_copies()
         risk = risk_of_copies(quorum, 1 + len(self.links.other_ids))
@@ -482,7 +474,6 @@ class Member:
         self._judge_health()
 
     def copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
-        """See `Role`."""
         partition = self.partitions[partition_id]
         return None if partition.stored.active else partition.copy.totals()
 

@@ -35,9 +35,9 @@ TOLD_MS_MIN: Final = 1_000
 
 
 class Peers:
-    """The keeper of one link to each other node.
+    """The keeper of one link to each other node; a `Dialer`.
 
-    `dial(node_id)` is asked to connect; the outcome is `connected` or `failed`. The links are those of `member`.
+    `dial(node_id)` is called to connect; the outcome is `connected` or `failed`. The links are those of `member`.
     """
 
     def __init__(
@@ -85,11 +85,9 @@ class Peers:
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
 
     def introduce(self, session_id: int) -> ClientIdentity:
-        """See `Dialer`."""
         return own_identity(self._node.identity, session_id, self._node.identity.cluster_name)
 
     def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> PeerLink | str:
-        """See `Dialer`."""
         me, them = self._node.identity, answer.broker_identity
         if (them.cluster_name, them.cluster_node_id) != (me.cluster_name, node_id):
             return (

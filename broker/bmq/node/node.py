@@ -190,7 +190,6 @@ class Node:
         sync_apps_at_start(self)
 
     def restore(self, partition: StoredPartition, state: Recovered) -> None:
-        """Restore the queues and messages of a recovered partition."""
         Restoration(self, partition).put_back(state)
 
     # -- sessions

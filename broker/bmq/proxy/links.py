@@ -69,10 +69,10 @@ class Hub(Protocol):
 
 
 class UpstreamLinks:
-    """The links to one cluster; `cluster_name` is the cluster that this proxy requests in negotiation.
+    """The links to one cluster; a `Dialer`. `cluster_name` is the cluster that this proxy requests in negotiation.
 
-    `dial(node_id)` starts to connect; the outcome is `connected` or `failed`. `node_ids` are in the order in which
-    they are tried, except that `near` ones come first. `credentials` are those of this proxy.
+    `dial(node_id)` starts to connect; the outcome is `connected` or `failed`. `node_ids` are in the order in which they
+    are tried, except that `near` ones come first. `credentials` are those of this proxy.
     """
 
     def __init__(
@@ -165,11 +165,9 @@ class UpstreamLinks:
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
 
     def introduce(self, session_id: int) -> ClientIdentity:
-        """See `Dialer`."""
         return own_identity(self._node.identity, session_id, self._cluster_name)
 
     def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> PeerLink | str:
-        """See `Dialer`."""
         if self._stopping:
             return "is disconnected: this broker is stopping"
         self._tell_status[node_id] = tells_status(answer.broker_identity)
@@ -187,7 +185,6 @@ class UpstreamLinks:
         self._review()
 
     def refused(self, node_id: int, reason: str) -> None:
-        """Handle a node that refused the link."""
         log.error("node %d of cluster '%s' %s", node_id, self._hub.name, reason)
         self._redialer.refused(node_id, reason)
 
@@ -216,7 +213,6 @@ class UpstreamLinks:
             self._review()
 
     def ended(self, link: PeerLink) -> None:
-        """Handle the end of a link."""
         node_id = link.node_id
         if self._links.get(node_id) is link:
             del self._links[node_id]

@@ -102,7 +102,6 @@ class Proxy:
         return None if cluster is None else cluster.view()
 
     def rest(self) -> bool:
-        """See `Role`."""
         return False
 
     def settle(self) -> bool:

@@ -45,7 +45,6 @@ INDENT = "    "
 
 
 def to_text(result: Result) -> str:
-    """Return the result as lines of text."""
     match result:
         case Problem(message):
             return message
