@@ -159,7 +159,6 @@ class BlazingmqCluster:
         raise ClusterFault(f"BlazingMQ has no action {action[:40]}")
 
     def close(self) -> None:
-        """Close the connections."""
         self._connections.close()
 
     def _entry(self) -> Place:
@@ -223,7 +222,6 @@ class BlazingmqCluster:
         return {"messages": rows, "offset": listing.offset, "total": listing.total}
 
     def _message(self, queue: QueueUri, guid: str) -> dict[str, Any]:
-        """Return a message with its contents."""
         if not _GUID.fullmatch(guid):
             raise ClusterFault(f"{guid[:40]!r} is no GUID of a message")
         command = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} MESSAGE {guid}"

@@ -26,7 +26,6 @@ class Certificate(NamedTuple):
 
 
 def serve_console(application: ASGIApp, sock: socket.socket, certificate: Certificate | None) -> None:
-    """Serve until SIGINT or SIGTERM."""
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
     config.accesslog = None

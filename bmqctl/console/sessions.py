@@ -72,7 +72,6 @@ class Sessions(Generic[T]):
             self._end(session.shown)
 
     def end_all(self) -> None:
-        """End all sessions."""
         for each in list(self._sessions.values()):
             self.end(each)
 

@@ -22,7 +22,6 @@ _MAGIC: Final = re.compile(r"([\\{}\[\]*?])")
 
 
 def subject_of_export(manifest: Manifest) -> Subject:
-    """Return the tables of an export."""
     return RocketMQTables(manifest.brokers) if manifest.brokers else BlazingMQTables()
 
 

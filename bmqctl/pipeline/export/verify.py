@@ -198,7 +198,6 @@ class _Verification:
             )
 
     def _compare(self, checks: list[FileCheck], sound: list[str]) -> None:
-        """Compare the files with the store."""
         partitions = self._tables.extents(self._options("records"))
         for missing in sorted(self.until.keys() - {partition.partition_id for partition in partitions}):
             self._differ("", self._partition(missing), "was exported, but is not in the store")

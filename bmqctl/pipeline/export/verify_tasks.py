@@ -160,7 +160,6 @@ def read_rows(task: ReadRows) -> Rows:
 
 
 def joined(parts: Iterable[Rows]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Join the positions and hashes of all parts."""
     both = [(part.positions, part.hashes) for part in parts]
     empty = (np.zeros(0, POSITION), np.zeros(0, np.uint64))
     positions, hashes = zip(empty, *both, strict=True)

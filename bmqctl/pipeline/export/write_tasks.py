@@ -82,7 +82,6 @@ class Pending:
 
     @classmethod
     def joined(cls, parts: Iterable[Pending]) -> Pending:
-        """Join all of them."""
         parts = list(parts)
         positions = np.concatenate([np.zeros(0, POSITION), *(part.positions for part in parts)])
         hashes = np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in parts)])

@@ -118,7 +118,6 @@ class LogReportRequest:
     request: ReportRequest
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> LogReport:
-        """Make the report as a job."""
         report = _Making(open_session(context), self.request, on_progress).report()
         account = account_of(context, self.request, on_progress)
         return replace(report, account=account.as_json(), notes=[*report.notes, *loss_notes(account)])

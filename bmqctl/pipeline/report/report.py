@@ -54,7 +54,6 @@ class ReportRequest:
     series_max: int = 8
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> Report:
-        """Make the report as a job."""
         report = make_report(open_session(context), self, on_progress)
         account = account_of(context, self, on_progress)
         return replace(report, account=account.as_json(), notes=[*report.notes, *loss_notes(account)])

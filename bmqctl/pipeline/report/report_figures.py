@@ -155,7 +155,6 @@ def duration(seconds: int) -> str:
 
 
 def _app_name(queue: str, app: str) -> str:
-    """Return the displayed name of an app."""
     return f"{app} on {_short(queue)}"
 
 

@@ -63,7 +63,6 @@ def figure_batches(broker: Broker, table: Table, schema: pa.Schema) -> Iterator[
 
 
 def _queues(broker: Broker) -> dict[Place, _Queue]:
-    """Return the queues of a broker by topic and number."""
     found: dict[Place, _Queue] = {}
     for log in broker.logs:
         if log.limit < OFFSET_MAX:

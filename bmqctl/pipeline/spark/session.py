@@ -48,7 +48,6 @@ appender.stderr.layout.pattern = spark: %m%n
 def local_session(
     cores: int | None = None, memory: str = "2g", *, quick: bool = False, master: str = "local[*]"
 ) -> Iterator[SparkSession]:
-    """Open a session in a local context."""
     with local_context(cores, memory, quick=quick, master=master) as context:
         yield open_session(context)
 

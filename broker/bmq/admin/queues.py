@@ -106,7 +106,6 @@ def _storage(queue: Queue) -> QueueStorage:
 
 
 def domain_meter(domain: DomainInUse) -> CapacityMeter:
-    """Return the usage of a domain."""
     config = domain.config
     name = f"domain [bmq://{config.name}]"
     return _meter(name, domain.usage, config.domain_messages_max, config.domain_bytes_max, None)
@@ -177,7 +176,6 @@ def _subscription(subscription: Subscription) -> SubscriptionParameters:
 
 
 def _limits(subscription: Subscription) -> ConsumerLimits:
-    """Return the limits that a subscription was configured with."""
     return ConsumerLimits(subscription.messages_max, subscription.bytes_max, subscription.priority, subscription.count)
 
 

@@ -39,7 +39,7 @@ NO_PARTITION = -1
 
 
 def find_partition(context: CommandContext, partition_id: int) -> StoredPartition:
-    """Return the partition with the number in a command."""
+    """Return a partition by its number in a command. Raises `Failed` if there is none."""
     count = len(context.node.partitions)
     if partition_id >= count:
         raise Failed(f"Too high partitionId value: '{partition_id}'")

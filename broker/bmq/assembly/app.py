@@ -334,7 +334,6 @@ def _save(node: Node, partitions: dict[int, StoredPartition]) -> None:
 
 
 def _environment(config: NodeConfig, domains: Domains) -> Environment:
-    """Return the environment of administration."""
     assert config.cluster is not None
     assert config.self_node is not None
     own = [

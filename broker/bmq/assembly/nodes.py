@@ -45,7 +45,6 @@ class StoreSettings(NamedTuple):
 
 
 def store_settings(partition: PartitionConfig) -> StoreSettings:
-    """Return the settings of a store from those of a cluster's partitions."""
     return StoreSettings(
         Path(partition.location),
         Path(partition.archive_location),

@@ -200,7 +200,6 @@ def _links(
 
 
 def _environment(config: NodeConfig, clusters: Sequence[ClusterInfo], domains: ProxyDomains) -> Environment:
-    """Return the environment of administration."""
     return Environment(
         broker_config=to_json(config.broker.app_config),
         clusters=clusters,

@@ -47,7 +47,6 @@ class Exchange:
         self._requests.advise(node_id, ClusterMessage(choice=choice))
 
     def cancel(self) -> None:
-        """Cancel all requests."""
         for number in self._asked:
             self._requests.cancel(number)
         self._asked.clear()

@@ -176,7 +176,6 @@ class Metadata(StateExchange):
         self._queues.assign(uri, config, done)
 
     def unassign(self, info: QueueInfo, done: Changed) -> None:
-        """Unassign an unused queue."""
         self._queues.unassign(info, done)
 
     def update_apps(self, uri: str, domain: str, added: Iterable[str], removed: Iterable[str], done: Changed) -> None:

@@ -118,7 +118,6 @@ class QueueChanges:
             done(Refusal(StatusCategory.CANCELED, "Leadership was lost", ClusterError.NOT_LEADER))
 
     def stop(self) -> None:
-        """Stop assigning."""
         self._stopping = True
 
     # -- assigning

@@ -93,7 +93,6 @@ class ClusterState:
     primaries: dict[int, PartitionPrimaryInfo] = field(default_factory=dict)
 
     def apply(self, message: ClusterMessage) -> None:
-        """Apply one record's message."""
         choice = message.choice
         match choice:
             case LeaderAdvisory():

@@ -94,8 +94,7 @@ class LinkOwner(Protocol):
         """Handle a negotiated link."""
         ...
 
-    def ended(self, link: PeerLink) -> None:
-        ...
+    def ended(self, link: PeerLink) -> None: ...
 
 
 class PeerLink:

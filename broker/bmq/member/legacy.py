@@ -31,7 +31,6 @@ class LegacyWorkflow:
         self._reported.discard(node_id)
 
     def refuse(self, node_id: int, message: ControlMessage, query: str) -> None:
-        """Refuse a node's request."""
         if node_id not in self._reported:
             self._reported.add(node_id)
             alarm(log, "CLUSTER", f"{self._describe(node_id)} speaks the legacy workflow ({query}): {REMEDY}.")

@@ -81,7 +81,6 @@ class Peers:
     # -- dialing
 
     def connected(self, node_id: int, address: str) -> Session:
-        """Make the session for a new connection to the node."""
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
 
     def introduce(self, session_id: int) -> ClientIdentity:
@@ -173,7 +172,6 @@ class Peers:
         self.member.peer_up(node_id, link)
 
     def ended(self, link: PeerLink) -> None:
-        """Handle the loss of a link."""
         node_id = link.node_id
         if self._links.get(node_id) is not link:
             return

@@ -173,7 +173,6 @@ class ClusterQueues:
         return list(self._of_partition.get(partition_id, {}).values())
 
     def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open a queue for a client."""
         queue = self.node.queues.get(name)
         if queue is None and name not in self._places.state.queues:
             self._places.assign_queue(

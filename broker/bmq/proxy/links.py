@@ -109,7 +109,6 @@ class UpstreamLinks:
         self._tick()
 
     def stop(self) -> None:
-        """Stop dialing."""
         self._stopping = True
 
     def _tick(self) -> None:
@@ -161,7 +160,6 @@ class UpstreamLinks:
     # -- dialing
 
     def connected(self, node_id: int, address: str) -> Session:
-        """Return the session for a new connection to the node."""
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
 
     def introduce(self, session_id: int) -> ClientIdentity:

@@ -300,7 +300,7 @@ def _qlist_end(files: PartitionFiles, records: NDArray[np.void]) -> int:
 def _messages(
     files: PartitionFiles, records: NDArray[np.void], queues: dict[bytes, RecoveredQueue]
 ) -> tuple[list[RecoveredMessage], dict[bytes, bytearray], int]:
-    """Return the messages alive, the GUIDs of those that ended, and the offset of the last DATA record (0: none).
+    """Return the messages alive, the GUIDs of ended ones, and the offset of the last DATA record (0: none).
 
     An ended message has no deletion: a process may die after an app's purge or confirm, and before the deletion.
     """
