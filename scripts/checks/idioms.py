@@ -24,7 +24,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "broker/common": 13,
     "broker/shell": 16,
     "broker/bmq": 17,
-    "broker/rocketmq": 13,
+    "broker/rocketmq": 4,
     "bmqctl": 5,
     "scripts": 2,
     "tests": 3,

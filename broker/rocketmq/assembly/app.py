@@ -1,4 +1,4 @@
-"""The composition root of a RocketMQ node: a nameserver and a broker in one process, behind one loop."""
+"""The composition root of a RocketMQ node: a nameserver and a broker in one process, with one loop."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket
 
 
 def _open_store(config: RocketConfig, root: FileFolder, files_max: int, open_file: OpenFile) -> MessageStore:
-    """Open the store, which may have so many files of queues open at once."""
+    """Open the store, which keeps at most `files_max` files of queues open."""
     sizes = config.store_options._replace(queue_files_max=files_max)
     due_time = make_due_time(config.options.delay_levels_ms)
     return open_store(root, sizes, _index_name, due_time, epoch_begins(open_file))
@@ -282,7 +282,7 @@ class _Kept:
 
 
 def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -> Settings:
-    """The nameserver's properties; those that administrators change are kept in a file of their own."""
+    """The nameserver's properties; administrators' changes are kept in a file of their own."""
     kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 
     def keep(changes: Mapping[str, str]) -> None:
@@ -369,7 +369,7 @@ def _make_broker(
 
 
 def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store: MessageStore) -> None:
-    """Take everything to the disk every so often, beside the loop."""
+    """Take everything to the disk at intervals, beside the loop."""
 
     def again() -> None:
         node.timers.at(node.now.ms + config.flush_interval_ms, begin)

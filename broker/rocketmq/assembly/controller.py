@@ -49,7 +49,7 @@ TIMES: Final = Times(election_ms=750, heartbeat_ms=150)
 def controller_connects(
     config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame], addresses: Addresses
 ) -> list[Connect]:
-    """Return what makes the sessions of those who connect to the port of the controller, if there is to be one."""
+    """Return the maker of sessions for the port of the controller, if there is to be one."""
     if config.controller_port is None:
         return []
     return [node.connect_to(make_controller(config, guard, node, dial, seal, addresses))]
@@ -91,7 +91,7 @@ def make_controller(
 
 
 def _settings(config: RocketConfig, file: ConfigFile) -> Settings:
-    """The controller's properties; those that administrators change are kept in a file of their own."""
+    """The controller's properties; administrators' changes are kept in a file of their own."""
     configured = config.controller_properties
     kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 

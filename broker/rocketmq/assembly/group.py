@@ -131,7 +131,7 @@ class Group:
         self.roster = Roster(self._peers, lambda found: self.ask_members(found), self._own_id, self._now_ms)
 
     def connects(self, broker: Broker) -> list[Connect]:
-        """Return what makes the sessions of those who connect to `replication_ports`."""
+        """Return the maker of sessions for `replication_ports`."""
         if not replication_ports(self.config):
             return []
         if self.controlled is not None:
@@ -212,7 +212,7 @@ class Group:
         return self.config.options.broker_id if membership is None else membership.broker_id
 
     def _reach(self) -> int:
-        """Return up to where others may have the log, or be told of it: on the disk, where senders wait for that."""
+        """Return the offset up to which others may have or know the log: that on the disk, if senders wait for it."""
         return self.store.log.end if self.gate is None else self.gate.reach()
 
     def _log_end(self) -> int:

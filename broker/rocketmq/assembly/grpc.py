@@ -159,7 +159,7 @@ def grpc_connect(
     wall_ms: Callable[[], int],
     elsewhere: Callable[[], Backend] | None = None,
 ) -> Connect:
-    """Return what makes the sessions of those who connect to the port for gRPC.
+    """Return the maker of sessions for the port of gRPC.
 
     Their calls go to this broker, or to the brokers that `elsewhere` makes the way to. The service is made for the
     first connection; its modules, `GRPC_MODULES`, are imported after the start.

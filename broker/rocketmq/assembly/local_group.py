@@ -36,9 +36,9 @@ __all__ = [
 
 CONFIG_NAME: Final = "broker.conf"
 STORE_NAME: Final = "store"
-# The ports of a node are so far behind those of the node before it.
+# The distance of a node's ports from those of the node before it.
 STEP: Final = 10
-# Where a port of a group is taken, all that nobody has asked for are so much further.
+# Where a port of a group is taken, all ports that were not requested are moved by this.
 SHIFT: Final = 100
 SHIFTS: Final = 10
 PORT_MAX: Final = 65_535
@@ -55,7 +55,7 @@ _USUAL: Final = {
 class GroupOptions:
     """A user's wishes for a group. Ports are those of the first node; 0 for one that is not to be served.
 
-    What is None is as it is in a group that is there, and as usual in a new one.
+    A None keeps the value of an existing group, and takes the default in a new one.
     """
 
     nodes: int
@@ -89,7 +89,7 @@ class GroupNode:
 
 
 def group_nodes(options: GroupOptions, shift: int = 0) -> list[GroupNode]:
-    """Return the nodes of a new group whose ports are shifted, except those that were asked for.
+    """Return the nodes of a new group whose ports are shifted, except the requested ones.
 
     Raises `PropertyError` if two nodes would have the same port.
     """
@@ -130,7 +130,7 @@ def _node(number: int, bind: str, told: str, first: Mapping[str, int]) -> GroupN
 def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[GroupNode, Path]]:
     """Return the nodes of a group with their directories, `node1` and so on, which are written if they are not there.
 
-    Those that are there are left as they are, so a group that was stopped goes on. Raises `PropertyError` if what is
+    Existing ones are left as they are, so a group that was stopped goes on. Raises `PropertyError` if what is
     there is not the group that is wanted, or if its ports are taken, and `OSError` where files cannot be written.
     """
     kept = _kept_node(directory, options)

@@ -1,6 +1,6 @@
-"""The pages of a broker for those who watch it: `/metrics`, `/healthz` and `/readyz`.
+"""The pages of a broker for monitoring: `/metrics`, `/healthz` and `/readyz`.
 
-What serves them is imported if they are wanted: the others are ready the sooner.
+The modules that serve them are imported only if they are wanted: other brokers start sooner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["listen_for_pages", "serve_pages"]
 
 
 def listen_for_pages(config: RocketConfig, stack: ExitStack) -> socket.socket | None:
-    """Listen for those who ask for pages; None if the configuration wants no pages."""
+    """Listen for requests of pages; None if the configuration wants no pages."""
     if not config.exports_metrics:
         return None
     sock = listen(config.metrics_host, config.metrics_port, "--metrics-port")

@@ -1,4 +1,4 @@
-"""The ports that a node listens on, whoever else does, with the settings that choose them."""
+"""The ports that a node listens on, with the settings that choose them, even if other processes have them."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class ProxyConfig:
     """A proxy: the nameservers, HOST:PORT each, where it listens, and the folder of its log.
 
     `remoting_port` is 0 if the remoting protocol is not to be served; with None it is served on the usual port, if that
-    is free. Its clients are told of the brokers that they are at `told_address`. `keys` are how it signs what it asks,
-    and what it checks of its clients.
+    is free. Its clients get `told_address` as the brokers' address. `keys` has the key that it signs requests with,
+    and its checks of clients.
     """
 
     nameservers: tuple[str, ...]
@@ -63,7 +63,7 @@ class ProxyConfig:
 
     @property
     def remoting_address(self) -> str:
-        """The address that clients of the remoting protocol are told. Raises `PropertyError` without one to tell."""
+        """The brokers' address for clients of the remoting protocol. Raises `PropertyError` if there is none."""
         address = self.told_address or self.bind_address
         if address in ("0.0.0.0", "::"):
             raise PropertyError(

@@ -127,7 +127,7 @@ def _row(folder: FolderView) -> list[str]:
 
 
 def _extent(root: FolderView, queues: Sequence[_Queue], options: StoreOptions, was_cut: bool) -> Extent:
-    """Return how far the log reaches. What says so is read before the log, as a broker may be writing it.
+    """Return how far the log reaches. The tables that say so are read before the log, as a broker may be writing it.
 
     With a current mark the queues say nothing more. Raises `StoreDamaged` if a file of the log is missing between
     others.

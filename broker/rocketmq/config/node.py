@@ -59,7 +59,7 @@ REMOTING_PORT: Final = 8080
 
 @dataclass(frozen=True)
 class RocketConfig:
-    """A node: where it listens, what it tells of itself, and its store. `nameservers` are those elsewhere.
+    """A node: its ports, its address for others, and its store. `nameservers` are other processes.
 
     `grpc_port` and `remoting_port`, that of remoting clients to whom one address is nameserver and broker, are 0 if
     they are not to be served; None leaves it to the node, which does without a port that is taken.
@@ -169,7 +169,7 @@ class RocketConfig:
     def with_role(
         self, role: Role | None = None, broker_id: int | None = None, ha_port: int | None = None
     ) -> RocketConfig:
-        """Make the configuration of a master or of a slave. What is None stays as it is. Raises `PropertyError`.
+        """Make the configuration of a master or of a slave. A None keeps the value. Raises `PropertyError`.
 
         With a controller, neither the role nor the id are configured.
         """
@@ -190,7 +190,7 @@ class RocketConfig:
         if not self.replication.controllers:
             raise PropertyError("a broker with a controller has to know its address", "set controllerAddr to HOST:PORT")
         port = self.replication.port if ha_port is None else ha_port
-        # Who is elected needs nobody who acts as master.
+        # A group with elections needs no acting master.
         replication = replace(self.replication, role=Role.SLAVE, port=port, has_acting_master=False)
         return replace(self, replication=replication)
 
@@ -225,7 +225,7 @@ class RocketConfig:
         return None if found is None else found[1]
 
     def changed(self, **changes: Any) -> RocketConfig:
-        """The configuration with changes; those that are None change nothing."""
+        """The configuration with changes; a None changes nothing."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -268,7 +268,7 @@ NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvC
 
 
 class _Sorted:
-    """The properties of a file by what they are about, as fields; with those that mean nothing, and all faults."""
+    """The properties of a file as fields, by subject; with the unknown ones, and all faults."""
 
     def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
         self._path = path

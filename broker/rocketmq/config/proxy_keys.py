@@ -22,7 +22,7 @@ __all__ = ["ProxyKeys", "load_proxy_keys"]
 _KEY: Final = "innerClientAuthenticationCredentials"
 _CLUSTER: Final = "rocketMQClusterName"
 _CHECKS: Final = ("authenticationEnabled", "authorizationEnabled")
-# What the original's file has to say so that the above holds, and what only brokers have.
+# The lines that the original's file needs for the above, and the settings that only brokers have.
 _IMPLIED: Final = frozenset(
     (
         "authenticationMetadataProvider",

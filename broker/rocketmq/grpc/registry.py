@@ -13,7 +13,7 @@ from formats.rocketmq.grpc.codes import Code
 __all__ = ["GrpcClients"]
 
 _ALL_MAX: Final = 50_000
-# There may be many clients behind one address, but they must leave room for others.
+# There may be many clients at one address, but they must leave room for others.
 _ADDRESS_MAX: Final = 5_000
 
 

@@ -349,7 +349,7 @@ class GrpcService:
         return self._backend.end_step()
 
     def tick(self) -> None:
-        """Forget clients that are silent, and those that the broker has dropped."""
+        """Forget silent clients, and clients that the broker has dropped."""
         self._backend.tick()
         self._transactions.tick(self._wall_ms())
         self._renewals.tick(self._wall_ms())

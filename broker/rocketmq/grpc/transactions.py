@@ -1,4 +1,4 @@
-"""Calls that end transactions, and the broker's checks of those that are still open.
+"""Calls that end transactions, and the broker's checks of open ones.
 
 Source: EndTransactionActivity, TransactionProcessor, AbstractTransactionService.
 

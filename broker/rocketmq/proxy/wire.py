@@ -77,7 +77,7 @@ class Wire:
         self._is_dialing = self._is_left = False
         self._refused_ms: int | None = None
         self._reason = ""
-        # The requests that wait for the connection, and those that wait for answers.
+        # The requests that wait for the connection, and the ones that wait for answers.
         self._queued: list[_Queued] = []
         self._queued_bytes = 0
         self._calls: dict[int, _SentCall] = {}

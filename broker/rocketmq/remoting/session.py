@@ -240,7 +240,7 @@ class Session:
             self._changed(self)
 
     def output_size(self) -> int:
-        """Return the number of bytes that `take_output` would return, with those that wait at the gate."""
+        """Return the number of bytes that `take_output` would return, including the ones that wait at the gate."""
         return len(self._output) + len(self._passed) + self._held_bytes
 
     def memory_size(self) -> int:

@@ -69,7 +69,7 @@ def open_store(
         queue.drop_log(store.log.begin)
     if crashed:
         _drop_removed(store)
-        # Entries whose pages did not reach the disk may be between those that did.
+        # Entries whose pages did not reach the disk may be between ones that did.
         store.cut_queues(begin, is_certain=False)
     gaps: set[tuple[str, int]] = set()
     missing = not store.queues

@@ -32,7 +32,7 @@ class Locks:
         self._count = 0
 
     def lock(self, group: str, queues: list[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
-        """Take or renew the locks of queues; return those that the client has now."""
+        """Take or renew the locks of queues; return the queues that the client has locked now."""
         held = self._groups.setdefault(group, {})
         locked = []
         for queue in queues:

@@ -49,7 +49,7 @@ _REQUEST = codec_of(PopMessageRequest)
 _RESPONSE = codec_of(PopMessageResponse)
 _NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
 
-# Of a hundred requests, those that look into the retry topic first (popFromRetryProbability).
+# The percentage of requests that look into the retry topic first (popFromRetryProbability).
 _RETRY_FIRST: Final = 20
 _LATE_MS: Final = 500
 # Units of examining a queue; see `Scheduler`.
@@ -71,7 +71,7 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _Popped:
-    """The result of a request: records, the number of their messages, and the number of those that remain."""
+    """The result of a request: records, the number of their messages, and the number of remaining ones."""
 
     now_ms: int
     revive_queue: int

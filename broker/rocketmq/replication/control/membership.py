@@ -177,7 +177,7 @@ class ControlledMembership:
 
     @property
     def _is_registered(self) -> bool:
-        """Return whether the controllers may count this broker among those that may lead."""
+        """Return whether the controllers may count this broker among the candidates."""
         if self._waiting_ms is not None:
             return False
         return self.state in (MemberState.REGISTERED, MemberState.LEADING, MemberState.FOLLOWING)

@@ -66,12 +66,12 @@ def begin_epoch(epochs: Sequence[EpochEntry], epoch: int, offset: int) -> list[E
 
 
 def cut_epochs(epochs: Sequence[EpochEntry], offset: int) -> list[EpochEntry]:
-    """Return the entries of a log that is cut at an offset: those that begin before it."""
+    """Return the entries of a log that is cut at an offset: the ones that begin before it."""
     return [entry for entry in epochs if entry.start_offset < offset]
 
 
 def drop_epochs(epochs: Sequence[EpochEntry], begin: int) -> list[EpochEntry]:
-    """Return the entries of a log whose records before `begin` were removed: those that end after it, and the last."""
+    """Return the entries of a log whose records before `begin` were removed: all that end after it, and the last."""
     last = len(epochs) - 1
     return [entry for at, entry in enumerate(epochs) if at == last or epochs[at + 1].start_offset > begin]
 
