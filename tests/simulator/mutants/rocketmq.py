@@ -132,7 +132,7 @@ ROCKETMQ = (
         "store.message_store",
         "                queue_offset = queue.end\n                queue.make_room()\n",
         "                queue_offset = queue.end\n",
-        hidden="A consume queue's file must fail to be made after the log has taken the message: none of the first 200 worlds shows it.",
+        hidden="A file of a consume queue must fail to be made for a message: world 306 shows it, and none of the first 200.",
         unit="tests/broker/rocketmq/store/test_open_files.py::test_message_for_a_queue_that_cannot_be_made_is_refused_and_changes_nothing",
     ),
     _mutant(
