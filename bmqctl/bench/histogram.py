@@ -1,7 +1,7 @@
-"""A latency histogram of fixed size, whatever is put into it.
+"""A latency histogram of fixed size.
 
-Values are nanoseconds. Up to `SUB` they are counted one by one; above, each power of two is cut into `SUB` buckets,
-so that a reported value is at most 1/`SUB` (0.8 %) above the true one:
+Values are nanoseconds. Up to `SUB` they are counted one by one; above, each power of two is cut into `SUB` buckets, so
+that a reported value is at most 1/`SUB` (0.8 %) above the true one:
 
     bucket   0 .. 127    128 .. 255    256 .. 383    384 .. 511   ...
     width    1           1             2             4            ...

@@ -15,7 +15,7 @@ class ClusterFault(Exception):
 
 
 class LoginNeeded(ClusterFault):
-    """The cluster refuses this person: a login is needed, or lacks the permission."""
+    """The cluster refuses these credentials: a login is needed, or the user lacks the permission."""
 
 
 class Login(NamedTuple):

@@ -293,7 +293,7 @@ class _BatchSource:
 def row_id(scope: str, row: Row) -> str:
     """Derive a unique id from a row's identity: equal when it is sent again, and different from all others.
 
-    Its time is the begin of a month, which is never later than the time at which the message is stored.
+    Its time is the start of a month, which is never later than the time at which the message is stored.
     """
     digest = hashlib.blake2b(digest_size=16)
     for part in (scope, row.number, row.topic, len(row.payload), row.payload, row.properties):

@@ -29,7 +29,7 @@ def report_page(report: Report) -> str:
         },
         "templates": {name: theme.template().to_plotly_json() for name, theme in THEMES.items()},
     }
-    # Within a script element only "<" could end it; JSON has it in strings only, where it may be written so.
+    # Within a script element only "<" could end it; in JSON it occurs only in strings, where it may be escaped.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     template = files("bmqctl.pipeline.report").joinpath("report_page.html").read_text()
     before, between, after = template.replace("@PLOTLY@", "@DATA@").split("@DATA@")

@@ -96,7 +96,7 @@ class QueueChanges:
         self._queue_keys: set[bytes] = set()
         self._counts: dict[int, int] = {}
 
-    # -- who leads
+    # -- the leader
 
     def resume(self, leader_id: int, *, leads: bool) -> None:
         """Resume with a healed leader: repeat open requests."""

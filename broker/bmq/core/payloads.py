@@ -31,8 +31,8 @@ class UnsoundPayload(NamedTuple):
 class Payloads:
     """The corrupted payloads of one partition.
 
-    `wanted` payloads are to be requested from other nodes; `withheld` ones could not be supplied. `settled` has the
-    queues whose apps may continue, with their restored messages.
+    `wanted` payloads are to be requested from other nodes; `withheld` ones could not be supplied by them. `settled` has
+    the queues whose apps may continue, with their restored messages.
     """
 
     def __init__(self, partition_id: int, stores: Mapping[bytes, Mapping[bytes, Message]]) -> None:

@@ -43,9 +43,9 @@ class MonitorLimits(NamedTuple):
 class Observed(NamedTuple):
     """The state of a cluster at one time.
 
-    `has_leader` is True if the leader's state is agreed on. `partitions` tells for each whether its primary serves it,
-    `nodes` whether one is available, or not connected: another node's absence is no alarm of its own. `reopening`
-    counts queues that are being opened again. `problems` are lines for the operator.
+    `has_leader` is True if the leader's state is agreed on. `partitions` has for each partition whether its primary
+    serves it, `nodes` for each node whether it is available or not connected: an absent node raises no alarm of its
+    own. `reopening` counts queues that are being opened again. `problems` are lines for the operator.
     """
 
     has_leader: bool

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The services that a node needs of its part in the cluster: alone, as a member of several, or as a proxy to clusters.
 
-There is one role to a node for all its life: `Node` has it made at the end of its own construction. Nothing is
-assigned to either from outside afterwards.
+A node has one role for all its life: `Node` makes it at the end of its own construction. Neither is changed from
+outside afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Periodic upkeep of all queues of a node, in slices since there may be very many.
 
-It expires messages and remembered GUIDs, packs what waits, takes snapshots of statistics, and removes unused queues.
+It expires messages and remembered GUIDs, packs waiting messages, takes snapshots of statistics, and removes unused
+queues.
 """
 
 from __future__ import annotations

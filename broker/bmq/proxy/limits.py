@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Limits of what a proxy keeps for its clients."""
+"""Limits of the data that a proxy keeps for its clients."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 """Peaks of a journal's last minute: how far queues and their apps exceeded their levels at its end.
 
 A replica does not count levels while records arrive. After a takeover the new primary walks over the newest records
-once, in slices, and reports as if it had counted along. Messages older than these records count as present throughout,
-with the apps that still want them: a peak may be too low, but never too high.
+once, in slices, and reports as if it had counted all the time. Messages older than these records count as present
+throughout, with the apps that still want them: a peak may be too low, but never too high.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ class Recovered:
 def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered:
     """Read the files, set their ends, and clear everything after them. Raises FormatError if they cannot be read.
 
-    `written` are the ends known to a process that wrote the files: the rest is not read, which would take longer than
-    everything else.
+    `written` are the ends known to a process that wrote the files: the rest is not read, since that would take longer
+    than everything else.
     """
     journal_written, data_written, qlist_written = written or (None, None, None)
     extent = journal_extent(readable(files.journal, journal_written))
