@@ -1,1 +1,1 @@
-"""Bytes <-> values for everything that the two systems put on a wire or a disk. No I/O; imports nothing of ours."""
+"""Codecs for all wire and disk formats of the two systems. No I/O; imports no other package of bmqctl."""

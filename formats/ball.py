@@ -1,14 +1,14 @@
-"""BDE's language for the form of a log line (source: ball::RecordStringFormatter).
+"""BDE's format language for log lines (source: ball::RecordStringFormatter).
 
     %d  date and time, milliseconds (05NOV2025_16:20:01.123)   %t  thread, decimal   %f  file, with its path
     %D  the same with microseconds                             %T  thread, hex       %F  file, name only
     %i  date and time as in ISO 8601, seconds                  %p  process           %l  line
     %I  the same with milliseconds                             %s  severity          %m  message
-    %O  the same with microseconds                             %c  category          %u %a  fields that are not here
+    %O  the same with microseconds                             %c  category          %u %a  fields without a value
     %%  a percent sign      \\n \\t \\\\  newline, tab, backslash
     %x  message, with other bytes than printable ASCII in hex, as in \\x0A           %X  the whole message in hex
 
-All times are UTC, as in the reference; those of ISO 8601 end in a Z. Other specifiers and escapes stay as written.
+All times are UTC, as in the reference; ISO 8601 ones end in Z. Other specifiers and escapes stay as written.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _FIELDS: dict[str, Callable[[Record], str]] = {
 
 
 def compile_format(spec: str) -> Callable[[Record], str]:
-    """Return a function that gives a record the form of `spec`, line ends included."""
+    """Return a function that formats a record as `spec` says, line ends included."""
     pieces: list[str | Callable[[Record], str]] = []
     at = 0
     for item in _ITEM.finditer(spec):

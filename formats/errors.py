@@ -7,15 +7,15 @@ from typing import Final
 
 __all__ = ["FormatError", "check_memory"]
 
-# Z_MEM_ERROR, as the module `zlib` words it: the library allocates its window only while it decompresses.
+# The text of Z_MEM_ERROR in the module `zlib`, which allocates its window only while it decompresses.
 _NO_MEMORY: Final = "Error -4 "
 
 
 class FormatError(ValueError):
-    """Bytes that are not what they claim to be.
+    """Malformed input.
 
-    `path` names the structure or field (dotted, `wire.PutHeader.message_words`), `offset` is in bytes from
-    the start of the buffer given to the decoder, `reason` is one clause for a person.
+    `path` names the structure or field (dotted, `wire.PutHeader.message_words`), `offset` is in bytes from the start of
+    the buffer given to the decoder, `reason` is one clause for a person.
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
@@ -28,11 +28,11 @@ class FormatError(ValueError):
         return f"{self.path} at offset {self.offset}: {self.reason}"
 
     def shifted(self, by: int) -> FormatError:
-        """The same fault, seen from a buffer that starts `by` bytes earlier."""
+        """The same fault in a buffer that starts `by` bytes earlier."""
         return FormatError(self.path, self.offset + by, self.reason)
 
 
 def check_memory(fault: zlib.error) -> None:
-    """Raise `MemoryError` if zlib failed for lack of memory, which says nothing about its input."""
+    """Raise `MemoryError` if zlib failed for lack of memory, not because of its input."""
     if str(fault).startswith(_NO_MEMORY):
         raise MemoryError(str(fault)) from fault

@@ -1,8 +1,8 @@
-"""Immutable classes of named fields, declared like dataclasses and made in a fifth of the time.
+"""Immutable classes of named fields, declared like dataclasses in a fifth of the time.
 
 For each frozen dataclass Python compiles the source of six methods, which takes half a millisecond: with the hundreds
-of messages and results that a command declares, a noticeable part of its start. Here all classes share the methods.
-Objects take longer to make than those of a dataclass: this is for declarations in great number, not for hot paths.
+of messages and results of a command, a noticeable part of its start. Here all classes share the methods. Their objects
+take longer to make than a dataclass's, so they are not for hot paths.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def keyword_record(cls: type[T]) -> type[T]:
     return _complete(cls, keywords_only=True)
 
 
-# What a record has in common with all others, or has not at all.
+# Attributes that all records share, or that none may have.
 _FOREIGN: Final = frozenset(
     {"__delattr__", "__eq__", "__getstate__", "__hash__", "__init__", "__post_init__"}
     | {"__repr__", "__setattr__", "__setstate__"}
@@ -39,7 +39,7 @@ _FOREIGN: Final = frozenset(
 def _complete(cls: type[T], *, keywords_only: bool) -> type[T]:
     if own := _FOREIGN & vars(cls).keys():
         raise TypeError(f"{cls.__name__}: a record has no {min(own)} of its own")
-    # None of these has Python compile anything.
+    # With these arguments, dataclass compiles nothing.
     found: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=keywords_only)(cls)
     _check_fields(found, keywords_only=keywords_only)
     names = tuple(each.name for each in fields(found))
@@ -51,7 +51,7 @@ def _complete(cls: type[T], *, keywords_only: bool) -> type[T]:
 
 
 def _check_fields(cls: type[Any], *, keywords_only: bool) -> None:
-    """Raise `TypeError` for a field that would not be as in a dataclass."""
+    """Raise `TypeError` for a field that would differ from a dataclass's."""
     follows_default = False
     for each in fields(cls):
         if not each.init or not each.compare or each.hash is not None or (each.kw_only and not keywords_only):
@@ -63,7 +63,7 @@ def _check_fields(cls: type[Any], *, keywords_only: bool) -> None:
 
 
 def _initializer(cls: type[Any], positions: int) -> Callable[..., None]:
-    """Make `__init__`; the first `positions` fields may be given without their names."""
+    """Make `__init__`; the first `positions` fields may be positional."""
     names = tuple(each.name for each in fields(cls))
     defaults = {each.name: each.default for each in fields(cls) if each.default is not MISSING}
     factories = {each.name: each.default_factory for each in fields(cls) if each.default_factory is not MISSING}
@@ -103,7 +103,7 @@ def _comparison(names: tuple[str, ...]) -> tuple[Callable[[object, object], bool
     return __eq__, __hash__
 
 
-# The methods of all classes, whose first argument is the object.
+# The methods of all records.
 
 
 def __repr__(self: Any) -> str:

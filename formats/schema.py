@@ -93,11 +93,11 @@ i64 = Kind(cs.Int64sb, "q", ">i8")
 
 
 def raw(size: int) -> Kind:
-    """Declare `size` bytes that are kept as they are, such as keys and GUIDs."""
+    """Declare `size` uninterpreted bytes, such as keys and GUIDs."""
     return Kind(cs.Bytes(size), f"{size}s", f"V{size}")
 
 
-# Reserved bytes keep their value, so that a rewritten structure equals the one that was read.
+# Reserved bytes keep their value, so that rewriting a structure does not change it.
 zeros = raw
 
 
@@ -275,9 +275,9 @@ def pack_into(buffer, offset, v):
         return struct.Struct(code + f"{self.size - at}x" * (self.size > at))
 
     def places(self, at: int = 0, **names: str) -> dict[str, tuple[str, int]]:
-        """The columns of words for `columns_dtype`: by a name, the field that the word holds.
+        """The columns of words for `columns_dtype`: by column name, the field in the word.
 
-        `at` is where the structure begins.
+        `at` is the start of the structure.
         """
         return {
             column: (self._words[self.bit[name].word].kind.numpy_code, at + self.offset(name))
@@ -296,7 +296,7 @@ def pack_into(buffer, offset, v):
         )
 
     def parse_readable(self, data: Buffer) -> dict[str, Any]:
-        """Read the fields by name with `construct`: a slow, independent check of `unpack`."""
+        """Decode the fields by name with `construct`: a slow, independent check of `unpack`."""
         parsed = self.construct.parse(bytes(data))
         out: dict[str, Any] = {}
         for word in self._words:
@@ -309,7 +309,7 @@ def pack_into(buffer, offset, v):
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """One numpy field per word; use `column` for the fields of a packed word."""
+        """The numpy type with one field per word; use `column` for bit fields."""
         import numpy as np
 
         return np.dtype([(w.name, w.kind.numpy_code) for w in self._words])

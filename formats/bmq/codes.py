@@ -76,7 +76,7 @@ NULL_CORRELATION_ID = 0
 
 
 class EventType(IntEnum):
-    """The kind of messages that an event carries (bmqp::EventType)."""
+    """The kind of an event's messages (bmqp::EventType)."""
 
     UNDEFINED = 0
     CONTROL = 1

@@ -6,11 +6,11 @@
     from loosest to tightest:   ||   &&   == !=   < <= > >=   + -   * / %   ! ~ and the sign
 
 Comparisons do not chain. A property is a letter followed by letters, digits, dots and underscores; an integer has 64
-bits and includes its sign, so that `x -1` is not an expression; a string is in double quotes, and a backslash in it
-stands for itself.
+bits and includes its sign, so that `x -1` is not an expression; a string is in double quotes, and a backslash in it is
+literal.
 
-A message that lacks a property, or whose property is of another type than the expression compares it with, does not
-match; `exists(p)` has no such effect. The right side of `&&` and `||` is evaluated only if needed.
+A message without a property, or with one of another type than the expression compares it with, does not match;
+`exists(p)` tests for a property without this effect. The right side of `&&` and `||` is evaluated only if needed.
 
 Source: the reference's bmqeval::SimpleEvaluator, its grammar, limits and messages.
 """
@@ -43,7 +43,7 @@ EXPRESSION_SIZE_MAX = 128  # bytes of UTF-8
 OPERATORS_MAX = 10  # a property counts as one
 PROPERTIES_MAX = 10
 
-# Number of cached compiled expressions: many consumers use the same.
+# Maximum number of cached compiled expressions, which consumers share.
 COMPILED_MAX = 4096
 
 Value = bool | int | str
@@ -88,7 +88,7 @@ BLANK: /[ \t\n]/
 %ignore BLANK
 """
 
-# The reference's names of tokens in its messages, if different from the token's own name.
+# Tokens whose names in the reference's messages differ from their own.
 _NAMES = {
     "$END": "end of expression",
     "PROPERTY": "property",
@@ -112,7 +112,7 @@ _NAMES = {
     "GE": ">=",
     "GT": ">",
 }
-# The two places where a syntax error also lists expected tokens.
+# The two kinds of syntax error whose messages list expected tokens.
 _EXPECTATIONS = {
     frozenset({"PROPERTY", "EXISTS"}): ", expecting property or exists",
     frozenset({"RPAR"}): ", expecting )",
@@ -134,7 +134,7 @@ class ErrorCode(IntEnum):
 
     @property
     def text(self) -> str:
-        """The reference's words for it."""
+        """The reference's text."""
         return _TEXTS[self]
 
 
@@ -182,9 +182,9 @@ class Expression:
 
 
 def property_values(data: memoryview, has_properties: bool, schema_id: int) -> Values:
-    """Read a message's properties for expressions: none if they are invalid; binary ones are omitted.
+    """Read a message's properties for expressions: empty if they are invalid; binary ones are omitted.
 
-    The properties in `data` must not be compressed. A character is a number.
+    The properties in `data` must not be compressed. CHAR values are numbers.
     """
     if not has_properties:
         return {}
@@ -305,7 +305,7 @@ def _either(left: _Node, right: _Node) -> _Node:
 
 
 def _equality(compare: Callable[[Value, Value], bool]) -> Callable[[_Node, _Node], _Node]:
-    """Make `==` or `!=`; with a boolean literal it is the other side or its negation, of any type."""
+    """Make `==` or `!=`. With a boolean literal, the result is the other side or its negation, of any type."""
 
     def make(left: _Node, right: _Node) -> _Node:
         if left.literal is not None and right.literal is not None:
@@ -393,7 +393,7 @@ def _parser() -> Lark:
 
 @lru_cache(COMPILED_MAX)
 def compile_expression(text: str) -> Expression:
-    """Compile an expression. Raises `ExpressionError` with the reference's text."""
+    """Compile an expression. The text of its `ExpressionError` is the reference's."""
     # One character per byte: sizes and offsets count bytes.
     raw = text.encode("utf-8", "surrogateescape").decode("latin-1")
     if len(raw) > EXPRESSION_SIZE_MAX:

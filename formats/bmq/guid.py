@@ -1,9 +1,9 @@
 """Message GUIDs: 16 bytes that no two messages share (source: bmqt::MessageGUID, bmqp::MessageGUIDGenerator).
 
-Its fields are `GuidFields`, of version 1, the only one that is made. The timer tick counts nanoseconds since the
-generator was made; the client id is the head of an MD5 of what tells generators apart. A producer tells the broker its
-client id and the time of tick 0 in its identity. Readers other than for a person's eye take a GUID as a whole.
-Printed: 32 upper-case hexadecimal digits.
+`GuidFields` are those of version 1, the only one in use. The timer tick counts nanoseconds since the generator's start;
+the client id is the head of an MD5 of properties that identify the generator. A producer's identity gives the broker
+its client id and the time of tick 0. Readers treat a GUID as opaque, except to show it to people. Printed: 32
+upper-case hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TICK_MASK = (1 << 56) - 1
 
 
 class GuidFields(NamedTuple):
-    """The parts of a GUID; the tick's 56 bits do not fit one word with the rest, so that they lie in two fields.
+    """The parts of a GUID; the tick's 56 bits span two words, and so take two fields.
 
     bmqt::MessageGUID, 16 bytes:
 
@@ -58,24 +58,24 @@ def timer_tick_ns(fields: GuidFields) -> int:
 
 
 def format_guid(guid: bytes) -> str:
-    """The GUID as people and the reference's tools write it."""
+    """Format a GUID as the reference's tools do."""
     return guid.hex().upper()
 
 
 def parse_guid(text: str) -> bytes:
-    """The GUID that `text` is; FormatError unless it is 32 upper-case hexadecimal digits."""
+    """Parse a GUID; FormatError unless it is 32 upper-case hexadecimal digits."""
     if not _HEX.fullmatch(text):
         raise FormatError("guid", 0, "not 32 upper-case hexadecimal digits")
     return bytes.fromhex(text)
 
 
 class GuidGenerator:
-    """Unique for the client id as long as fewer than 2**22 are made in a nanosecond, and for 2.28 years."""
+    """GUIDs of a client id, unique for 2.28 years if fewer than 2**22 are made in a nanosecond."""
 
     __slots__ = ("_counter", "_fixed", "_start_ns")
 
     def __init__(self, client_id: bytes, start_ns: int) -> None:
-        """`start_ns` is the monotonic clock now, tick 0."""
+        """`start_ns` is the monotonic clock at tick 0."""
         if len(client_id) != CLIENT_ID_SIZE:
             raise ValueError(f"a client id has {CLIENT_ID_SIZE} bytes")
         self._fixed = GUID_VERSION << 126 | int.from_bytes(client_id, "big")

@@ -20,7 +20,7 @@ PADDING = tuple(bytes([count]) * count for count in range(DWORD + 1))
 
 
 def padding(size: int, unit: int = WORD) -> bytes:
-    """The bytes to put after `size` bytes; `unit` is `WORD` or `DWORD`."""
+    """The padding of `size` bytes; `unit` is `WORD` or `DWORD`."""
     return PADDING[unit - size % unit]
 
 

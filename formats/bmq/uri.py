@@ -32,7 +32,7 @@ class QueueUri(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """The URI without its query: what names a queue, whoever reads it."""
+        """The URI without its query, which identifies the queue for all readers."""
         return f"{SCHEME}{self.qualified_domain}/{self.queue}"
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ def _fail(offset: int, reason: str) -> FormatError:
 
 
 def parse_uri(text: str) -> QueueUri:
-    """Parse `text`; FormatError with the offset of the first character that cannot stand there."""
+    """Parse `text`; FormatError with the offset of the first invalid character."""
     if not text.startswith(SCHEME):
         raise _fail(0, f'Invalid scheme: uri must start with "{SCHEME}"')
     start = len(SCHEME)

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class SystemFlag(IntFlag):
-    """Single bits of the system flags; the transaction state and the compression type fill several, see below."""
+    """Single bits of the system flags; the transaction state and the compression type take several, see below."""
 
     COMPRESSED = 1 << 0
     MULTI_TAGS = 1 << 1
@@ -34,7 +34,7 @@ COMPRESSION_FLAGS = int(SystemFlag.COMPRESSED) | _COMPRESSION_MASK << _COMPRESSI
 
 
 class Transaction(IntEnum):
-    """The part that a message plays in a transaction, at its place in the system flags."""
+    """A message's part in a transaction, as bits of the system flags."""
 
     NONE = 0
     PREPARED = 4
@@ -57,7 +57,7 @@ def transaction_of(system_flags: int) -> Transaction:
 
 
 def compression_of(system_flags: int) -> CompressionType | None:
-    """The algorithm that a message's body is compressed with; None for a plain body.
+    """The algorithm of a message's body; None for a plain body.
 
     Raises `ValueError` for the numbers 4 to 7, which no version assigns.
     """

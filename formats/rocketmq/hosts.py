@@ -25,7 +25,7 @@ class Host(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes, offset: int = 0) -> Host:
-        """Read a host from all of `data`, 8 or 20 bytes; `offset` is where an error says that they are."""
+        """Read a host from all of `data`, 8 or 20 bytes; an error gives `offset` as its place."""
         if len(data) not in (HOST_V4_BYTES, HOST_V6_BYTES):
             raise FormatError("Host", offset, f"has {len(data)} bytes, neither 8 nor 20")
         port = int.from_bytes(data[-4:], "big")
@@ -39,7 +39,6 @@ class Host(NamedTuple):
 
     @property
     def is_v6(self) -> bool:
-        """Return whether the address takes 16 bytes."""
         return ":" in self.address
 
     def __str__(self) -> str:
@@ -47,7 +46,7 @@ class Host(NamedTuple):
 
 
 def split_address(text: str) -> tuple[str, int] | None:
-    """Read HOST:PORT, where the host is a name or an address, perhaps in brackets; None for anything else."""
+    """Split HOST:PORT, where the host is a name or an address, optionally in brackets; None for anything else."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     number = read_digits(port, _PORT_MAX) if len(port) <= _PORT_DIGITS else None
@@ -56,5 +55,5 @@ def split_address(text: str) -> tuple[str, int] | None:
 
 @lru_cache(maxsize=4096)
 def _packed(address: str) -> bytes:
-    """An address as bytes; those used lately are remembered."""
+    """Pack an address; recent results are cached."""
     return ipaddress.ip_address(address).packed

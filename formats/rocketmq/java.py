@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Numbers that Java derives from text, which the files keep."""
+"""Hashes and orders that Java derives from text and that files depend on."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _powers(count: int) -> tuple[int, ...]:
     return tuple(accumulate(repeat(31, count - 1), lambda power, base: power * base & MASK, initial=1))
 
 
-# Those of 31, which a text's units are multiplied with: enough for any key or tag that is met in practice.
+# Powers of 31, the factors of a text's units: enough for practical keys and tags.
 _POWERS: Final = _powers(512)
 
 
 def string_hash(text: str) -> int:
-    """`String.hashCode`: a signed 32-bit number made of the text's UTF-16 units. Consume queues keep that of a tag."""
+    """`String.hashCode`: a signed 32-bit number made of the text's UTF-16 units. Consume queues store a tag's."""
     units: Sequence[int]
     try:
         units = text.encode("latin-1")
@@ -52,14 +52,14 @@ def string_hash(text: str) -> int:
     return number - (MASK + 1) if number & _SIGN else number
 
 
-# The same few names come with every message. A peer that sends others, long ones, must not fill the memory with them.
+# Messages repeat a few names. A small cache, so that a peer that sends many long ones cannot fill the memory.
 _name_hash = lru_cache(maxsize=512)(string_hash)
 
 
 def index_hash(key: str) -> int:
     """The hash of an index key, never negative (source: IndexFile.indexKeyHashMethod).
 
-    Java's absolute value of the smallest int is that int itself; the original takes 0 for it.
+    The smallest int, whose absolute value overflows in Java, gives 0.
     """
     number = abs(string_hash(key))
     return 0 if number == _SIGN else number
@@ -87,14 +87,14 @@ _ASCII_MAX: Final = 0x7F
 
 
 def to_index_hashes(hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Make `index_hash` of each `string_hash`, which is a number without a sign here."""
+    """Convert unsigned `string_hash` values to `index_hash` values."""
     import numpy as np
 
     return np.where(hashes < _SIGN, hashes, (0 - hashes) & np.uint32(~_SIGN & MASK))
 
 
 class PartHashes:
-    """Hashes of parts of a text whose units are bytes. A part takes the same few steps, however long it is.
+    """Hashes of parts of a text whose units are bytes, each in constant time.
 
     The hash of a part is the difference of two sums of units times powers of 31, times such a power: modulo 2^32 that
     has an inverse.
@@ -104,18 +104,18 @@ class PartHashes:
         import numpy as np
 
         bits = max(_BITS_MIN, len(units).bit_length())
-        # Texts of about one length share their powers, which take a while to make.
+        # Texts of similar length share their powers, which take long to compute.
         self._powers, inverse = _power_columns(bits + bits % 2)
         self._sums = np.zeros(len(units) + 1, np.uint32)
         np.cumsum(units * inverse[: len(units)], dtype=np.uint32, out=self._sums[1:])
 
     def find(self, begins: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.uint32]:
-        """`string_hash` of each of some parts, none of which is empty, as a number without a sign."""
+        """`string_hash` of parts, none of which is empty, as unsigned numbers."""
         found: NDArray[np.uint32] = (self._sums[ends] - self._sums[begins]) * self._powers[ends - 1]
         return found
 
     def powers(self, lengths: NDArray[np.intp]) -> NDArray[np.uint32]:
-        """Return what the hash of a text is multiplied with when so many units follow."""
+        """Return the factor of a text's hash when `lengths` units follow it."""
         return self._powers[lengths]
 
 
@@ -136,8 +136,8 @@ def _power_columns(bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
 
 
 class HashedFront:
-    """Index hashes of texts that begin alike. `begin` is the front of all; how much further the last few were alike
-    is remembered, too. Texts are ASCII, as bytes.
+    """Index hashes of ASCII texts that begin with `begin`. Caches the hash of the latest text without its last `_TAIL`
+    bytes.
     """
 
     __slots__ = ("_begin", "_front", "_number")
@@ -148,7 +148,7 @@ class HashedFront:
         self._number = self._begin
 
     def index_hash(self, text: bytes) -> int:
-        """`index_hash` of the begin and `text`."""
+        """`index_hash` of `begin` and `text`."""
         front = text[:-_TAIL]
         if front != self._front:
             self._front, self._number = front, _hash_on(self._begin, front)
@@ -156,13 +156,13 @@ class HashedFront:
         return number if number < _SIGN else (MASK + 1 - number) & ~_SIGN
 
 
-# Of texts that begin alike, so many bytes differ, as a rule: in a unique id, a time and a counter.
+# Number of bytes in which texts with a common beginning usually differ: the time and counter of a unique id.
 _TAIL: Final = 8
 _FALLING: Final = tuple(tuple(reversed(_POWERS[:count])) for count in range(65))
 
 
 def _hash_on(number: int, units: bytes) -> int:
-    """The hash, as a number without a sign, of a text: that of its front, and the bytes behind it."""
+    """Continue an unsigned hash with the units that follow."""
     count = len(units)
     if count >= len(_FALLING):
         for at in range(0, count, len(_FALLING) - 1):
@@ -173,10 +173,10 @@ def _hash_on(number: int, units: bytes) -> int:
 
 
 def hash_map_order(entries: Mapping[str, V], buckets: int = 128) -> dict[str, V]:
-    """The entries in the order in which a `java.util.HashMap` gives them, which was made with so many buckets.
+    """The entries in the order of a `java.util.HashMap` that was made with `buckets` buckets.
 
-    The map doubles when more than three quarters are in use. Entries of one bucket come in the order in which they were
-    put; trees, into which Java turns buckets of eight and more, are left out of account.
+    The map doubles when more than three quarters are in use. Entries of one bucket come in the order of insertion; the
+    trees into which Java turns buckets of eight and more are not modelled.
     """
     return {name: entries[name] for name in _order(tuple(entries), buckets)}
 

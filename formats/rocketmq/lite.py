@@ -1,9 +1,9 @@
-"""Lite topics: their queues, and how a message in the commit log says that it is in one.
+"""Lite topics: the names of their queues, and the message properties that refer to them.
 
 Source: LiteUtil, LmqDispatch.
 
-A lite topic belongs to a parent topic. A message of it is stored as one of the parent, and entered into a second queue,
-that of the lite topic: its name and the message's offset in it are properties of the message.
+A lite topic belongs to a parent topic. Its messages are stored in the parent, and entered into a second queue, the lite
+topic's: properties of the message give its name and the message's offset in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "split_queue_name",
 ]
 
-# The property in which a sender names the lite topic, and those that the broker adds.
+# The sender names the lite topic in this property; the broker adds the others.
 LITE_TOPIC: Final = "__LITE_TOPIC"
 DISPATCH: Final = "INNER_MULTI_DISPATCH"
 DISPATCH_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
@@ -41,24 +41,23 @@ _OFFSET_MAX: Final = 10**16 - 1
 
 
 class Branch(NamedTuple):
-    """The second queue that a message is in, by name, and its offset there."""
+    """The name of a message's second queue, and its offset there."""
 
     queue: str
     offset: int
 
 
 def queue_name(parent: str, lite_topic: str) -> str:
-    """The name of a lite topic's queue, which stands where topics have theirs."""
+    """The name of a lite topic's queue, which is used like a topic's."""
     return f"{_PREFIX}{parent}{_SEPARATOR}{lite_topic}"
 
 
 def is_lite_queue(name: str) -> bool:
-    """Return whether a name is that of a lite topic's queue."""
     return name.startswith(_PREFIX)
 
 
 def split_queue_name(name: str) -> tuple[str, str] | None:
-    """The parent and the lite topic of a queue's name; None if it is no such name."""
+    """The parent and the lite topic in a queue's name; None for other names."""
     if not is_lite_queue(name):
         return None
     parent, _, lite_topic = name[len(_PREFIX) :].partition(_SEPARATOR)
@@ -68,7 +67,7 @@ def split_queue_name(name: str) -> tuple[str, str] | None:
 
 
 def fault_of_lite_topic(name: str) -> str | None:
-    """The reason why a name cannot be that of a lite topic; None if it can."""
+    """The reason why a lite topic cannot have this name; None if it can."""
     if not name.strip():
         return "lite topic cannot be the char sequence of whitespace"
     if len(name.encode()) > NAME_BYTES_MAX:
@@ -79,9 +78,9 @@ def fault_of_lite_topic(name: str) -> str | None:
 
 
 def branch_of(topic: str, properties: Mapping[str, str]) -> Branch | None:
-    """The queue of a lite topic that a record is in by its properties; None for most.
+    """The lite topic's queue that a record's properties name; None for most.
 
-    Copies of a message, with its properties, in other topics are in none.
+    Copies of a message in other topics keep its properties, but are in no such queue.
     """
     lite_topic = properties.get(LITE_TOPIC)
     if lite_topic is None or fault_of_lite_topic(lite_topic) is not None:

@@ -1,8 +1,8 @@
-"""The ids of a message (source: MessageDecoder.createMessageId, MessageClientIDSetter, MessageIdCodec).
+"""Ids of messages (source: MessageDecoder.createMessageId, MessageClientIDSetter, MessageIdCodec).
 
-The offset id is made by the broker of its address and the message's place in its commit log. The unique id is made by
-the client: its address, process, class loader, the time since the month began, and a counter. Both are upper-case
-hexadecimal. Clients of version 5 make unique ids of another form, which begin with their version.
+The broker makes the offset id of its address and the message's place in its commit log. The client makes the unique id
+of its address, process, class loader, the time since the month began, and a counter. Both are upper-case hexadecimal.
+Clients of version 5 make unique ids of another form, which begin with their version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _V4_BYTES = 16
 _V6_BYTES = 28
 _VERSION_1 = b"\x01"
 _VERSION_1_BYTES = 17
-# The start of 2021, from which the ids of version 1 count.
+# The start of 2021, the epoch of ids of version 1.
 _EPOCH_S = 1_609_459_200
 
 
@@ -33,7 +33,7 @@ def _unhex(kind: str, text: str) -> bytes:
 
 
 class OffsetId(NamedTuple):
-    """A message's place: the broker that stores it, and the offset of its record."""
+    """The broker that stores a message, and the offset of its record."""
 
     host: Host
     physical_offset: int
@@ -49,7 +49,7 @@ class OffsetId(NamedTuple):
 
 
 class UniqueId(NamedTuple):
-    """A message's origin: `month_ms` is the time since the start of the month, in the client's time zone."""
+    """The origin of a message; `month_ms` is the time since the start of the month, in the client's time zone."""
 
     address: str
     pid: int

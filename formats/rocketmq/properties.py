@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message properties: names and values in one string (source: MessageDecoder.messageProperties2String).
 
-Each property is its name, 0x01, its value and 0x02; older clients leave out the last 0x02. The Java parser drops
-properties with an empty name or value, and so does everything behind it; they are kept here, since the bytes are.
+Each property is its name, 0x01, its value and 0x02; older clients leave out the last 0x02. The Java parser drops a
+property with an empty name or value, and all later ones; this one keeps them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _VALUE_END = "\x02"
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """The properties by name, in their order. Pieces without a 0x01 are passed over, as the original does.
+    """Decode the properties, in order. Skips pieces without a 0x01, as the original does.
 
-    Bytes that are not UTF-8 are read as U+FFFD, as Java reads them: no record is to stop those who read the log.
+    Bytes that are not UTF-8 become U+FFFD, as in Java: no record may stop a reader of the log.
     """
     text = data.decode(errors="replace")
     properties: dict[str, str] = {}
@@ -30,9 +30,9 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The properties as one string, in their order.
+    """Encode properties as one string, in order.
 
-    Raises `ValueError` for a name or value with a separator in it, which could not be read back.
+    Raises `ValueError` for a name or value that contains a separator.
     """
     text = "".join([f"{name}{_NAME_END}{value}{_VALUE_END}" for name, value in properties.items()])
     if text.count(_NAME_END) == text.count(_VALUE_END) == len(properties):

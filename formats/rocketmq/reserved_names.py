@@ -1,4 +1,4 @@
-"""Names of properties that have a meaning of their own (source: MessageConst.STRING_HASH_SET)."""
+"""Names of properties with a meaning to the system (source: MessageConst.STRING_HASH_SET)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from formats.rocketmq.lite import LITE_TOPIC
 
 __all__ = ["RESERVED_NAMES"]
 
-# By gRPC, users cannot give them, nor do they see them.
+# Over gRPC, users can neither set nor see them.
 RESERVED_NAMES: Final = frozenset(
     (
         "TRACE_ON",

@@ -1,4 +1,4 @@
-"""Names that topics and groups can have, and those of the system (source: TopicValidator, MixAll)."""
+"""Valid names of topics and groups, and the names of the system's own (source: TopicValidator, MixAll)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "fault_of_topic",
 ]
 
-# The topic whose settings a topic gets that a send creates.
+# The topic from which a topic that a send creates takes its settings.
 AUTO_CREATE_TOPIC: Final = "TBW102"
 
 # Prefixes of a group's topics: messages to be delivered again, and dead letters.
@@ -38,7 +38,7 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECKED_TOO_OFTEN: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-# Topics in which only the broker itself stores messages, and those of the system.
+# Topics of the system, and topics in which only the broker itself stores messages.
 OWN_TOPICS: Final = frozenset(
     {DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKED_TOO_OFTEN, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
 )
@@ -55,7 +55,7 @@ _GROUP_MAX: Final = 120
 
 
 def fault_of_topic(topic: str) -> str | None:
-    """The reason why a topic cannot have that name, in the original's words; None if it can."""
+    """The reason why a topic cannot have this name, in the original's words; None if it can."""
     if fault := _fault("topic", topic):
         return fault
     if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
@@ -70,7 +70,7 @@ def fault_of_topic(topic: str) -> str | None:
 
 
 def fault_of_group(group: str) -> str | None:
-    """The reason why a group cannot have that name, in the original's words; None if it can."""
+    """The reason why a group cannot have this name, in the original's words; None if it can."""
     if fault := _fault("group", group):
         return fault
     if len(group) > _GROUP_MAX:

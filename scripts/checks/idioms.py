@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 LIMITS: Final[Mapping[str, int]] = {
-    "formats": 35,
+    "formats": 5,
     "broker/common": 13,
     "broker/shell": 16,
     "broker/bmq": 17,

@@ -120,7 +120,7 @@ def _contents(kind: Kind, item: Any, name: str) -> bytes:
     number = int(item)
     if isinstance(kind, Integer) and not kind.low <= number <= kind.high:
         raise OverflowError(f"{name} = {number} does not fit {kind.low}..{kind.high}")
-    # One bit more than the magnitude, for the sign.
+    # One bit for the sign.
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -303,7 +303,7 @@ def _integer(contents: Buffer, kind: Integer, at: int) -> int:
     if not 1 <= size <= kind.size:
         raise FormatError("", at, f"an integer of {size} bytes, expected 1 to {kind.size}")
     number = int.from_bytes(contents, "big", signed=True)
-    # The reference sign-extends unsigned integers too, for peers that write all of their bytes.
+    # As the reference does: peers may write unsigned integers with all of their bytes, sign-extended.
     return number if kind.signed else number & kind.high
 
 

@@ -1,4 +1,4 @@
-"""The two encodings of a schema's messages, of which each event names one."""
+"""Schema messages in the encoding that an event names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def decode(cls: type[T], body: Buffer, encoding: EncodingType) -> T:
-    """Decode a message of type `cls`: JSON if that is the encoding, otherwise BER. FormatError if it is malformed."""
+    """Decode a message: JSON if that is the encoding, otherwise BER. FormatError if it is malformed."""
     return jsonc.decode(cls, body) if encoding is EncodingType.JSON else ber.decode(cls, body)
 
 

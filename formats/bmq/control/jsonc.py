@@ -40,14 +40,14 @@ _QUOTED_INTEGER = re.compile("-?[0-9]{1,20}")
 
 
 def encode(value: object) -> bytes:
-    """The JSON of a message, in UTF-8; `OverflowError` if an integer does not fit its element."""
+    """Encode a message in UTF-8. `OverflowError` if an integer does not fit its element."""
     text = json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":"))
-    # A slash occurs in strings only.
+    # Only strings contain slashes.
     return text.replace("/", "\\/").encode()
 
 
 def to_json(value: object) -> dict[str, Any]:
-    """A message as the dict that `json.dumps` takes: for output to people and tools."""
+    """Convert a message to a dict for `json.dumps`: for output to people and tools."""
     return _object(describe(type(value)), value)
 
 
@@ -82,7 +82,7 @@ def _written(kind: Kind, item: Any, name: str) -> Any:
 
 
 def decode(cls: type[T], data: Buffer) -> T:
-    """The message of type `cls` at the start of `data`; bytes after it (an event's padding) are not looked at.
+    """Decode the message at the start of `data`; bytes after it (an event's padding) are ignored.
 
     Raises `FormatError`; its offset is exact for bytes that are not JSON and 0 for JSON that is not the message.
     """

@@ -1,12 +1,8 @@
-"""The four messages that events carry, and all that they are made of.
+"""The messages of events, and their parts.
 
-| event | message |
-| --- | --- |
-| CONTROL, first one each way | `NegotiationMessage` |
-| CONTROL | `ControlMessage` |
-| AUTHENTICATION | `AuthenticationMessage` |
-| ELECTOR | `ElectorMessage` |
-| CLUSTER_STATE | records of the cluster state ledger, each around a `ClusterMessage` |
+| event | message | | --- | --- | | CONTROL, first one each way | `NegotiationMessage` | | CONTROL | `ControlMessage` |
+| AUTHENTICATION | `AuthenticationMessage` | | ELECTOR | `ElectorMessage` | | CLUSTER_STATE | records of the cluster
+state ledger, each around a `ClusterMessage` |
 
 Source: the reference's schema `bmqp_ctrlmsg.xsd`.
 """
@@ -57,7 +53,7 @@ class ControlMessage:
     """A request, its response (under the request's `r_id`), or an advisory (without)."""
 
     r_id: Int | None = None
-    # Tags 3 to 6 belonged to alternatives that are gone.
+    # Tags 3 to 6 belonged to removed alternatives.
     choice: Annotated[
         Status
         | Disconnect
@@ -82,7 +78,7 @@ class ControlMessage:
 
 @sequence
 class ElectionProposal:
-    """A candidate asks for votes in the message's term."""
+    """A candidate's request for votes in the message's term."""
 
 
 @sequence
@@ -92,7 +88,7 @@ class ElectionResponse:
 
 @sequence
 class LeaderHeartbeat:
-    """The leader of the message's term is alive."""
+    """A sign of life from the leader of the message's term."""
 
 
 @sequence
@@ -107,7 +103,7 @@ class HeartbeatResponse:
 
 @sequence
 class ScoutingRequest:
-    """A question that a node asks before it proposes itself: would the receiver vote for it in the message's term?"""
+    """A node's question before its proposal: would the receiver vote for it in the message's term?"""
 
 
 @sequence
@@ -117,7 +113,7 @@ class ScoutingResponse:
 
 @sequence
 class LeadershipCessionNotification:
-    """The leader gives up its lead."""
+    """The leader's resignation."""
 
 
 @sequence

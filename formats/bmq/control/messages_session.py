@@ -154,7 +154,7 @@ class NegotiationMessage:
 
 @sequence
 class AuthenticationRequest:
-    """Credentials of the sender; `data` is interpreted by the chosen mechanism."""
+    """The sender's credentials; the chosen mechanism interprets `data`."""
 
     mechanism: str
     data: bytes | None = field(default=None, repr=False)

@@ -15,7 +15,6 @@ HIDDEN = "********"
 
 
 def printed(message: object) -> str:
-    """The message on one line."""
     return _message(describe(type(message)), message)
 
 

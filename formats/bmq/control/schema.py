@@ -7,24 +7,19 @@ A message is a frozen dataclass whose fields stand in the order of the reference
         sub_id: UInt = 0
         app_id: str = "__default"
 
-`describe(SubQueueIdInfo)` turns it into the table that `ber` and `jsonc` interpret. What an annotation says:
+`describe(SubQueueIdInfo)` turns it into the table that `ber` and `jsonc` interpret. Annotations stand for:
 
-| annotation | XML schema |
-| --- | --- |
-| `Int`, `UInt`, `Long`, `ULong` | `int`, `unsignedInt`, `long`, `unsignedLong` |
-| `bool`, `str` | `boolean`, `string` |
-| `bytes` | `hexBinary`, `base64Binary` (one wire form for both) |
-| an `IntEnum` | enumeration; member `PULL` is written `E_PULL` |
-| another message | element of that type |
-| `X | None` | `minOccurs='0'` |
-| `tuple[X, ...]` | `maxOccurs='unbounded'`; only messages repeat |
-| `Annotated[A | B, alternatives()]` | `<choice>`, as an anonymous element; the value is the selected message itself |
+| annotation | XML schema | | --- | --- | | `Int`, `UInt`, `Long`, `ULong` | `int`, `unsignedInt`, `long`,
+`unsignedLong` | | `bool`, `str` | `boolean`, `string` | | `bytes` | `hexBinary`, `base64Binary` (one wire form for
+both) | | an `IntEnum` | enumeration; member `PULL` is written `E_PULL` | | another message | element of that type | |
+`X | None` | `minOccurs='0'` | | `tuple[X, ...]` | `maxOccurs='unbounded'`; only messages repeat | | `Annotated[A | B,
+alternatives()]` | `<choice>`, as an anonymous element; the value is the selected message itself |
 
-An element's tag is its position, its name is the field's in camelCase. An alternative's name is its class's with the
-first letter lowered, its tag is its position unless `alternatives` gives the tags; so no type may stand twice in
-one choice. A field's default is the schema's. An element that is absent from the bytes reads as its default, or as
-the empty value of its type, as the reference's generated classes do; only a choice must be present. What is declared
-as `field(repr=False)` is a secret: no way of printing a message shows it.
+An element's tag is its position, and its name is the field's in camelCase. An alternative's tag is its position unless
+`alternatives` gives the tags; its name is its class's with the first letter lowered, so no type may occur twice in one
+choice. A field's default is the schema's. An element that is absent from the bytes has its default, or the empty value
+of its type, as in the reference's generated classes; only a choice must be present. A field declared as
+`field(repr=False)` is a secret, which no printed form of a message shows.
 """
 
 from __future__ import annotations
@@ -59,7 +54,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Both codecs write a tag as one byte, which holds numbers up to this.
+# Both codecs write a tag as one byte, which holds at most this number.
 MAX_TAG = 30
 
 
@@ -127,7 +122,7 @@ class Element:
     secret: bool  # not to be printed
 
     def absent(self) -> Any:
-        """The value of an element that the bytes do not hold; `LookupError` for a choice, which must be there."""
+        """The value of an element that is absent from the bytes; `LookupError` for a choice."""
         if self.default is not MISSING:
             return self.default
         if self.optional:
@@ -164,7 +159,7 @@ class Description:
 
     @cached_property
     def blank(self) -> Any:
-        """The message of which nothing was written; shared, since messages are immutable."""
+        """The message without any element; shared, since messages are immutable."""
         return self.cls(**{element.attribute: element.absent() for element in self.elements})
 
 
@@ -245,7 +240,7 @@ _DESCRIPTIONS: dict[type[Any], Description] = {}
 
 
 def describe(cls: type[Any]) -> Description:
-    """The table of a message class; `TypeError` if its declaration is not of this vocabulary."""
+    """Build the table of a message class; `TypeError` if its declaration is not in this vocabulary."""
     known = _DESCRIPTIONS.get(cls)
     if known is None:
         known = _DESCRIPTIONS[cls] = _derive(cls)

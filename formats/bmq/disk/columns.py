@@ -43,7 +43,7 @@ def count_kinds(records: NDArray[Any]) -> NDArray[Any]:
 
 
 def key_numbers(records: NDArray[Any], layout: Layout[Any], name: str) -> NDArray[Any]:
-    """A storage key of records of one kind, as numbers that `key_bytes` converts back: uint64 of shape (n,)."""
+    """A storage key of records of one kind, as numbers for `key_bytes`: uint64 of shape (n,)."""
     return _words_at(records, layout.offset(name) + KEY_SIZE - 8) & _KEY_MASK
 
 

@@ -3,9 +3,9 @@
 
 Source: mqbs::DataHeader and mqbs::FileStore::writeMessageRecord.
 
-Every record begins with a `DataHeader`. The application's data is what the client posted:
-message properties if the flag says so, then the payload, compressed or not as the journal's record says. The journal's
-CRC32-C covers the application's data, without the padding.
+Every record begins with a `DataHeader`. The application's data is the client's post: message properties if the flag
+says so, then the payload, compressed or not as the journal's record says. The journal's CRC32-C covers the
+application's data, without the padding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 HEADER_SIZE: Final = DATA_HEADER.size
 
-# The sizes in a header's first two words, for code that reads very many; `unpack_sizes` returns these words.
+# Shifts of the sizes in a header's first two words, which `unpack_sizes` returns: for code that reads many headers.
 HEADER_WORDS_SHIFT: Final = DATA_HEADER.bit["header_words"].shift
 MESSAGE_WORDS_MASK: Final = DATA_HEADER.mask("message_words")
 OPTIONS_WORDS_SHIFT: Final = DATA_HEADER.bit["options_words"].shift
@@ -68,7 +68,7 @@ class DataRecord(NamedTuple):
 
 
 def data_record_size(options_size: int, app_data_size: int) -> int:
-    """Size of a record in the file, header and padding included, in bytes."""
+    """Size of a record in bytes, header and padding included."""
     size = HEADER_SIZE + options_size + app_data_size
     return size + DWORD - size % DWORD
 

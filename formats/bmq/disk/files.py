@@ -154,7 +154,7 @@ DATA_FILE_HEADER = Layout(DataFileHeader, size=8, upstream="mqbs::DataFileHeader
 JOURNAL_FILE_HEADER = Layout(JournalFileHeader, size=12, upstream="mqbs::JournalFileHeader")
 QLIST_FILE_HEADER = Layout(QlistFileHeader, size=4, upstream="mqbs::QlistFileHeader")
 
-# What a reader of both headers needs at most: each gives its own size, in words, in 6 and in 8 bits.
+# Maximum size of both headers: each gives its own size, in words, in 6 and in 8 bits.
 HEADERS_SIZE_MAX = (FILE_HEADER.mask("header_words") + 0xFF) * WORD
 
 TypeHeader = DataFileHeader | JournalFileHeader | QlistFileHeader
@@ -170,7 +170,7 @@ class OpenedFile(NamedTuple):
 
 
 def initial_bytes(file_type: FileType, partition_id: int) -> bytes:
-    """The headers of a new file: 40 bytes for DATA, 44 for JOURNAL, 36 for QLIST. Zeros follow them."""
+    """The headers of a new file: 40 bytes for DATA, 44 for JOURNAL, 36 for QLIST."""
     file = FileHeader(
         MAGIC1,
         MAGIC2,
@@ -243,7 +243,7 @@ def _sized(header: TypeHeader, size: int, offset: int) -> TypeHeader:
 
 
 class StoreFileName(NamedTuple):
-    """The parts of a file's name; `timestamp` stays text, since names are ordered by it."""
+    """The parts of a file's name; `timestamp` is text, since names are ordered by it."""
 
     partition_id: int
     timestamp: str
@@ -316,7 +316,7 @@ def rollover_finished(start: Buffer) -> bool:
 def recovery_set(sets: Sequence[FileSet], finished: Callable[[FileSet], bool]) -> FileSet:
     """Choose the file set that a broker recovers from, among those of one partition, oldest first.
 
-    It is the newest that an unfinished rollover did not leave behind (`finished` is called for those that have a
-    predecessor), or the oldest (source: mqbs::FileStoreUtil::openRecoveryFileSet).
+    It is the newest set that is not the result of an unfinished rollover, or else the oldest. `finished` is called only
+    for sets with a predecessor (source: mqbs::FileStoreUtil::openRecoveryFileSet).
     """
     return next((files for files in reversed(sets[1:]) if finished(files)), sets[0])

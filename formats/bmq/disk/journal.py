@@ -1,10 +1,10 @@
-"""Journal records: 60 bytes each, five kinds behind one header (source: mqbs::RecordHeader and mqbs::*Record).
+"""Journal records: 60 bytes each, five kinds with a common header (source: mqbs::RecordHeader and mqbs::*Record).
 
-`AnyRecord` has the header, 20 bytes, and the magic "*rEc", the last four bytes. The flags depend on the kind:
-the low bits of a message's reference count, a confirm's reason, a deletion's flag.
+`AnyRecord` has the header, 20 bytes, and the magic "*rEc", the last four bytes. The flags depend on the kind: the low
+bits of a message's reference count, a confirm's reason, a deletion's flag.
 
-There are three ways to read: `decode_record` for one record, `scan` for a whole file as a numpy array (no copy), and
-`select` for the scanned records of one kind by their own fields. The writers are in `journal_packing`.
+Read one record with `decode_record`, or a whole file with `scan` as a numpy array (no copy); `select` takes the records
+of one kind from a scan. `journal_packing` has the writers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class SyncPointType(IntEnum):
 
 
 class AnyRecord(NamedTuple):
-    """The fields common to all records; `body` is the kind's own 36 bytes, `timestamp` is in seconds since the epoch.
+    """The fields of all records; `body` is the kind's own 36 bytes, `timestamp` is in seconds since the epoch.
 
     mqbs::RecordHeader, 60 bytes:
 
@@ -133,7 +133,7 @@ class AnyRecord(NamedTuple):
 class MessageRecord(NamedTuple):
     """A message that was posted. Its data is in the DATA file at `message_offset_dwords`, and `crc32c` covers it.
 
-    The reference count, which is the number of apps that must confirm, is split: see `ref_count`.
+    The reference count, the number of apps that must confirm, is split: see `ref_count`.
 
     mqbs::MessageRecord, 60 bytes:
 
@@ -225,9 +225,9 @@ class DeletionRecord(NamedTuple):
 class QueueOpRecord(NamedTuple):
     """The creation, change, purge or deletion of a queue; `queue_op_type` is a QueueOpType.
 
-    CREATION and ADDITION refer to QLIST by `queue_uri_record_offset_words`. PURGE of one app (`app_key` not null)
-    gives in `start_*` the oldest message that it affects. A null `app_key` means the whole queue: there bmqctl's
-    broker gives the oldest message that was never acknowledged, if there is one, and the reference writes zeros.
+    CREATION and ADDITION refer to QLIST by `queue_uri_record_offset_words`. PURGE of one app (`app_key` not null) gives
+    in `start_*` the oldest message that it affects. A null `app_key` means the whole queue: bmqctl's broker then gives
+    the oldest message that was never acknowledged, if any, and the reference writes zeros.
 
     mqbs::QueueOpRecord, 60 bytes:
 
@@ -310,7 +310,7 @@ DELETION_RECORD = Layout(DeletionRecord, size=JOURNAL_RECORD_SIZE, upstream="mqb
 QUEUE_OP_RECORD = Layout(QueueOpRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::QueueOpRecord")
 JOURNAL_OP_RECORD = Layout(JournalOpRecord, size=JOURNAL_RECORD_SIZE, upstream="mqbs::JournalOpRecord")
 
-# The bits of a record's first word that hold its number; above them is the type.
+# The sequence number's bits in a record's first word; the type is above them.
 SEQUENCE_NUMBER_MASK = ANY_RECORD.mask("sequence_number")
 TYPE_SHIFT = ANY_RECORD.bit["type"].shift
 
@@ -328,7 +328,8 @@ _UNPACK = tuple(LAYOUTS[t].unpack if t in LAYOUTS else None for t in range(16))
 def decode_record(buffer: Buffer, offset: int = 0) -> Record:
     """Decode the record at `offset`. FormatError if its type is unknown, its magic is wrong, or it is cut short.
 
-    So are a lease id or sequence number of 0, at which the reference's iterator stops (mqbs::JournalFileIterator).
+    A lease id or sequence number of 0, at which the reference's iterator stops, is an error too
+    (mqbs::JournalFileIterator).
     """
     if not 0 <= offset <= len(buffer) - JOURNAL_RECORD_SIZE:
         reason = f"needs {JOURNAL_RECORD_SIZE} bytes, {max(0, len(buffer) - offset)} left"
@@ -348,7 +349,7 @@ def decode_record(buffer: Buffer, offset: int = 0) -> Record:
 
 
 def scan(buffer: Buffer, first_record_offset: int, count: int) -> NDArray[Any]:
-    """`count` records from `first_record_offset`, without copying: shape (count,), `ANY_RECORD.dtype`.
+    """View `count` records from `first_record_offset`, without copying: shape (count,), `ANY_RECORD.dtype`.
 
     `ANY_RECORD.column(array, name)` gives a field of all records, `select` the records of one kind. No checks are made.
     """
@@ -363,7 +364,7 @@ _WHOLE_RECORD = f"V{JOURNAL_RECORD_SIZE}"
 
 
 def select(records: NDArray[Any], kind: RecordType) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The records of one kind among those scanned, and their indexes in `records`.
+    """Select the scanned records of one kind, and their indexes in `records`.
 
     The first array is a copy with the dtype of `LAYOUTS[kind]`, whose `column` reads it; the second is int64.
     """

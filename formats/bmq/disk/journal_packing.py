@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Writers of journal records: one for each kind, with the record's fields as parameters.
+"""Writers of journal records: one for each kind.
 
-They are called for each message, so they take no record object.
+They are called for each message, so they take fields as parameters instead of a record object.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _QUEUE_OP_WORD: Final = RecordType.QUEUE_OP << TYPE_SHIFT
 _JOURNAL_OP_WORD: Final = RecordType.JOURNAL_OP << TYPE_SHIFT
 
 
-# The builders trust their caller: sequence numbers are below 1 << 48, flags below 1 << 12. They are on the path of
-# every message and make no checks of their own; struct still rejects values that do not fit their words.
+# Callers must pass sequence numbers below 1 << 48 and flags below 1 << 12. These functions are on the path of every
+# message and make no checks of their own; struct still rejects values that do not fit their words.
 
 
 def pack_message(

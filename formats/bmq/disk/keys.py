@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Storage keys: the five bytes that stand for a queue, an app or a file (source: mqbu::StorageKey, mqbs::StorageUtil).
+"""Storage keys: the five bytes that identify a queue, an app or a file (source: mqbu::StorageKey, mqbs::StorageUtil).
 
-A key is not a function of the name alone: the reference hashes the name with the time, so that a queue deleted and
-created again gets another key, and its old records are not taken for the new queue's. Whoever creates a queue draws
-the key once; everyone else (replicas, restarts, consumers) learns it from the cluster-state ledger or the QLIST file.
+The reference derives a key from the name and the time, so that a queue deleted and created again gets another key, and
+its old records are not taken for the new queue's. The creator of a queue draws the key once; replicas, restarts and
+consumers read it from the cluster-state ledger or the QLIST file.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DEFAULT_APP_KEY = b"0".ljust(KEY_SIZE, b"\0")
 
 
 def derive_key(name: str, salt: int, taken: Container[bytes]) -> bytes:
-    """A key for `name` that is not in `taken` and not null.
+    """Derive a key for `name` that is not in `taken` and not null.
 
-    As the reference does, the key is the head of MD5(name + salt), the salt being 8 bytes; on a collision the digest
-    and the next salt are hashed again. The reference's salt is a high resolution clock in native byte order, so keys
-    cannot be foretold: give any integer that differs from call to call (a clock, a counter); 64 bits of it are used.
+    As in the reference, the key is the head of MD5(name + salt), the salt being 8 bytes; after a collision, the digest
+    and the next salt are hashed. The reference's salt is a high resolution clock in native byte order, so keys are
+    unpredictable. Any integer that differs from call to call (a clock, a counter) will do; 64 bits of it are used.
     """
     digest = hashlib.md5(name.encode() + _salt_bytes(salt), usedforsecurity=False).digest()
     while digest[:KEY_SIZE] in taken or digest[:KEY_SIZE] == NULL_KEY:

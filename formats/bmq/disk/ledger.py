@@ -132,7 +132,6 @@ def parse_ledger_file_name(name: str) -> LedgerFileName | None:
 
 
 def initial_ledger_bytes(log_id: bytes) -> bytes:
-    """The header of a new ledger."""
     header = LedgerFileHeader(PROTOCOL_VERSION, LEDGER_FILE_HEADER.size // WORD, log_id, bytes(2))
     return LEDGER_FILE_HEADER.pack(header)
 

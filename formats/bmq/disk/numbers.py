@@ -7,12 +7,12 @@ from typing import Final, NamedTuple, Protocol
 
 __all__ = ["LEASE_ID_MAX", "LedgerNumber", "RecordNumber"]
 
-# The last lease: lease ids are numbers of 32 bits.
+# The last lease: lease ids have 32 bits.
 LEASE_ID_MAX: Final = 0xFFFF_FFFF
 
 
 class _Numbered(Protocol):
-    """A journal record, or a message of the protocol that names one."""
+    """A journal record, or a protocol message that names one."""
 
     @property
     def primary_lease_id(self) -> int: ...
@@ -35,12 +35,12 @@ class RecordNumber(NamedTuple):
 
     @classmethod
     def of(cls, numbered: _Numbered) -> RecordNumber:
-        """Return the number that a record has, or that a message names."""
+        """Return the number of a record, or the number that a message names."""
         return cls(numbered.primary_lease_id, numbered.sequence_number)
 
 
 class LedgerNumber(NamedTuple):
-    """The number of a ledger's record: the term of the leader that wrote it, and its number within the term."""
+    """The number of a ledger's record: its leader's term, and its sequence number within the term."""
 
     term: int
     sequence_number: int

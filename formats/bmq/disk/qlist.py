@@ -1,4 +1,4 @@
-"""Records of the QLIST file: which queue and which apps a journal's CREATION or ADDITION speaks of.
+"""Records of the QLIST file: the queues and apps of a journal's CREATION and ADDITION records.
 
 Source: mqbs::QueueRecordHeader, mqbs::AppIdHeader and mqbs::FileStore::writeQueueCreationRecord.
 
@@ -76,7 +76,7 @@ class AppInfo(NamedTuple):
 
 
 class QueueRecord(NamedTuple):
-    """A queue and its apps; `offset` and `end` in bytes from the start of the buffer that was parsed."""
+    """A queue and its apps; `offset` and `end` are in bytes from the start of the parsed buffer."""
 
     uri: str
     queue_key: bytes
@@ -86,7 +86,7 @@ class QueueRecord(NamedTuple):
 
 
 def build_queue_record(uri: str, queue_key: bytes, apps: Sequence[tuple[str, bytes]]) -> bytes:
-    """The bytes of one record; `apps` are (app id, app key), in the order that they keep."""
+    """Encode one record; `apps` are (app id, app key), in the order of the record."""
     uri_words, parts = _padded(uri)
     parts.append(queue_key.ljust(HASH_SIZE, b"\0"))
     for app_id, app_key in apps:
@@ -106,7 +106,7 @@ def _padded(text: str) -> tuple[int, list[bytes]]:
 
 
 def parse_queue_record(buffer: Buffer, offset: int) -> QueueRecord:
-    """The record at `offset`; FormatError if it is cut short, its lengths disagree or a text is not UTF-8."""
+    """Parse the record at `offset`. FormatError if it is cut short, its lengths disagree or a text is not UTF-8."""
     header = QUEUE_RECORD_HEADER.unpack(buffer, offset)
     uri_words, num_app_ids, header_words, record_words, _ = header
     end = offset + record_words * WORD

@@ -1,7 +1,6 @@
 """Faults between message records and the DATA file: offsets, headers, padding, checksums.
 
-The file is read in windows that follow the messages. Headers are read as columns gathered from a window; only the
-checksums need a loop.
+Reads the file in windows that follow the messages, and headers as columns of a window; only checksums take a loop.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class DataChecker:
             sound[at:behind], ends[at:behind] = group.sound, group.padded_ends
             yield from self._check_group(chunk, window, offsets[at:behind], group, places[at:behind], crcs[at:behind])
             at = behind
-        # The extent of these is unknown: whatever follows them may belong to them.
+        # The ends of these are unknown: any bytes after them may be part of them.
         self._unsound.update(offsets[~sound].tolist())
         self._positions, self._ends, self._end_before_chunk = positions[sound], ends[sound], self.end
         yield from self._neighbours(offsets[sound], self._ends)
@@ -139,7 +138,7 @@ class DataChecker:
         padding = content[np.where(within, last, 0)].astype(np.int64)
         long = b""
         if sound[0] and not within[0]:
-            # The first one extends beyond the window: check its padding separately.
+            # The first message extends beyond the window: check its padding separately.
             long = bytes(self._data.read(int(ends[0]) - DWORD, DWORD))
             padding[0], within[0] = long[-1], True
         sound &= ~within | ((padding >= 1) & (padding <= DWORD) & (padding <= ends - starts))

@@ -1,8 +1,8 @@
-"""Faults of a cluster-state ledger, by itself and held against the partitions of its store.
+"""Faults of a cluster-state ledger, by itself and compared with the partitions of its store.
 
 The ledger records every queue with its partition, key and apps, and the primary of each partition with its lease. An
-advisory takes effect once its commit follows. The one that opens a file is a state that was committed
-in the file before it (source: mqbc::ClusterStateLedgerIterator, mqbc::IncoreClusterStateLedger).
+advisory takes effect at its commit. The first one of a file is a state committed in the previous file (source:
+mqbc::ClusterStateLedgerIterator, mqbc::IncoreClusterStateLedger).
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class LedgerQueue(NamedTuple):
 
 @dataclass(slots=True)
 class LedgerState:
-    """The state that a ledger describes, built up record by record from its start.
+    """The state that a ledger describes, built record by record from its start.
 
     `queues` are the committed ones, by key; `unsettled` are the keys of queues in advisories without a commit; `named`
-    are all that any record names. `leases` are the highest lease ids of partitions, committed or not; `primaries` are
-    the nodes by (partition, lease id). `served` are the partitions that the last committed state has a primary of.
+    are all queues of any record. `leases` are the highest lease ids of partitions, committed or not; `primaries` are
+    the nodes by (partition, lease id). `served` are the partitions that have a primary in the last committed state.
     """
 
     name: str = ""
@@ -87,7 +87,6 @@ class LedgerState:
     _begun: bool = False
 
     def add(self, record: LedgerRecord, message: ClusterMessage) -> None:
-        """Apply one record and its message."""
         choice = message.choice
         self.term = max(self.term, record.header.elector_term)
         if isinstance(choice, LeaderAdvisoryCommit):
@@ -200,7 +199,7 @@ def check_ledger(ledger: Source) -> Generator[Fault, None, LedgerState]:
 
 
 def _break(name: str, buffer: Buffer, at: int, error: FormatError, following: int | None) -> Fault | None:
-    """Classify a place where no record can be read: the end (None), a torn record, or damage."""
+    """Classify a place without a readable record: the end (None), a torn record, or damage."""
     rest = bytes(buffer[at:]).rstrip(b"\0")
     if following is not None:
         if any(buffer[at : at + WORD]):
@@ -239,7 +238,7 @@ def find_ledger_record(buffer: Buffer, start: int) -> int | None:
 
 
 class CheckedPartition(Protocol):
-    """The state that a partition's files describe, as found by `formats.bmq.stores.validate.SetChecker`."""
+    """The state that a partition's files describe; see `formats.bmq.stores.validate.SetChecker`."""
 
     @property
     def partition_id(self) -> int: ...
@@ -256,10 +255,10 @@ class CheckedPartition(Protocol):
 
 
 def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) -> Iterator[Fault]:
-    """Faults between the ledger and the files of the store's partitions.
+    """Yield the disagreements between the ledger and the files of the store's partitions.
 
-    A contradiction is an error. A queue or an app that only one of them knows is a warning, since a stop between
-    two writes leaves that behind.
+    A contradiction is an error. A queue or an app that only one of them has is a warning, since a stop between two
+    writes has that effect.
     """
     known = set()
     for partition in partitions:
@@ -283,7 +282,7 @@ def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) 
 
 
 def _check_served(state: LedgerState, partition: CheckedPartition) -> Iterator[Fault]:
-    """Yield a fault for a partition with queues that the last state of the ledger has no primary of."""
+    """Yield a fault for a partition that has queues but no primary in the ledger's last state."""
     number = partition.partition_id
     if state.damaged or not state.served or number in state.served:
         return

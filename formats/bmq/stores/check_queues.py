@@ -1,4 +1,4 @@
-"""Faults among the journal's queue operations, its other records and QLIST, a chunk of the journal at a time."""
+"""Faults among the journal's queue operations, its other records and QLIST, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -108,26 +108,26 @@ class QlistChecker:
         yield entry
 
     def check_tail(self) -> Iterator[Fault]:
-        """Faults after the last entry: one whose journal record was never written."""
+        """Yield the fault after the last entry: an entry whose journal record was never written."""
         if self.end is not None and any(self._buffer[self.end : self.end + 2 * WORD]):
             yield fault("qlist-tail", self.name, self.end, "a queue record without a journal record")
 
 
 class QueueChecker:
-    """Follows the queues that exist along a journal, and finds records of queues and apps that do not.
+    """Follows the queues along a journal, and finds records of queues and apps that do not exist.
 
-    `queues` are those that exist at the end of the checked part, by key.
+    `queues` are the ones at the end of the checked part, by key.
     """
 
     def __init__(self, file: str, qlist: QlistChecker | None) -> None:
-        """`file` is the journal's name; `qlist` is None without a QLIST file, when apps are unknown."""
+        """`file` is the journal's name. Without a QLIST file `qlist` is None, and apps are unknown."""
         self.file = file
         self.queues: dict[bytes, KnownQueue] = {}
         self._qlist = qlist
         self._lives: dict[bytes, list[_Life]] = {}
-        self._app_keys: dict[bytes, set[bytes]] = {}  # all that a queue ever had
+        self._app_keys: dict[bytes, set[bytes]] = {}  # all apps that the queue ever had
         self._app_counts: dict[bytes, list[tuple[int, int]]] = {}  # (index, apps from there on)
-        self._confirming: dict[tuple[bytes, bytes], int] = {}  # where (queue, app) did first, in bytes
+        self._confirming: dict[tuple[bytes, bytes], int] = {}  # the first confirm of (queue, app), in bytes
         self._auto_confirming: set[bytes] = set()
         self._without_apps: set[bytes] = set()
         self._qlist_ends: list[tuple[int, int | None]] = []  # of this chunk: (position, end from there on)
@@ -196,7 +196,7 @@ class QueueChecker:
             queue.is_complete = False
 
     def check(self, chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Faults of records whose queue does not exist; `records` are those of `kind` at `positions`."""
+        """Yield the records whose queue does not exist; `records` are those of `kind` at `positions`."""
         import numpy as np
 
         if not len(records):
@@ -228,7 +228,7 @@ class QueueChecker:
             self._auto_confirming.add(key)
 
     def check_ref_counts(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Faults of messages whose reference count is not the number of their queue's apps.
+        """Yield the messages whose reference count is not the number of their queue's apps.
 
         `records` are MESSAGE records. Those copied by a rollover are not checked: their queue may have had other apps.
         Apps that confirm automatically may be missing from the count.
@@ -256,7 +256,7 @@ class QueueChecker:
                 yield chunk.fault("ref-count", int(positions[used][row]), reason)
 
     def check_end(self) -> Iterator[Fault]:
-        """Faults of confirms by apps that their queue never had, and faults after the last entry of QLIST."""
+        """Yield confirms by apps that their queue never had, and the fault after the last entry of QLIST."""
         if self._qlist is None:
             return
         for (queue_key, app_key), offset in self._confirming.items():

@@ -1,4 +1,4 @@
-"""Faults of journal records taken by themselves: their shape, their order, the values of their fields.
+"""Faults of single journal records: their shape, their order, the values of their fields.
 
 Works on scanned chunks (`formats.bmq.disk.journal.scan`), whole columns at a time.
 """
@@ -51,7 +51,7 @@ class Chunk:
 
 
 def check_shape(chunk: Chunk, good: NDArray[Any]) -> Iterator[Fault]:
-    """Records that cannot be read at all; `good` (shape (n,), bool) is set to False for them."""
+    """Yield unreadable records; `good` (shape (n,), bool) is set to False for them."""
     records = chunk.records
     kinds = ANY_RECORD.column(records, "type")
     magic = records["magic"] == RECORD_MAGIC
@@ -68,10 +68,10 @@ def check_shape(chunk: Chunk, good: NDArray[Any]) -> Iterator[Fault]:
 
 
 class Order:
-    """Carries the last record's numbers from chunk to chunk.
+    """The last record's numbers, carried from chunk to chunk.
 
-    `rolled_over` is True up to the first sync point: what comes before it was copied by a rollover, and may skip
-    sequence numbers.
+    `rolled_over` is True up to the first sync point: earlier records were copied by a rollover, and may skip sequence
+    numbers.
     """
 
     def __init__(self) -> None:
@@ -103,9 +103,10 @@ class Order:
 
 
 def check_order(chunk: Chunk, good: NDArray[Any], order: Order) -> Iterator[Fault]:
-    """Lease ids never fall; within a lease, sequence numbers rise by one (in rolled-over records: rise).
+    """Yield records out of order: lease ids never fall; within a lease, sequence numbers rise by one (in rolled-over
+    records: rise).
 
-    A record that cannot be read leaves a hole of its width: its neighbours are not blamed for it.
+    An unreadable record leaves a hole of its width, which is no fault of its neighbours.
     """
     import numpy as np
 
@@ -160,7 +161,7 @@ _RESERVED = {
 
 
 def check_fields(chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-    """Values that no field of `kind` has; `records` are those of `kind` in the chunk, at `positions`."""
+    """Yield values outside the range of their fields; `records` are those of `kind` in the chunk, at `positions`."""
     layout = LAYOUTS[kind]
     for name in _RESERVED[kind]:
         yield from _reserved(chunk, layout, records, positions, name)

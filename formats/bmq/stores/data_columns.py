@@ -1,7 +1,6 @@
-"""Records of the DATA file by the million: where the parts of each lie, as numpy columns.
+"""Locations of the parts of many DATA records, as numpy columns.
 
-What `formats.bmq.disk.data.parse_data_record` says of one record, `locate` says of many; a record that the one
-refuses, the other marks as unsound.
+`locate` agrees with `formats.bmq.disk.data.parse_data_record`, but marks a malformed record as unsound.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Located(NamedTuple):
 
 
 def locate(data: Buffer, offsets: NDArray[Any]) -> Located:
-    """The records at `offsets` (int64, bytes) of the DATA file `data`."""
+    """Locate the records at `offsets` (int64, bytes) of the DATA file `data`."""
     import numpy as np
 
     words = np.frombuffer(data, ">u4", len(data) // WORD)
@@ -65,7 +64,7 @@ def locate(data: Buffer, offsets: NDArray[Any]) -> Located:
 
 
 def plain_sizes(data: Buffer, located: Located) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The sizes of properties and payloads of messages that are not compressed, in bytes: -1 what cannot be told."""
+    """Return the sizes of properties and payloads of uncompressed messages, in bytes; -1 if unknown."""
     import numpy as np
 
     has_properties = located.flags & int(DataHeaderFlags.MESSAGE_PROPERTIES) != 0

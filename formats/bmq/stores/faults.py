@@ -1,7 +1,7 @@
 """The catalogue of a store's faults: a code for each kind, with its severity and advice.
 
-An error means that the files do not hold what was written to them, or contradict each other. A warning means that they
-hold what a crash may leave behind, or something unusual but harmless.
+An error means that written data is lost, or that the files contradict each other. A warning means a possible effect of
+a crash, or something unusual but harmless.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Events:
         return queues
 
     def course(self, carried: NDArray[Any]) -> Course:
-        """Work out the events' result, given the groups (bool by group) whose message was alive before them."""
+        """Compute the events' result; `carried` (bool by group) marks messages that were alive before them."""
         import numpy as np
 
         is_message, is_deletion = self.kinds == Kind.MESSAGE, self.kinds == Kind.DELETION

@@ -1,7 +1,7 @@
-"""A hash table from message keys to row numbers, whose steps are whole numpy columns: what `stores.lives` keeps.
+"""A hash table from message keys to row numbers, for `stores.lives`; all steps work on whole numpy columns.
 
-Open addressing with linear probing. Equal hashes are told apart by the whole key, so that a collision costs a probe
-and no mistake. Memory is that of the rows present, up to a factor; rows removed leave marks, which growing cleans up.
+Open addressing with linear probing. Rows with equal hashes are compared by the whole key, so a collision costs a probe,
+never correctness. Memory is proportional to the rows present; removed rows leave marks until the table grows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
 def mix(*columns: NDArray[Any]) -> NDArray[Any]:
-    """A 64-bit hash of some uint64 columns: uint64, of their shape."""
+    """Hash uint64 columns to 64 bits: uint64, of their shape."""
     import numpy as np
 
     out = columns[0] * np.uint64(_ODD[0])
@@ -53,7 +53,7 @@ class LiveIndex:
         self._hashes: NDArray[Any] = np.zeros(slots, np.uint64)
 
     def find(self, table: NDArray[Any], hashes: NDArray[Any], keys: tuple[NDArray[Any], ...]) -> NDArray[Any]:
-        """The row of each key, -1 for those that are not there; `keys` are columns, in the order of the names."""
+        """The row of each key, -1 for absent ones; `keys` are columns, in the order of the names."""
         import numpy as np
 
         found = np.full(len(hashes), -1, np.int64)
@@ -77,7 +77,7 @@ class LiveIndex:
         return found
 
     def add(self, rows: NDArray[Any], hashes: NDArray[Any]) -> None:
-        """Take in rows whose keys are not there yet, and differ."""
+        """Add rows with distinct keys that are absent."""
         import numpy as np
 
         if 2 * (self._used + len(rows)) > self._mask:
@@ -88,7 +88,7 @@ class LiveIndex:
             free = np.flatnonzero(self._rows[slots] < 0)
             target = slots[free]
             before = self._rows[target]
-            # Two rows may want the same slot: the one written last has it, which reading back tells.
+            # Two rows may claim the same slot: reading back shows which was written last.
             self._rows[target] = rows[free]
             won = self._rows[target] == rows[free]
             self._hashes[target[won]] = hashes[free[won]]
@@ -98,7 +98,7 @@ class LiveIndex:
             rows, hashes, slots = rows[left], hashes[left], (slots[left] + 1) & self._mask
 
     def remove(self, rows: NDArray[Any], hashes: NDArray[Any]) -> None:
-        """Forget rows that are there."""
+        """Remove rows that are present."""
         import numpy as np
 
         self._present -= len(rows)

@@ -1,4 +1,4 @@
-"""Messages alive, as rows that are found by queue and GUID, and small numbers for queues and apps."""
+"""Messages that are alive, as rows found by queue and GUID, and small numbers for queues and apps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ROWS_MIN = 1 << 10
 
 
 def message_dtype() -> np.dtype[Any]:
-    """A message: where its record is, what it says, and who is done with it.
+    """A message: its record's place and contents, and the apps that are done with it.
 
     `index` is the record's place in the journal, `queue` a number for `Lives.queue_keys`, `guid_high` and `guid_low`
-    are for `guid_bytes`, `timestamp` is in seconds. `confirms` counts the apps whose confirm has a record, automatic
-    ones left out. Bits of `confirmed`, `automatic` and `purged` are for `Lives.app_keys`.
+    are for `guid_bytes`, `timestamp` is in seconds. `confirms` counts the apps whose confirm has a record, except
+    automatic ones. Bits of `confirmed`, `automatic` and `purged` are for `Lives.app_keys`.
     """
     import numpy as np
 
@@ -48,13 +48,13 @@ def message_dtype() -> np.dtype[Any]:
 
 
 def put_rows(table: NDArray[Any], at: NDArray[Any], rows: NDArray[Any]) -> None:
-    """`table[at] = rows`, of one dtype; numpy would go through every field of every row."""
+    """Assign `table[at] = rows`, of one dtype; numpy would copy field by field."""
     whole = f"V{table.dtype.itemsize}"
     table.view(whole)[at] = rows.view(whole)
 
 
 class LiveTable:
-    """Rows of `message_dtype`. A row has its number until it is removed; then another message may get it."""
+    """Rows of `message_dtype`. A row's number may be reused after its removal."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -69,11 +69,11 @@ class LiveTable:
         return len(self._index)
 
     def find(self, hashes: NDArray[Any], keys: tuple[NDArray[Any], ...]) -> NDArray[Any]:
-        """The row of each (queue, guid_high, guid_low), -1 for those not alive: int64."""
+        """The row of each (queue, guid_high, guid_low), -1 if not alive: int64."""
         return self._index.find(self.rows, hashes, keys)
 
     def add(self, messages: NDArray[Any], hashes: NDArray[Any]) -> None:
-        """Take in messages that are not there yet."""
+        """Add messages that are absent."""
         count = len(messages)
         if count > self._free_count:
             self._grow(count)
@@ -84,7 +84,6 @@ class LiveTable:
         self._index.add(taken, hashes)
 
     def remove(self, numbers: NDArray[Any]) -> None:
-        """Forget the messages in these rows."""
         self._index.remove(numbers, self._hashes[numbers])
         self.rows["queue"][numbers] = _FREE
         self._free[self._free_count : self._free_count + len(numbers)] = numbers
@@ -99,7 +98,7 @@ class LiveTable:
         return found[np.argsort(self.rows["index"][found])]
 
     def queues(self) -> NDArray[Any]:
-        """The queues that have messages: int64, rising."""
+        """The queues with messages: int64, rising."""
         import numpy as np
 
         queues = self.rows["queue"]
@@ -122,7 +121,7 @@ class LiveTable:
 
 
 class Numbers:
-    """Counts off distinct values: the first ones seen get the lowest numbers."""
+    """Assigns small numbers to distinct values, in the order of their appearance."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -150,7 +149,7 @@ class Numbers:
         return numbers
 
     def number(self, value: int) -> int | None:
-        """The number of `value`, None if it was never seen."""
+        """The number of `value`; None for a new one."""
         import numpy as np
 
         at, missing = self._places(np.array([value], np.uint64))
@@ -173,7 +172,7 @@ class Numbers:
 
 
 class AppNumbers:
-    """Counts off the apps of each queue."""
+    """Assigns small numbers to the apps of each queue."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -201,7 +200,6 @@ class AppNumbers:
         return out
 
     def number(self, queue: int, app_key: int) -> int:
-        """The number of one app."""
         import numpy as np
 
         return int(self.of(np.array([queue]), np.array([app_key], np.uint64))[0])

@@ -1,16 +1,15 @@
 """The lives of messages, followed through a journal chunk by chunk, from a message's record to its end.
 
-Memory grows with the messages alive at a time (about 200 bytes each), the queues and apps, and one chunk, not with
-the journal. `Lives.feed` takes chunks in the journal's order and returns for each the messages that arrived, those that
-ended and why, and the records that do not fit; `Lives.alive` gives the messages alive so far. A summary counts what
-`feed` returns; a validation reports the records that do not fit; a filter by status takes confirmed messages from
-`feed` and outstanding ones from `alive` after the last chunk. The result does not depend on the chunks' sizes.
+Memory grows with the messages alive at a time (about 200 bytes each), the queues and apps, and the chunk, not with the
+journal. `Lives.feed` takes chunks in the journal's order and returns the messages that arrived, the messages that ended
+and why, and the records that do not fit; `Lives.alive` gives the messages alive so far. The result does not depend on
+the chunks' sizes.
 
 The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recoverMessages):
 
-- A message is identified by its queue key and GUID. After its end the same GUID may be used by another message.
+- A message is identified by its queue key and GUID. After its end another message may use the same GUID.
 - An app's confirm has a record, except for the last app's: its confirm is the deletion without a flag. A message
-  with `ref_count` apps therefore has `ref_count` - 1 confirms when such a deletion comes.
+  with `ref_count` apps therefore has `ref_count` - 1 confirms before such a deletion.
 - Automatic confirms (of apps whose subscription does not want the message) come before the message's record, and are
   not counted in `ref_count`. A queue has one such message at a time: an automatic confirm is an orphan, and ignored,
   unless the queue's next message or automatic confirm is about the same message.
@@ -76,17 +75,16 @@ class Step(NamedTuple):
     """The effects of one chunk. Indexes are into the journal (int64), each array in ascending order.
 
     `arrived` and `ended` are messages (`live_table.message_dtype`): as they were on arrival, with their automatic
-    confirms, and at their end. Parallel to `ended`, and ordered by `ended_by`: `ended_by`, the index of
-    the record that ended it (one purge may end many), its time `ended_at` in seconds, and the `End` as uint8.
+    confirms, and at their end. Parallel to `ended`, and ordered by `ended_by`: `ended_by`, the index of the record that
+    ended it (one purge may end many), its time `ended_at` in seconds, and the `End` as uint8.
 
     Records that do not fit: `unknown` are confirms and deletions of messages that are not alive; `duplicates` messages
     that are already alive; `repeated` confirms by an app that has confirmed before; `excess` confirms by more apps than
-    `ref_count` counts; `early` deletions (no flag) of messages that more than one app had not confirmed. Records that
-    do not fit change nothing, except those of `excess` and `early`.
+    `ref_count` counts; `early` deletions (no flag) of messages that more than one app had not confirmed. Only `excess`
+    and `early` records have an effect.
 
-    `confirms` are the confirms of messages alive, repeated ones included, in no order; parallel to it are the
-    index of the message (`confirmed`) and its time of arrival in seconds (`confirmed_arrived`). Automatic confirms are
-    not among them.
+    `confirms` are the confirms of messages alive, repeated ones included but not automatic ones, in no order; parallel
+    to it are the index of the message (`confirmed`) and its time of arrival in seconds (`confirmed_arrived`).
 
     `beyond` has the entries of `Lives.beyond` for the messages that ended.
     """
@@ -119,7 +117,6 @@ class Lives:
         """Roles of the apps with a number of `BITS` or more, for messages alive, by `index`."""
 
     def __len__(self) -> int:
-        """Return the number of messages alive."""
         return len(self._table)
 
     def alive(self) -> NDArray[Any]:
@@ -129,7 +126,7 @@ class Lives:
 
     @property
     def queue_count(self) -> int:
-        """Number of the queues that had messages; their numbers are below it."""
+        """The number of queues that had messages; their own numbers are below it."""
         return len(self._queues)
 
     def queue_keys(self) -> list[bytes]:
@@ -141,7 +138,7 @@ class Lives:
         return self._queues.number(int.from_bytes(queue_key, "big"))
 
     def app_keys(self, queue: int) -> list[bytes]:
-        """The keys of the apps that confirmed messages of a queue or were purged, by their bit."""
+        """The keys of the apps of a queue that confirmed messages or were purged, by their bit."""
         return self._apps.by_queue.get(queue, [])
 
     def feed(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any] | None = None) -> Step:

@@ -1,4 +1,4 @@
-"""Outcomes of messages: what became of each of them in its queue."""
+"""Outcomes of messages in their queues."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class MessageOutcome(StrEnum):
     """The outcome of a message; the values are those of columns and of JSON."""
 
     OUTSTANDING = "outstanding"  # no app has confirmed it
-    PARTIALLY_CONFIRMED = "partially_confirmed"  # some have, and others are still to
+    PARTIALLY_CONFIRMED = "partially_confirmed"  # some have, others have not yet
     CONFIRMED = "confirmed"  # all have, and it was deleted
-    EXPIRED = "expired"  # deleted when its time to live was over
+    EXPIRED = "expired"  # deleted after its time to live
     NO_QUORUM = "no_quorum"  # deleted since no majority of the cluster received it
-    PURGED = "purged"  # an administrator took it from the last apps that it was for, or its queue was deleted
+    PURGED = "purged"  # an administrator purged it from its last apps, or deleted its queue
 
     @property
     def word(self) -> str:
-        """The value as command lines spell it, with hyphens."""
+        """The value with hyphens, as on command lines."""
         return self.value.replace("_", "-")
 
 

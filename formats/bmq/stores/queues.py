@@ -71,7 +71,7 @@ class Event(NamedTuple):
 class Queue(NamedTuple):
     """A queue of one partition; keys are upper-case hex, `uri` is None if neither QLIST nor ledger names it.
 
-    `created` is None for a queue without a record of its creation, which only QLIST or a ledger names.
+    `created` is None if only QLIST or a ledger names the queue.
     """
 
     partition_id: int
@@ -127,7 +127,7 @@ class QueueCatalog:
     """Gathers the queues of one partition, a chunk of its journal at a time."""
 
     def __init__(self, partition_id: int, qlist: Buffer) -> None:
-        """`qlist` is the QLIST file, empty if there is none."""
+        """`qlist` is the QLIST file, empty if absent."""
         self._partition_id = partition_id
         self._qlist = qlist
         self._drafts: dict[bytes, _Draft] = {}
@@ -145,7 +145,7 @@ class QueueCatalog:
                 _apply(draft, record, offset + index * JOURNAL_RECORD_SIZE, self._qlist if qlist is None else qlist)
 
     def queues(self, in_ledgers: NamedByLedgers) -> list[Queue]:
-        """All queues in the order in which the journal first names them, and then those that it does not name."""
+        """All queues in the order in which the journal first names them, then the queues that it does not name."""
         elsewhere = {key: draft for (number, key), draft in in_ledgers.items() if number == self._partition_id}
         for known in (_read_qlist(self._qlist), elsewhere):
             for key, draft in known.items():

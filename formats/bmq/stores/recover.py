@@ -110,7 +110,7 @@ def _last_sync_point(records_at: Callable[[int, int], NDArray[Any]], total: int)
     while end > 0:
         start = max(0, end - CHUNK_RECORDS)
         chunk = records_at(start, end - start)
-        # The zeros of a preallocated tail hold no magic: one column decides before the others are read.
+        # A preallocated tail of zeros has no magic: check that column before the others.
         if (chunk["magic"] == RECORD_MAGIC).any():
             records, indexes = select(chunk, RecordType.JOURNAL_OP)
             valid = (

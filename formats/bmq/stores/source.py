@@ -1,4 +1,4 @@
-"""Files as checks read them: by range, so that memory does not grow with a file of 32 GiB."""
+"""Files for checks, read by range, so that memory does not grow with a file of 32 GiB."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["FileView", "Source", "scan_source"]
 
 
 class Source(Protocol):
-    """A file's name, as faults and checks of names want it (no directory), its size in bytes, and its bytes.
+    """A file's name (no directory), its size in bytes, and its bytes.
 
-    `read` gives the `size` bytes from `offset`, or fewer where the file ends.
+    `read` gives the `size` bytes from `offset`, or fewer at the end of the file.
     """
 
     @property
@@ -32,7 +32,7 @@ class Source(Protocol):
 
 
 class FileView(NamedTuple):
-    """A `Source` over bytes that are in memory or mapped: nothing is copied."""
+    """A `Source` over bytes in memory or mapped, without copies."""
 
     name: str
     buffer: Buffer
@@ -46,6 +46,6 @@ class FileView(NamedTuple):
 
 
 def scan_source(journal: Source, first_record_offset: int, index: int, count: int) -> NDArray[Any]:
-    """`count` records from the one with number `index`, as `formats.bmq.disk.journal.scan` gives them."""
+    """Read `count` records from number `index` on, like `formats.bmq.disk.journal.scan`."""
     start = first_record_offset + index * JOURNAL_RECORD_SIZE
     return scan(journal.read(start, count * JOURNAL_RECORD_SIZE), 0, count)

@@ -1,8 +1,8 @@
-"""Validation of a store's files: faults with their codes and offsets in bytes. It does no I/O of its own.
+"""Validation of a store's files: faults with their codes and offsets in bytes. Does no I/O of its own.
 
 `validate_file_set` checks the three files of a partition against each other: every journal record's shape, order and
-fields, every payload's header and checksum, references and sync points. `validate_file` checks one file by
-itself, as far as that is possible. Faults are yielded as they are found; a caller may stop at any time.
+fields, every payload's header and checksum, references and sync points. `validate_file` checks as much of one file as
+is possible alone. Faults are yielded as they are found; a caller may stop at any time.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def validate_file_set(
     *,
     on_progress: Progress | None = None,
 ) -> Iterator[Fault]:
-    """Yield the faults of one file set; checks that need an absent file are left out.
+    """Yield the faults of one file set; checks that need an absent file are omitted.
 
-    Reads the journal in chunks, and every payload that it refers to. The journal's end is determined before the
-    other files are read: a broker that is writing them has by then written everything that those records refer to.
+    Reads the journal in chunks, and every payload that it refers to. The journal's end is determined before the other
+    files are read: a broker that is writing has by then written everything that the records before it refer to.
     """
     yield from check_file_set(journal, data, qlist, on_progress=on_progress)
 
@@ -139,8 +139,8 @@ def validate_ledger(view: Source) -> Iterator[Fault]:
 class SetChecker:
     """One pass over a journal, with the checkers of its DATA and QLIST files.
 
-    After `check`, `queues` are those that exist at the journal's end, `leases` the start of each primary's lease
-    (offset in bytes), `primaries` the node that a lease's first sync point names, and the offset of that.
+    After `check`, `queues` are the ones at the journal's end, `leases` the start of each primary's lease (offset in
+    bytes), `primaries` the node in a lease's first sync point, and that record's offset.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class SetChecker:
 
     @property
     def _stated_first_sync_point(self) -> int:
-        """End of the rollover according to the header, in bytes; 0 in a journal that no rollover made."""
+        """End of the rollover according to the header, in bytes; 0 in a journal not made by a rollover."""
         header = self._extent.opened.header
         assert isinstance(header, JournalFileHeader)
         return header.first_sync_point_after_rollover_offset_words * WORD
@@ -230,7 +230,8 @@ class SetChecker:
             if self._first_sync_point is None:
                 self._first_sync_point = chunk.index + position
             lease, number = record.sync_point_primary_lease_id, record.sync_point_sequence_number
-            # A new primary may write the sync point that its predecessor owed, with that one's lower lease id inside.
+            # A new primary may write its predecessor's outstanding sync point, which contains the predecessor's lower
+            # lease id.
             own = (record.primary_lease_id, record.sequence_number)
             if not lease or not number or lease > own[0] or (lease == own[0] and number != own[1]):
                 yield chunk.fault("sync-point", position, f"stands for ({lease}, {number}), its record is {own}")
@@ -262,11 +263,11 @@ class SetChecker:
             yield fault("rollover-unfinished", name, first, f"{at - first} bytes of records before any sync point")
 
     def _check_tail(self, settle: Settle) -> Iterator[Fault]:
-        """Faults after the last record: the rest of an interrupted write, or damage that hides more records.
+        """Yield the fault after the last record: the rest of an interrupted write, or damage that hides more records.
 
-        A broker may be writing. The records that follow are counted before the one at the end is read: a broker that
-        writes them in their order has written that one first. A broker that copies several records at once may write
-        the beginning of the first one last: `settle` waits for it.
+        A broker may be writing. The records after the end are counted before the one at the end is read: a broker that
+        writes records in order has written that one first. A broker that copies several records at once may write the
+        beginning of the first one last: `settle` waits for it.
         """
         name, end = self.journal.name, self._extent.end
         while True:
@@ -281,13 +282,13 @@ class SetChecker:
         elif tail[-WORD:] == _MAGIC:
             yield fault("record-type", name, end, "0 is no record type")
         elif len(tail) == JOURNAL_RECORD_SIZE and not _MAGIC.startswith(tail[-WORD:].rstrip(b"\0")):
-            # The magic is written last: a torn record has none of it, or only its beginning.
+            # The magic is written last: a torn record has at most its beginning.
             yield fault("record-magic", name, end, f"{tail[-WORD:]!r} is not '*rEc'")
         elif any(tail):
             yield fault("torn-tail", name, end, "an unfinished record")
 
     def _settled_tail(self) -> bytes:
-        """Read the record at the end until two reads agree: a single read may return parts of two states."""
+        """Read the record at the end until two reads agree: a single read may mix two states."""
         tail, before = bytes(self.journal.read(self._extent.end, JOURNAL_RECORD_SIZE)), None
         while tail != before:
             tail, before = bytes(self.journal.read(self._extent.end, JOURNAL_RECORD_SIZE)), tail
@@ -346,13 +347,13 @@ def _header_fault(view: Source, error: FormatError) -> Fault:
 
 
 class References:
-    """Follows messages from their record to their end, a chunk at a time; memory grows with the messages alive."""
+    """Follows messages from their record to their end, chunk by chunk; memory grows with the messages alive."""
 
     def __init__(self) -> None:
         self._lives = Lives()
 
     def check(self, chunk: Chunk, kinds: NDArray[Any]) -> Iterator[Fault]:
-        """Faults among a chunk's records; `kinds` are their types, 0 for those that cannot be read."""
+        """Yield the faults of a chunk's records; `kinds` are their types, 0 for unreadable ones."""
         import numpy as np
 
         step = self._lives.feed(np.arange(len(chunk.records)) + chunk.index, chunk.records, kinds)

@@ -1,13 +1,13 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A message's application data: its properties and its payload, as one span of bytes.
 
-Source: bmqp::PutEventBuilder, bmqp::ProtocolUtil::parse, bmqp::ProtocolUtil::convertToOld. What is where:
+Source: bmqp::PutEventBuilder, bmqp::ProtocolUtil::parse, bmqp::ProtocolUtil::convertToOld. There are three forms:
 
 - without the properties' flag: the payload, compressed as the header says;
 - with a schema id: the properties in the newer encoding, never compressed, then the payload, compressed or not;
 - with the flag and schema id 0: properties in the older encoding and payload, compressed together.
 
-A producer compresses what has at least 1024 bytes, and only if that makes it smaller.
+A producer compresses 1024 bytes or more, and only if that makes them smaller.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def split_application_data(
     compression: int,
     size_max: int = DECOMPRESSED_SIZE_MAX,
 ) -> ApplicationData:
-    """Properties and payload of a message; views of `data` where nothing was compressed.
+    """Return the properties and payload of a message; views of `data` if uncompressed.
 
     FormatError if the properties do not fit, or the payload inflates to more than `size_max` bytes.
     """
@@ -60,7 +60,9 @@ def split_application_data(
 def build_application_data(
     properties: bytes, payload: Buffer, schema_id: int, compression: CompressionAlgorithm
 ) -> tuple[bytes, CompressionAlgorithm]:
-    """A message's data and how it is compressed, if that pays; `properties` is the encoded area or empty."""
+    """Return a message's data, compressed if that pays, and its compression; `properties` is the encoded area or
+    empty.
+    """
     head, body = (properties, payload) if schema_id else (b"", properties + payload)
     if compression == CompressionAlgorithm.ZLIB and len(body) >= COMPRESSED_SIZE_MIN:
         compressed = compress(body)
@@ -70,6 +72,6 @@ def build_application_data(
 
 
 def to_older_application_data(data: memoryview, compression: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """The data of a message that has a schema id, for a client that knows only the older encoding: not compressed."""
+    """Convert the data of a message with a schema id for a client that knows only the older encoding: uncompressed."""
     properties, payload = split_application_data(data, True, 1, compression, size_max)
     return to_older_encoding(properties) + payload

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Events that are a short header and then messages of one size: ACK, CONFIRM and REJECT.
+"""Events of a short header and messages of one size: ACK, CONFIRM and REJECT.
 
     | header_words 4 | per_message_words 4 | ...        once, then the messages
 
-Both sizes come from the sender: a newer one may send fields that are unknown here, and they are skipped.
+The sender gives both sizes: newer ones may append fields, which are skipped.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _ID: Final = Struct(">i")
 
 _HEADER_SIZE: Final = CONFIRM_HEADER.size
 _ONE_SIZE: Final = _HEADER_SIZE + CONFIRM_MESSAGE.size
-_PLAIN: Final = CONFIRM_HEADER_BYTES[0]  # the sizes that today's senders give
+_PLAIN: Final = CONFIRM_HEADER_BYTES[0]  # the sizes in current senders' headers
 
 
 def pack_confirms(queue_id: int, guids: Sequence[bytes], sub_queue_id: int) -> bytes:
@@ -48,17 +48,17 @@ def pack_confirms(queue_id: int, guids: Sequence[bytes], sub_queue_id: int) -> b
 
 
 def build_confirm_event(confirms: Iterable[tuple[int, bytes, int]]) -> bytes:
-    """A whole event of (queue id, GUID, sub-queue id)."""
+    """Build an event from tuples of (queue id, GUID, sub-queue id)."""
     return build_event(EventType.CONFIRM, CONFIRM_HEADER_BYTES + b"".join([pack_confirm(*each) for each in confirms]))
 
 
 def iter_confirms(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
-    """The messages of an event's body as (queue id, GUID, sub-queue id).
+    """Iterate over the messages of an event's body as (queue id, GUID, sub-queue id).
 
     FormatError, before the first, if they do not fill `buffer[start:end]`.
     """
     if end - start == _ONE_SIZE and buffer[start] == _PLAIN:
-        # One message of today's size, as clients send most.
+        # One message of the current size, the most frequent body.
         return iter((_words(buffer, start + _HEADER_SIZE),))
     offsets = message_offsets(buffer, start, end, CONFIRM_MESSAGE.size, "ConfirmHeader")
     if offsets.step == CONFIRM_MESSAGE.size:

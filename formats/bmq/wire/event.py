@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The frame that everything on a connection comes in (source: bmqp::EventHeader).
+"""The frame of everything on a connection (source: bmqp::EventHeader).
 
-An `EventHeader`, then what its type says. A schema message is padded to words. Heartbeats are a header and no more.
+An `EventHeader`, then a body by its type. A schema message is padded to words. A heartbeat has no body.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 _words: Final = EVENT_HEADER.words.unpack_from
 _pack: Final = EVENT_HEADER.words.pack
 
-# Version and type share a byte: the type for each value of that, as a plain integer; 0 for those that cannot be.
+# By the byte that holds version and type: the type as a plain integer, 0 for an invalid byte.
 _FIRST: Final = int(EventType.CONTROL)
 _LAST: Final = int(EventType.AUTHENTICATION)
 _KINDS: Final = tuple(
     byte & 0x3F if byte >> 6 == PROTOCOL_VERSION and _FIRST <= byte & 0x3F <= _LAST else 0 for byte in range(256)
 )
 _SCHEMA_TYPES: Final = frozenset(map(int, (EventType.CONTROL, EventType.AUTHENTICATION, EventType.ELECTOR)))
-# No event is longer: its length has 31 bits.
+# The greatest length, which has 31 bits.
 LENGTH_MAX: Final = (1 << 31) - 1
 _new: Final = tuple.__new__
 
@@ -61,10 +61,10 @@ class Frame(NamedTuple):
 def next_frame(
     buffer: Buffer, offset: int, available: int, length_max: int, schema_length_max: int = LENGTH_MAX
 ) -> Frame | None:
-    """The event at `offset`, or None while it is not whole; `available` is the end of what has arrived.
+    """The event at `offset`, or None while it is incomplete; `available` is the end of the received bytes.
 
-    FormatError for a header that no event can have, or a length above `length_max`, or above `schema_length_max` for
-    one that carries a schema message (CONTROL, AUTHENTICATION, ELECTOR): after it, the stream is lost.
+    FormatError for an invalid header, a length above `length_max`, or above `schema_length_max` for an event with a
+    schema message (CONTROL, AUTHENTICATION, ELECTOR): after it, the stream is lost.
     """
     if offset + 8 > available:
         return None
@@ -72,7 +72,7 @@ def next_frame(
     version_and_type: int
     header_words: int
     length, version_and_type, header_words, type_specific, _ = _words(buffer, offset)
-    # The fragment bit, always zero, is the top bit of the length's word: set, the length is far above any limit.
+    # The fragment bit, always zero, is the top bit of the length's word: a set one exceeds any limit.
     if length > length_max:
         raise FormatError("EventHeader.length", offset, f"{length} bytes, the limit is {length_max}")
     if length > schema_length_max and version_and_type & 0x3F in _SCHEMA_TYPES:
@@ -93,14 +93,16 @@ def next_frame(
 
 
 def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) -> Iterator[Frame]:
-    """The whole events of `buffer[offset:available]`; what is left after the last one's end is the head of another."""
+    """Iterate over the whole events of `buffer[offset:available]`; the bytes after the last are the start of
+    another.
+    """
     while (frame := next_frame(buffer, offset, available, length_max)) is not None:
         yield frame
         offset = frame.end
 
 
 def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> bytes:
-    """An event around `body`."""
+    """Build an event around `body`."""
     length = EVENT_HEADER_SIZE + len(body)
     return _pack(length, PROTOCOL_VERSION << 6 | event_type, EVENT_HEADER_SIZE // WORD, type_specific, b"") + body
 
@@ -108,7 +110,7 @@ def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> 
 def build_schema_event(
     message: bytes, event_type: EventType = EventType.CONTROL, encoding: EncodingType = EncodingType.BER
 ) -> bytes:
-    """An event around an encoded schema message, padded to words."""
+    """Build an event around an encoded schema message, padded to words."""
     return build_event(event_type, message + padding(len(message)), encoding << 5)
 
 

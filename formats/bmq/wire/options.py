@@ -54,7 +54,7 @@ class OptionHeader(NamedTuple):
 
 
 class SubQueueInfo(NamedTuple):
-    """A subscription that a message goes to; `rda_info` is the byte of `formats.bmq.wire.rda`.
+    """A subscription that receives a message; `rda_info` is the byte of `formats.bmq.wire.rda`.
 
     bmqp::SubQueueInfo, 8 bytes:
 
@@ -113,7 +113,7 @@ def iter_options(area: memoryview) -> Iterator[Option]:
 
 
 def sub_queue_infos(area: memoryview) -> list[SubQueueInfo]:
-    """The subscriptions that a message goes to, from the newer option or else the older; none if there is neither."""
+    """The subscriptions that receive a message, from the newer option or else the older; empty without either."""
     old: list[SubQueueInfo] = []
     for option in iter_options(area):
         if option.type == _INFOS:

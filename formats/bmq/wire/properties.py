@@ -1,12 +1,12 @@
 """Message properties: named, typed values before the payload (source: bmqp::MessageProperties).
 
-A `MessagePropertiesHeader` once, a `MessagePropertyHeader` for every property, then for every property its name and its
-value, then padding to words.
+A `MessagePropertiesHeader` once, a `MessagePropertyHeader` for every property, then every property's name and value,
+then padding to words.
 
-The older encoding (the message's schema id is 0) has each value's length in its header. The newer one (a schema id
-above 0) has the offset of each name from the first one, so that a reader that knows the schema, which names at which
-positions, finds one property without reading the others. A schema id is twice a number, plus 1 if the sender uses the
-number anew; number 0 is no schema at all, so that schema id 1 is the newer encoding without one.
+In the older encoding (the message's schema id is 0) a property's header has its value's length. In the newer one (a
+schema id above 0) it has the offset of its name from the first name, so that a reader that knows the schema, which
+fixes the names' positions, reads one property without the others. A schema id is twice a number, plus 1 if the sender
+reuses the number; number 0 is no schema, so that schema id 1 is the newer encoding without a schema.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ _new = tuple.__new__
 
 
 class Property(NamedTuple):
-    """A property; what its value is in Python:
+    """A property. The Python type of `value` depends on `type`:
 
-    BOOL bool; SHORT, INT32 and INT64 int; CHAR one byte; STRING str; BINARY bytes. Names and strings are UTF-8;
-    bytes that are not stand in them as surrogates (`surrogateescape`), so that they survive a round trip.
+    BOOL bool; SHORT, INT32 and INT64 int; CHAR one byte; STRING str; BINARY bytes. Names and strings are UTF-8; other
+    bytes become surrogates (`surrogateescape`), so that they survive a round trip.
     """
 
     name: str
@@ -115,12 +115,12 @@ def _read_number(kind: PropertyType) -> Callable[[Buffer], PropertyValue]:
     return lambda raw: unpack(raw)[0]
 
 
-# By a type's number, which begins at 1: the type, the size of its values if all have one, and how to read them.
+# By a type's number, which begins at 1: the type, the size of its values if fixed, and their decoder.
 _TYPES = (PropertyType.BOOL, *PropertyType)
 _SIZES = (0, 1, 1, 2, 4, 8, 0, 0)
 _READ: tuple[Callable[[Buffer], PropertyValue], ...] = (
     bytes,
-    # As the reference, takes 1 for true and any other byte for false.
+    # Like the reference, takes 1 for true and any other byte for false.
     lambda raw: raw[0] == 1,
     bytes,
     _read_number(PropertyType.SHORT),
@@ -132,7 +132,7 @@ _READ: tuple[Callable[[Buffer], PropertyValue], ...] = (
 
 
 def properties_size(data: Buffer) -> int:
-    """Bytes of the properties' area at the head of a message's data; FormatError if it does not fit."""
+    """The size in bytes of the properties' area at the start of a message's data; FormatError if it does not fit."""
     header = PROPERTIES_HEADER.unpack(data)
     size = header.area_words * WORD
     if not PROPERTIES_HEADER.size < size <= len(data):
@@ -141,9 +141,9 @@ def properties_size(data: Buffer) -> int:
 
 
 def decode_properties(data: Buffer, schema_id: int) -> list[Property]:
-    """The properties at the head of a message's data, in their order; what follows them is the payload.
+    """Decode the properties at the start of a message's data, in order; the payload after them is ignored.
 
-    FormatError unless every length, type and name is sound; no two may have the same name.
+    FormatError unless every length, type and name is sound and names are distinct.
     """
     out: list[Property] = []
     names: set[str] = set()
@@ -163,12 +163,12 @@ def decode_properties(data: Buffer, schema_id: int) -> list[Property]:
 
 
 def _path(name: str) -> str:
-    """The property's path in a fault, which people read: without what cannot be printed."""
+    """The property's path in a fault, without unprintable characters."""
     return f"{_PATH}.{name!r:.40}"
 
 
 def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
-    """List each property's type, the beginnings of its name and value, and the end of its value."""
+    """List each property's type, the starts of its name and value, and the end of its value."""
     size = properties_size(data)
     sizes, _, count = _header(data)
     first = (sizes >> 24 & 7) * 2
@@ -199,14 +199,14 @@ def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
 
 
 def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
-    """The area, padded, of properties in the order of their names, as the reference writes them.
+    """Encode properties as an area with padding, sorted by name, as the reference does.
 
-    ValueError for no properties, more than 255, a name that appears twice, or a value that its type cannot hold.
+    ValueError for no properties, more than 255, a repeated name, or a value that does not fit its type.
     """
     parts = sorted((_encoded(each.name), each.type, _value_bytes(each)) for each in properties)
     if not 1 <= len(parts) <= PROPERTIES_MAX or len({name for name, _, _ in parts}) != len(parts):
         raise ValueError(f"{len(parts)} properties: their names must differ, and be 1..{PROPERTIES_MAX}")
-    # The words of a MessagePropertiesHeader, of which the first is known at the end.
+    # The words of a MessagePropertiesHeader; the first is filled in at the end.
     heads = [0, 0, len(parts)]
     content: list[bytes] = []
     offset = 0
@@ -228,11 +228,11 @@ def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
 class AreaPlan:
     """The area of messages whose properties have the same names and types, in the newer encoding.
 
-    What it makes of values is what `encode_properties` makes of them; `names` are the names in the area's order.
+    The results equal those of `encode_properties`; `names` are the names in the area's order.
     """
 
     def __init__(self, properties: Sequence[tuple[str, PropertyType]]) -> None:
-        """Raises `ValueError` for no properties, more than 255, or a name that comes twice or is too long."""
+        """Raises `ValueError` for no properties, more than 255, or a name that is repeated or too long."""
         rows = sorted((_encoded(name), name, kind) for name, kind in properties)
         if not 1 <= len(rows) <= PROPERTIES_MAX or len({name for name, _, _ in rows}) != len(rows):
             raise ValueError(f"{len(rows)} properties: their names must differ, and be 1..{PROPERTIES_MAX}")
@@ -244,7 +244,7 @@ class AreaPlan:
         self._fixed = PROPERTIES_HEADER.size + len(rows) * PROPERTY_HEADER.size
 
     def encode(self, values: Iterable[bytes]) -> bytes:
-        """Make the area of values, each as its type encodes it. Raises `ValueError` if it is too large."""
+        """Encode the area of `values`, each as its type encodes it. Raises `ValueError` if it is too large."""
         heads = [0, 0, len(self._rows)]
         content: list[bytes] = []
         offset = 0
@@ -262,7 +262,7 @@ class AreaPlan:
 
 @cache
 def _heads(count: int) -> struct.Struct:
-    """The area's header and those of so many properties; there are `PROPERTIES_MAX` counts."""
+    """The `struct` of the area's header and `count` property headers; the cache holds every count."""
     return struct.Struct(f">IBB{'IH' * count}")
 
 
@@ -290,7 +290,7 @@ def _value_bytes(item: Property) -> bytes:
 
 
 def to_older_encoding(data: Buffer) -> bytes:
-    """The area at the head of `data`, of the newer encoding, in the older one, which has the same size.
+    """Convert the area at the start of `data` from the newer encoding to the older one, which has the same size.
 
     For clients that do not know the newer one (source: bmqp::ProtocolUtil::convertToOld).
     """

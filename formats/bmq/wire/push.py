@@ -5,8 +5,8 @@ Every message is a `PushHeader`, then the options (its recipients, see `formats.
 application's data padded to words. With IMPLICIT_PAYLOAD, for a replica that has the message, only a word of padding
 follows.
 
-A broker gives a client its subscription in the older option, SUB_QUEUE_IDS_OLD; brokers and proxies among themselves
-use SUB_QUEUE_INFOS, which has the remaining delivery attempts as well.
+A broker gives a client its subscription in the older option, SUB_QUEUE_IDS_OLD; brokers and proxies exchange
+SUB_QUEUE_INFOS, which includes the remaining delivery attempts.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def append_push_with_options(
 def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
     """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
     while start < end:
-        # Even an older, shorter header is followed by a word of padded data, so this much is always present.
+        # Even an older, shorter header precedes a word of padded data, so a valid message has at least this size.
         if end - start < _HEADER_SIZE:
             raise FormatError("PushHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, schema_id, _ = _words(buffer, start)
@@ -141,11 +141,11 @@ def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
 
 
 def pushes_to_one(buffer: bytes, start: int, end: int, make: type[T]) -> tuple[list[T], int]:
-    """Read the first messages of `buffer[start:end]`, as long as they are for one and the same subscription.
+    """Read the first messages of `buffer[start:end]` that are for one and the same subscription.
 
-    Each is a `make` of flags, GUID, compression, schema id, subscription id, size of the options, and data: a copy, as
-    a client keeps it longer than the event. The offset of the first other message comes with them, which may have
-    another subscription, several or none, another header, no payload, or be malformed: that is for `iter_pushes`.
+    Each is a `make` of flags, GUID, compression, schema id, subscription id, size of the options, and data: a copy,
+    since a client keeps it longer than the event. Also returns the offset of the first message for `iter_pushes`: one
+    with another subscription, several or none, another header or no payload, or a malformed one.
     """
     found: list[T] = []
     add = found.append

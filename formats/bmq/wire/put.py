@@ -56,7 +56,7 @@ def iter_puts(buffer: memoryview, start: int, end: int) -> Iterator[Put]:
 def iter_put_fields(buffer: memoryview, start: int, end: int) -> Iterator[PutFields]:
     """Yield the messages like `iter_puts`, as plain tuples, which are faster to make and to unpack."""
     while start < end:
-        # Even an older, shorter header is followed by a word of padded data, so this much is always present.
+        # Even an older, shorter header precedes a word of padded data, so a valid message has at least this size.
         if end - start < _HEADER_SIZE:
             raise FormatError("PutHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, crc32c, schema_id, _ = _words(buffer, start)
@@ -82,7 +82,7 @@ def iter_put_fields(buffer: memoryview, start: int, end: int) -> Iterator[PutFie
 
 
 def _options(buffer: memoryview, start: int, sizes: int, data: int) -> memoryview:
-    """The options of a message that has some, or whose header is older or newer than the current one."""
+    """The options of a message that has any, or whose header is older or newer than the current one."""
     header_words = sizes & 0x1F
     if header_words < _HEADER_WORDS_MIN:
         raise FormatError("PutHeader.header_words", start + 7, f"{header_words} is below {_HEADER_WORDS_MIN}")

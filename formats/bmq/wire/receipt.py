@@ -24,12 +24,11 @@ _new: Final = tuple.__new__
 
 
 def parse_receipt(buffer: Buffer, start: int, end: int) -> Receipt:
-    """The receipt in an event's body, `buffer[start:end]`; a longer body is a newer sender's."""
+    """Parse the receipt in an event's body, `buffer[start:end]`; newer senders may append fields."""
     if end - start < _SIZE:
         raise FormatError("ReplicationReceipt", start, f"needs {_SIZE} bytes, {end - start} left")
     return _new(Receipt, _unpack(buffer, start))
 
 
 def build_receipt_event(partition_id: int, primary_lease_id: int, sequence_number: int) -> bytes:
-    """A whole event."""
     return _HEADER_BYTES + _pack(partition_id, sequence_number, primary_lease_id)

@@ -1,9 +1,9 @@
-"""REJECT: messages that a consumer may not have survived (source: bmqp::RejectHeader, bmqp::RejectMessage).
+"""REJECT: messages whose consumer may have failed because of them (source: bmqp::RejectHeader, bmqp::RejectMessage).
 
 A `RejectHeader` once, then a `Reject` for every message.
 
-A proxy or replica sends it upstream when a consumer goes away with messages unconfirmed: each loses one of its
-remaining delivery attempts, and the primary drops those that have none left.
+A proxy or replica sends it upstream when a consumer disconnects with messages unconfirmed: each message loses a
+delivery attempt, and the primary drops messages without any left.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _words = REJECT_MESSAGE.words.unpack_from
 
 
 def build_reject_event(rejects: Iterable[tuple[int, bytes, int]]) -> bytes:
-    """A whole event of (queue id, GUID, sub-queue id)."""
+    """Build an event from tuples of (queue id, GUID, sub-queue id)."""
     return build_event(EventType.REJECT, REJECT_HEADER_BYTES + b"".join(pack_reject(*each) for each in rejects))
 
 
 def iter_rejects(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
-    """The messages of an event's body as (queue id, GUID, sub-queue id).
+    """Iterate over the messages of an event's body as (queue id, GUID, sub-queue id).
 
     FormatError, before the first, if they do not fill `buffer[start:end]`.
     """

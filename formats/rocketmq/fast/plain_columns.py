@@ -1,6 +1,6 @@
-"""Plain records of a commit log, many at once, in columns: the same that `plain_records` finds one by one.
+"""Many plain records of a commit log at once, in columns, with the results of `plain_records`.
 
-A record takes a fraction of the time so, but each step that all of them take together has a price of its own.
+Each record takes a fraction of the time, but each call has a fixed cost.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MANY", "PlainColumns", "QueueColumns", "read_columns"]
 
-# Fewer records are read faster one by one.
+# With fewer records, `plain_records` is faster.
 MANY: Final = 100
-# What begins behind is not read with the rest: this bounds the memory, and the time for which others wait.
+# Records that begin later are not read with the rest: this bounds the memory, and the time for which others wait.
 BYTES_MAX: Final = 2 << 20
 
 _V1: Final = int(Magic.V1)
@@ -37,15 +37,15 @@ _FRONT_BYTES: Final = RECORD_FRONT.size
 _LENGTH_BYTES: Final = 2
 _head = RECORD_FRONT.partial("size", "magic", "system_flags").unpack_from
 _COLUMNS: Final = ("body_crc", "queue_id", "queue_offset", "physical_offset", "stored_ms", "body_size")
-# Delayed messages have a due time in their queue, and those of lite topics are in another one, too.
+# Delayed messages have a due time in their queue, and messages of lite topics are in a second queue.
 _ELSEWHERE: Final = (b"DELAY", LITE_TOPIC.encode())
 
 
 class QueueColumns(NamedTuple):
     """The records of one queue: `length` of them from queue offset `first` on, which take `size` bytes of the log.
 
-    `topic` is the field of the records, with its length in front. `entries` are those of the consume queue, and `times`
-    the storing times.
+    `topic` is the records' topic field, with its length in front. `entries` are consume queue entries, and `times` the
+    storing times.
     """
 
     topic: bytes
@@ -64,7 +64,7 @@ class QueueColumns(NamedTuple):
 
 
 class PlainColumns(NamedTuple):
-    """Plain records that follow each other, `size` bytes of them; `stored_ms` is the storing time of the last one.
+    """Consecutive plain records, `size` bytes of them; `stored_ms` is the storing time of the last one.
 
     The queues come in the order of their first records. `is_whole` tells whether these are all that may be plain.
     """
@@ -86,7 +86,6 @@ class _Places(NamedTuple):
     fronts: NDArray[Any]
 
     def head(self, count: int) -> _Places:
-        """The first records."""
         return _Places(*(column[:count] for column in self))
 
 
@@ -108,8 +107,9 @@ class _Grouped(NamedTuple):
 def read_columns(data: memoryview, offset: int, file_size: int, size_max: int) -> PlainColumns | None:
     """Read the plain records at the front of `data`, which begins at `offset` of a log.
 
-    They end before one that has a fault, is kept elsewhere, or does not follow the one before it in its queue. None if
-    too few may be plain. The log has files of `file_size` bytes, and no record is longer than `size_max`.
+    They end before a record that has a fault, is kept elsewhere, or does not follow its predecessor in the queue.
+    Returns None if too few may be plain. The log has files of `file_size` bytes, and no record is longer than
+    `size_max`.
     """
     starts = _walk(data, file_size - offset % file_size - BLANK_BYTES_MIN)
     count = len(starts) - 1
@@ -129,7 +129,7 @@ def read_columns(data: memoryview, offset: int, file_size: int, size_max: int) -
 
 
 def _walk(data: memoryview, end: int) -> list[int]:
-    """Find records that follow each other and may be plain, up to `end` at most: where each begins, and the end."""
+    """Return the beginnings of consecutive records that may be plain, and their end, which is at most `end`."""
     end = min(end, len(data))
     last = min(end, BYTES_MAX) - _FRONT_BYTES
     at = 0
@@ -144,24 +144,24 @@ def _walk(data: memoryview, end: int) -> list[int]:
 
 
 def _leading(is_so: NDArray[np.bool_]) -> int:
-    """Count those before the first that is not so."""
+    """Count the true values before the first false one."""
     return len(is_so) if is_so.all() else int(is_so.argmin())
 
 
 def _sound(text: bytes, bounds: list[int], offset: int, size_max: int) -> _Places:
-    """Keep the records whose parts fill them, and which are meant for their offset."""
+    """Keep the records whose parts fill them and that give their own offset."""
     import numpy as np
 
     units = np.frombuffer(text, np.uint8)
     edges = np.array(bounds, np.int64)
     starts, ends = edges[:-1], edges[1:]
-    # A view of what begins at each byte, of which those are taken that begin a record.
+    # A view of every byte as the start of a front; the starts of records are taken from it.
     fronts = np.ndarray(len(text) - _FRONT_BYTES + 1, f"V{_FRONT_BYTES}", text, 0, (1,))[starts].view(_front_dtype())
     body_sizes = fronts["body_size"]
     topics = starts + _FRONT_BYTES + body_sizes
     is_sound = (body_sizes >= 0) & (topics < ends) & (ends - starts <= size_max)
     is_sound &= fronts["physical_offset"] == starts + offset
-    # The others may name any place, which is not looked at.
+    # Unsound records may name any place: do not look there.
     topics[~is_sound] = 0
     properties = topics + 1 + units[topics] + 2
     is_sound &= properties <= ends
@@ -189,7 +189,6 @@ def _pieces(text: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> 
 
 
 def _group(text: bytes, places: _Places) -> _Grouped:
-    """Bring the records of each queue together."""
     import numpy as np
 
     topics, topic_of, kept = _topics(text, places)
@@ -207,7 +206,7 @@ def _group(text: bytes, places: _Places) -> _Grouped:
 
 
 def _topics(text: bytes, places: _Places) -> tuple[list[bytes], NDArray[np.intp] | None, int]:
-    """Find the topics of `_Grouped`, and how many records come before one whose topic is no text."""
+    """Find the topics of `_Grouped`, and the number of records before the first whose topic is not UTF-8."""
     import numpy as np
 
     count = len(places.starts)
@@ -232,7 +231,7 @@ def _is_text(field: bytes) -> bool:
 
 
 def _columns(places: _Places, offset: int, grouped: _Grouped, properties: PropertyColumns, count: int) -> PlainColumns:
-    """Make what a store needs of the records; `count` of them may have been plain."""
+    """Build the result; `count` of the records may have been plain."""
     import numpy as np
 
     sizes = places.ends - places.starts
@@ -270,7 +269,7 @@ def _keys(grouped: _Grouped, properties: PropertyColumns, tags: Values) -> tuple
         return found[0]
     records = np.concatenate([records for records, _ in found] or [np.zeros(0, np.intp)])
     hashes = np.concatenate([hashes for _, hashes in found] or [np.zeros(0, np.uint32)])
-    # Those of one record stay in this order.
+    # Stable: the keys of one record keep their order.
     order = np.argsort(records, kind="stable")
     return records[order], hashes[order]
 

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Records of a commit log that are like most, read in a fraction of the time that `record.decode_record` takes.
+"""Fast reader of ordinary commit log records: a fraction of the time of `record.decode_record`.
 
 A record is plain if it has version 1, hosts with IPv4 and no part in a transaction. Every other record, and every
 record with a fault, is left to `decode_record`, which names the fault.
@@ -26,16 +26,16 @@ _unpack_front = struct.Struct(">IIIi4xqqi16xq20xi").unpack_from
 PROPERTY_END = b"\2"
 
 
-# Offset, size, topic field with its length, queue, queue offset, storing time, and properties with a separator in front
-# of the first: a plain tuple, as one is made for each record.
+# Offset, size, topic field with its length, queue, queue offset, storing time, and properties after a separator. One is
+# made for each record, so it is a plain tuple.
 PlainRecord = tuple[int, int, bytes, int, int, int, bytes]
 
 
 def plain_records(data: memoryview, offset: int, file_size: int, size_max: int) -> Iterator[PlainRecord]:
     """Yield the plain records at the front of `data`, which begins at `offset` of a log.
 
-    The log has files of `file_size` bytes. Each record is whole, matches its checksum, is meant for the offset where it
-    is, and ends in its file, with room for a blank record behind it. None is longer than `size_max`.
+    The log has files of `file_size` bytes. Each record is at most `size_max` bytes long, is whole, matches its
+    checksum, gives its own offset, and ends in its file, with room for a blank record after it.
     """
     at, end = 0, len(data)
     file_end = file_size - offset % file_size
@@ -63,10 +63,10 @@ def plain_records(data: memoryview, offset: int, file_size: int, size_max: int) 
 
 
 def read_property(properties: bytes, mark: bytes) -> bytes:
-    """The value of a property of a plain record; empty if there is none.
+    """Return the value of a property of a plain record; empty if there is none.
 
-    `mark` is its name between the separators: that before it, and that of names and values. The last property of a name
-    counts, as with `decode_properties`.
+    `mark` is the name with the separator before it and the one after it. The last property of a name counts, as with
+    `decode_properties`.
     """
     at = properties.rfind(mark)
     if at < 0:

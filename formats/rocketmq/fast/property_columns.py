@@ -1,4 +1,4 @@
-"""The properties of many records at once: where the values are that a store needs, found in one pass over all.
+"""Properties of many records at once: finds the values that a store needs in one pass over all records.
 
 As with `properties.decode_properties`, the last property of a name counts.
 """
@@ -20,16 +20,13 @@ _NAME_END: Final = 1
 _VALUE_END: Final = 2
 _SPACE: Final = 0x20
 _ASCII_MAX: Final = 0x7F
-# Enough for the longest name that is looked for, with the separator behind it: two words.
+# Room for the longest name that is searched for, and its separator: two words.
 _NAME_BYTES: Final = 16
 _WORD_BYTES: Final = 8
 
 
 class Values(NamedTuple):
-    """Values of properties, none of which is empty: the number of the record of each, and where it begins and ends.
-
-    Records come in their order.
-    """
+    """Non-empty values of properties: for each its record's number, begin and end, in the order of the records."""
 
     records: NDArray[np.intp]
     begins: NDArray[np.intp]
@@ -40,12 +37,12 @@ class Values(NamedTuple):
 
 
 class PropertyColumns:
-    """The properties of records that follow each other: `texts` has those of each."""
+    """The properties of consecutive records; `texts` has one text for each record."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         import numpy as np
 
-        # A separator in front of each property and behind it, in each record, and room to look at a name.
+        # A separator surrounds each property; zeros at the end let a name be read at any place.
         self._text = b"".join((b"\2", b"\2".join(texts), b"\2", bytes(_NAME_BYTES)))
         self._units = np.frombuffer(self._text, np.uint8, len(self._text) - _NAME_BYTES)
         lengths = np.fromiter(map(len, texts), np.intp, len(texts))
@@ -74,7 +71,7 @@ class PropertyColumns:
         return int(self._records(found[:1])[0]) if len(found) else None
 
     def _find(self, name: bytes) -> NDArray[np.intp]:
-        """Find the properties of a name, even those whose value is not the one that counts."""
+        """Find all properties of a name, including values that a later one overrides."""
         import numpy as np
 
         mark = name + bytes([_NAME_END])
@@ -90,7 +87,7 @@ class PropertyColumns:
         return np.searchsorted(self._record_ends, self._begins[found], "right")
 
     def split(self, values: Values) -> Values:
-        """Take the words between spaces for values of their own."""
+        """Split values at spaces into values of their own."""
         import numpy as np
 
         if not len(values):
@@ -111,9 +108,9 @@ class PropertyColumns:
     def hashes(
         self, values: Values, fronts: Sequence[bytes] = (b"",), front_of: NDArray[np.intp] | None = None
     ) -> NDArray[np.uint32]:
-        """`java.string_hash` of each value behind a front, as a number without a sign.
+        """`java.string_hash` of each value after a front, as an unsigned number.
 
-        `front_of` has for each record which of the fronts, all of them whole UTF-8, that is.
+        `fronts` are whole UTF-8 texts; `front_of` has the number of the front for each record.
         """
         import numpy as np
 

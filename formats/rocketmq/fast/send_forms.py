@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Requests to store messages that are like one before, read without patterns.
+"""Requests to store messages that resemble an earlier one, read without patterns.
 
-A producer's requests differ in queue, time, number, body, and in the properties in the message's unique id, often in
-nothing else. What is the same in them is compared as a whole; what differs is looked at alone. `send_frames` reads
-requests of any form, and what a form does not take is left to it: the outcome is the same.
+A producer's requests differ in queue, time, number, body and unique id, and often in nothing else. The common parts are
+compared as a whole. `send_frames` reads requests of every other form, with the same results.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from formats.rocketmq.fast.send_frames import JSON_PARTS, JSON_SEPARATORS, Poste
 
 __all__ = ["PostedForm", "form_of"]
 
-# Requests name few queues; those of others are read by their patterns.
+# Larger queue ids are left to the patterns.
 _QUEUE_IDS: Final = {b"%d" % number: number for number in range(256)}
 _OPAQUE_DIGITS_MAX: Final = 9
 _QUOTE: Final = b'"'
@@ -22,13 +21,13 @@ _ZERO: Final = 0x30
 
 
 class PostedForm:
-    """The parts that are the same in all requests of a form, and how long the others are."""
+    """The common parts of all requests of a form, and the lengths of the others."""
 
     __slots__ = ("_behind", "_born_ms", "_born_text", "_first", "_id_size", "_last", "_second", "_third")
 
     def __init__(self, parts: tuple[bytes, bytes, bytes, bytes, bytes], born_text: bytes, id_size: int) -> None:
         self._first, self._second, self._third, self._behind, self._last = parts
-        # Messages of one millisecond follow each other.
+        # Cached: messages of one millisecond follow each other.
         self._born_text = born_text
         self._born_ms = int(born_text)
         self._id_size = id_size
@@ -36,7 +35,7 @@ class PostedForm:
     def read(self, header: bytes) -> tuple[int, int, bytes, bytes] | None:
         """Read a header: queue, time, unique id, and the request's number as the answer repeats it.
 
-        None if it is of another form.
+        Returns None for another form.
         """
         if not (header.startswith(self._first) and header.endswith(self._last)):
             return None
@@ -66,8 +65,9 @@ class PostedForm:
 
 
 def form_of(posted: Posted, id_at: int) -> PostedForm | None:
-    """The form of a request that was read from JSON; None for others. `id_at` is the place of the unique id among the
-    pieces of its properties.
+    """The form of a request that was read from JSON; None for others.
+
+    `id_at` is the index of the unique id among the pieces of the properties.
     """
     rest = [part for part in posted.rest if isinstance(part, bytes)]
     pieces = posted.properties

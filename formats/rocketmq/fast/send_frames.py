@@ -1,12 +1,12 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Fast reader of SEND_MESSAGE_V2 frames as Java clients write them.
 
-The headers that a producer sends to a topic are nearly identical: only the queue, the time, the properties and the
-number of the request differ. One pattern for each encoding, made from the header's declaration, separates those from
-the rest. Once a header with the same rest (`Posted.rest`) has been read, all its other fields are known.
+The headers that a producer sends to a topic differ only in queue, time, properties and request number. A pattern for
+each encoding, made from the header's declaration, separates these fields from the rest; the first header with the same
+rest (`Posted.rest`) gives the values of all other fields.
 
-The patterns match the common form of such headers: printable ASCII, fields in the order of the declaration,
-properties with a name and a value each. Every other frame is left to `frame.next_frame`, which reads them all.
+The patterns match printable ASCII, fields in the order of the declaration, and properties with a name and a value each.
+Every other frame is left to `frame.next_frame`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
 
 
-# Bytes of a frame, or the fields of one that was read already.
+# The fixed parts of a frame, or the fields of a frame that was already decoded.
 PostedRest = tuple[bytes | str | None, ...]
 
 
@@ -75,7 +75,7 @@ _pack_size: Final = struct.Struct(">I").pack
 _LENGTH_BYTES: Final = 4
 _HEADER_BYTES_MAX: Final = 0xFFFFFF
 
-# The fields that differ; the patterns match only numbers that are certain to fit their types.
+# The variable fields; the patterns match only numbers that are certain to fit their types.
 _NUMBERS: Final = {"queue_id": rb"(?:0|[1-9]\d{0,8})", "born_ms": rb"(?:0|[1-9]\d{0,17})"}
 _PROPERTIES: Final = "properties"
 
@@ -88,9 +88,9 @@ def _joined(field_pattern: Callable[[int, HeaderField], bytes]) -> bytes:
 _JSON_TEXT: Final = rb"[ !#-\[\]-~]"
 _JSON_PROPERTIES: Final = rb"(?:%b+\\u0001%b+\\u0002)+" % (_JSON_TEXT, _JSON_TEXT)
 JSON_SEPARATORS: Final = (rb"\u0001", rb"\u0002")
-# What all requests of a kind have in common is in so many parts, between those that differ.
+# Number of fixed parts of a header; the variable fields lie between them.
 JSON_PARTS: Final = 5
-# Numbers that fit an int, in their only spelling.
+# Numbers that fit an int, in their canonical spelling.
 _OPAQUE: Final = rb"(?:0|-?(?:[1-9]\d{0,8}|1\d{9}|20\d{8}|21[0-3]\d{7}))"
 
 
@@ -160,7 +160,7 @@ def json_place(data: memoryview, at: int, end: int) -> tuple[bytes, int, int] | 
 
 
 def read_posted(data: memoryview, at: int, end: int) -> Posted | None:
-    """Read the request at `at`; None if it is incomplete, is another request, or is not of the common form."""
+    """Read the request at `at`; None if it is incomplete, another request, or not of the common form."""
     place = _place(data, at, end)
     if place is None:
         return None
@@ -198,7 +198,7 @@ def _read_binary(data: memoryview, at: int, body_at: int, frame_end: int) -> Pos
     return Posted(rest, int(queue), int(born), properties, opaque, body_at, frame_end)
 
 
-# -- frames that were read already
+# -- frames that were already decoded
 
 _WIRE_NAMES: Final = {field.name: field.wire_name for field in _CODEC.fields}
 _QUEUE_NAME, _BORN_NAME, _PROPERTIES_NAME = (_WIRE_NAMES[name] for name in ("queue_id", "born_ms", _PROPERTIES))
@@ -210,7 +210,9 @@ _QUEUE_DIGITS_MAX, _BORN_DIGITS_MAX = 9, 18
 
 
 def posted_of(frame: Frame) -> Posted | None:
-    """Make of a frame what `read_posted` would have read; None for another request, and one of no common form."""
+    """Convert a frame to the result of `read_posted`; None for another request, or one that is not of the common
+    form.
+    """
     fields = frame.ext_fields
     if frame.code != _CODE or fields is None:
         return None
@@ -233,10 +235,10 @@ def _is_number(text: str, digits_max: int) -> bool:
 
 # -- answers
 
-# Makes an answer from the message's offset, queue, queue offset and id, and the request's number.
+# Makes an answer of the message's offset, queue, queue offset and id, and the request's number.
 AnswerMaker = Callable[[int, int, int, bytes, bytes], bytes]
 
-# Placeholders for these fields in an answer. None is a part of another.
+# Placeholders for these fields in an answer. None contains another.
 _OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID, _NUMBER = (
     "@OFFSET",
     1_900_000_001,
@@ -261,12 +263,12 @@ def _split(encoding: HeaderEncoding, fields: dict[str, str], samples: tuple[byte
 
 
 def offset_id_front(address: Host) -> str:
-    """Make the part of the offset ids of a broker that is the same in all; 16 hexadecimal digits follow it."""
+    """Return the common beginning of a broker's offset ids; 16 hexadecimal digits follow it."""
     return str(OffsetId(address, 0)).removesuffix("0" * 16)
 
 
 def answer_fields(message_id: str, queue_id: int, queue_offset: int, unique_id: str) -> dict[str, str]:
-    """Make the header of the answer to a successful request."""
+    """Return the header fields of the answer to a successful request."""
     return _RESPONSE.write(SendMessageResponse(message_id, queue_id, queue_offset, transaction_id=unique_id))
 
 

@@ -1,4 +1,6 @@
-"""The two checkpoint files, 4,096 bytes each, of which the front is used (source: StoreCheckpoint, TimerCheckpoint)."""
+"""The two checkpoint files, 4,096 bytes each, of which only the front is used (source: StoreCheckpoint,
+TimerCheckpoint).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ CHECKPOINT_BYTES = 4096
 
 
 class StoreCheckpoint(NamedTuple):
-    """`checkpoint`: up to which storing time the commit log, consume queues and index are on the disk.
+    """`checkpoint`: the storing times up to which the commit log, consume queues and index are on the disk.
 
     Times are in milliseconds since the epoch. The two offsets are used with replicas.
 
@@ -33,7 +35,7 @@ class StoreCheckpoint(NamedTuple):
 
 
 class TimerCheckpoint(NamedTuple):
-    """`config/timercheck`: how far the timer messages were taken into the wheel, and given out again.
+    """`config/timercheck`: the progress of timer messages into the wheel and out of it.
 
     `queue_offset` counts in the consume queue of the timer topic. The last three fields are a data version.
 

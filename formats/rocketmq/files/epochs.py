@@ -1,7 +1,7 @@
-"""`epochFileCheckpoint`: where in the commit log each master's term began (source: EpochFileCache, CheckpointFile).
+"""`epochFileCheckpoint`: the start of each master's term in the commit log (source: EpochFileCache, CheckpointFile).
 
-Lines of text: how many entries there are, the CRC-32 of the entries' lines without its top bit, and one
-`epoch-startOffset` each. A checksum of 0 is not compared.
+Lines of text: the number of entries, the CRC-32 of the entries' lines without its top bit, and one `epoch-startOffset`
+each. A checksum of 0 is not compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ def _checksum(lines: bytes) -> int:
 
 
 def encode_epochs(entries: Sequence[EpochEntry]) -> bytes:
-    """The file that holds these entries."""
     lines = "".join(f"{epoch}-{offset}\n" for epoch, offset in entries).encode()
     return f"{len(entries)}\n{_checksum(lines)}\n".encode() + lines
 
@@ -40,7 +39,7 @@ def encode_epochs(entries: Sequence[EpochEntry]) -> bytes:
 def decode_epochs(data: bytes) -> list[EpochEntry]:
     """The entries of a file, in order.
 
-    Raises `FormatError` if count, checksum or order are not right.
+    Raises `FormatError` if count, checksum or order are wrong.
     """
     try:
         lines = data.decode("ascii").splitlines()

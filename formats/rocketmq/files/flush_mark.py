@@ -1,7 +1,7 @@
-"""A file of our own beside the original's checkpoint: up to which offset of the log everything is on the disk.
+"""A file that the original does not have: the log offset up to which everything is on the disk.
 
-The checkpoint says that as a time, and times may go back. What is before the mark need not be looked at after a crash.
-The original leaves the file as it is: where it has run since, its checkpoint is newer, and the mark says nothing.
+Recovery need not look at records before the mark. The original's checkpoint gives only a time, and times may go back.
+The original leaves this file alone: after it has run, its checkpoint is newer, and the mark does not count.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MARK_NAME: Final = "bmqctl.flushed"
 
 
 class FlushMark(NamedTuple):
-    """`bmqctl.flushed`: the end of the log at a flush, and when its last message had been stored.
+    """`bmqctl.flushed`: the end of the log at a flush, and the storing time of its last message.
 
-    20 bytes, big-endian, of no structure of the original's:
+    20 bytes, big-endian:
 
          0 | stored_ms 64 |
          8 | log_end 64   |
@@ -48,5 +48,4 @@ def decode_mark(data: Buffer) -> FlushMark | None:
 
 
 def encode_mark(stored_ms: int, log_end: int) -> bytes:
-    """The bytes of a mark."""
     return FLUSH_MARK.pack(stored_ms, log_end, _checksum(stored_ms, log_end))

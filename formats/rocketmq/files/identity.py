@@ -1,7 +1,7 @@
 """`brokerIdentity`: the id that a controller has given a broker (source: BrokerMetadata, TempBrokerMetadata).
 
-One line: cluster, broker name and id, separated by `#`. While the id is only applied for, it is in the file
-`brokerIdentity-temp` instead, with a fourth word, by which the controller knows the applicant again.
+One line: cluster, broker name and id, separated by `#`. While the broker applies for the id, the line is in
+`brokerIdentity-temp` instead, with a fourth word by which the controller recognises the applicant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORDS: Final = 3
 
 
 class BrokerIdentity(NamedTuple):
-    """A broker's id among those of its name. `check_code` is empty once it is the broker's."""
+    """A broker's id among the brokers of its name; `check_code` is empty once the id is granted."""
 
     cluster: str
     name: str
@@ -27,13 +27,12 @@ class BrokerIdentity(NamedTuple):
 
 
 def encode_identity(identity: BrokerIdentity) -> bytes:
-    """The file that holds an identity."""
     words = [identity.cluster, identity.name, str(identity.broker_id)]
     return "#".join(words + [identity.check_code] * bool(identity.check_code)).encode()
 
 
 def decode_identity(data: bytes) -> BrokerIdentity:
-    """The identity that a file holds. Raises `FormatError`."""
+    """Decode the file. Raises `FormatError`."""
     try:
         words = data.decode().strip().split("#")
     except UnicodeDecodeError as error:

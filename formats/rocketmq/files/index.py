@@ -2,8 +2,8 @@
 """Index files: messages by the hash of a key (source: IndexFile, IndexHeader, IndexService).
 
 A file is a header of 40 bytes, a table of slots of 4 bytes each, and entries of 20. A slot holds the number of the last
-entry whose key hash falls into it, or 0; each entry names the one before it. Entries are numbered from 1, so the space
-of entry 0 is never used. See `message_index_keys` for the keys.
+entry whose key hash falls into it, or 0; each entry names the previous one of its slot. Entries are numbered from 1, so
+the space of entry 0 is never used. See `message_index_keys` for the keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SLOT_BYTES: Final = 4
 _SECONDS_MAX: Final = 0x7FFFFFFF
 
 
-# Writers of the fields of a header and of an entry, in their order, into a buffer.
+# Write all fields of a header, or of an entry, into a buffer.
 _write_header: Final = INDEX_HEADER.words.pack_into
 _write_entry: Final = INDEX_ENTRY.words.pack_into
 _ENTRY_BYTES: Final = INDEX_ENTRY.size
@@ -44,12 +44,12 @@ _write_slot: Final = _SLOT.pack_into
 
 
 def index_key(topic: str, key: str) -> str:
-    """The text whose hash is looked up for a message of `topic` with `key`."""
+    """The text that is hashed for a message of `topic` with `key`."""
     return f"{topic}#{key}"
 
 
 def tag_index_key(topic: str, tag: str) -> str:
-    """The text whose hash is looked up for messages of `topic` with a tag (since version 5.4)."""
+    """The text that is hashed for messages of `topic` with a tag (since version 5.4)."""
     return f"{topic}#T#{tag}"
 
 
@@ -79,7 +79,7 @@ class IndexFile:
         self._set(self.header)
 
     def _set(self, header: IndexHeader) -> None:
-        """Cache the fields of the header that each entry needs."""
+        """Cache the header fields that each entry needs."""
         self._begin_ms, self._begin_offset = header.begin_ms, header.begin_offset
         self._end_ms, self._end_offset = header.end_ms, header.end_offset
         self._slots_used, self.next_entry = header.slot_count, header.index_count
@@ -91,7 +91,7 @@ class IndexFile:
 
     @property
     def header(self) -> IndexHeader:
-        """The header as stored in the file; in a file without entries the next entry is number 1."""
+        """The header in the file; in a file without entries the next entry is number 1."""
         header = INDEX_HEADER.unpack(self._buffer)
         return header if header.index_count > 0 else header._replace(index_count=1)
 
@@ -106,7 +106,6 @@ class IndexFile:
         return int.from_bytes(self._buffer[at : at + SLOT_BYTES], "big", signed=True)
 
     def entry(self, number: int) -> IndexEntry:
-        """Entry `number`, from 1."""
         if not 0 < number < self.entries:
             raise FormatError("IndexFile.entry", 0, f"{number} is not between 1 and {self.entries - 1}")
         return INDEX_ENTRY.unpack(self._buffer, self._entries_at + number * INDEX_ENTRY.size)
@@ -124,12 +123,12 @@ class IndexFile:
         return True
 
     def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
-        """Add the message at `offset` by its key's `index_hash`, to a file that must not be full."""
+        """Add the message at `offset` by its key's `index_hash`. The file must not be full."""
         self._add(key_hash, offset, stored_ms)
         self._write_header()
 
     def add_all(self, keys: Sequence[tuple[int, int]], stored_ms: int) -> None:
-        """Add messages like `put_hash`, for which there has to be room: for each key its hash and the offset."""
+        """Add messages like `put_hash`; `keys` are pairs of hash and offset. The file must have room for all."""
         for key_hash, offset in keys:
             self._add(key_hash, offset, stored_ms)
         self._write_header()
@@ -142,7 +141,7 @@ class IndexFile:
         if not 0 < previous <= number:
             previous = 0
             self._slots_used += 1
-        # Before the first entry the header has the end of the previous file, if any, and entries count from that.
+        # Before the first entry the header has the end of the previous file, if any: entries count from it.
         begin_ms = self._begin_ms
         seconds = (stored_ms - begin_ms) // 1000 if 0 < begin_ms < stored_ms else 0
         at = self._entries_at + number * _ENTRY_BYTES
@@ -154,7 +153,6 @@ class IndexFile:
         self.next_entry = number + 1
 
     def _write_header(self) -> None:
-        """Write what the header says of the messages that were added."""
         _write_header(
             self._buffer,
             0,
@@ -167,14 +165,14 @@ class IndexFile:
         )
 
     def put_hashes(self, keys: IndexKeys) -> None:
-        """Add many messages like `put_hash`, to a file that has entries and room for them."""
+        """Add many messages like `put_hash`. The file must have entries, and room for all."""
         import numpy as np
 
         hashes, offsets, times = keys
         first, count = self.next_entry, len(hashes)
         numbers = np.arange(first, first + count, dtype=np.int32)
         slots = hashes % np.uint32(self.slots)
-        # Entries of one slot beside each other, in their order: the first follows what the slot has, others each other.
+        # Group entries by slot, in order: the first links to the slot's last entry, the others to each other.
         order = np.argsort(slots, kind="stable")
         slots = slots[order]
         is_first = np.append(True, slots[1:] != slots[:-1])
@@ -203,10 +201,11 @@ class IndexFile:
         return max(0, min(self.entries - 1, -((self._entries_at - data_end) // _ENTRY_BYTES) - 1))
 
     def cut_log(self, offset: int, there: int, stored_ms: Callable[[int], int]) -> bool:
-        """Keep only entries of messages before `offset` of the log, which are all sound; return False if none are left.
+        """Keep only entries of messages before `offset` of the log, all of which are sound; return False if none are
+        left.
 
-        At most `there` entries were written. The others may hold anything, and so may slots and header.
-        `stored_ms` returns the time at which the message at an offset was stored.
+        At most `there` entries were written. All others, the slots and the header may hold anything. `stored_ms`
+        returns the storing time of the message at an offset.
         """
         import numpy as np
 
@@ -233,10 +232,10 @@ class IndexFile:
         return True
 
     def find(self, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield the offsets of messages whose key has the hash of `key`, newest first, stored between the two times.
+        """Yield the offsets of messages whose key has the hash of `key`, stored between the two times, newest first.
 
-        Other keys with the same hash are found too: the caller compares the message's own. Times are in whole seconds.
-        A damaged chain ends the search without an error.
+        Includes other keys with the same hash: the caller compares the messages' own keys. Times are rounded to
+        seconds. A damaged chain ends the search without an error.
         """
         header = self.header
         key_hash = index_hash(key)

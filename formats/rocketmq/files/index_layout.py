@@ -68,11 +68,10 @@ class IndexKeys(NamedTuple):
 
     @classmethod
     def of(cls, keys: Sequence[bytes], offsets: Sequence[int], times: Sequence[int]) -> IndexKeys:
-        """Make them of the texts that are hashed, in UTF-8, none of which is empty."""
+        """Hash texts in UTF-8, none of which is empty."""
         import numpy as np
 
         return cls(index_hashes(keys), np.array(offsets, np.int64), np.array(times, np.int64))
 
     def part(self, begin: int, end: int) -> IndexKeys:
-        """Some of the keys."""
         return IndexKeys(self.hashes[begin:end], self.offsets[begin:end], self.times[begin:end])

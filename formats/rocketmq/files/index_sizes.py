@@ -1,6 +1,6 @@
-"""The layout of index files: how many slots and entries they have, which they do not say.
+"""Layouts of index files: finds the numbers of slots and entries, which the files do not state.
 
-With one size many numbers are possible. The right ones are those with which slots and entries name each other.
+A file's size allows many layouts. The right one is that in which slots and entries refer to each other.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _HEADER_BYTES: Final = INDEX_HEADER.size
 _PLACES_MAX: Final = 1000
 _SAMPLE: Final = 512
 _SCORE_MIN: Final = 0.7
-# Java maps a file as a whole, so that none is larger.
+# Java maps a file as a whole, so this is the largest.
 _FILE_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class IndexLayout(NamedTuple):
-    """The number of slots of a file, and its room for entries, that with the number 0 included."""
+    """The number of slots of a file, and its capacity in entries, including entry 0."""
 
     slots: int
     entries: int
 
     @property
     def size(self) -> int:
-        """The size of a file."""
+        """The size of a file, in bytes."""
         return IndexFile.size_of(self.slots, self.entries)
 
     @property
     def entries_at(self) -> int:
-        """The place of the entry with the number 0."""
+        """The offset of entry 0, in bytes."""
         return _HEADER_BYTES + self.slots * SLOT_BYTES
 
 
@@ -54,45 +54,42 @@ class IndexBytes(ABC):
 
     @abstractmethod
     def read(self, at: int, size: int) -> bytes:
-        """Read bytes; zeros after the end of the file."""
+        """Read bytes; zeros stand for bytes after the end of the file."""
         ...
 
     @abstractmethod
     def places_of(self, wanted: bytes) -> Iterator[int]:
-        """Find bytes anywhere in the file."""
+        """Yield the offsets at which `wanted` occurs."""
         ...
 
     @property
     def header(self) -> IndexHeader:
-        """The header as it is stored."""
         return INDEX_HEADER.unpack(self.read(0, _HEADER_BYTES))
 
     def entries(self, layout: IndexLayout, first: int, count: int) -> NDArray[Any]:
-        """Read entries from a number on."""
+        """Read `count` entries, beginning with number `first`."""
         data = self.read(layout.entries_at + first * _ENTRY_BYTES, count * _ENTRY_BYTES)
         return np.frombuffer(data, INDEX_ENTRY.dtype)
 
     def entry(self, layout: IndexLayout, number: int) -> IndexEntry:
-        """Read one entry."""
         return INDEX_ENTRY.unpack(self.read(layout.entries_at + number * _ENTRY_BYTES, _ENTRY_BYTES))
 
     def slots(self, layout: IndexLayout) -> NDArray[np.int32]:
-        """Read the table of slots."""
         found: NDArray[np.int32] = np.frombuffer(self.read(_HEADER_BYTES, layout.slots * SLOT_BYTES), ">i4").astype(
             "i4"
         )
         return found
 
     def slot(self, layout: IndexLayout, key_hash: int) -> int:
-        """Read the slot into which a hash falls."""
+        """Read the slot of a hash."""
         at = _HEADER_BYTES + key_hash % layout.slots * SLOT_BYTES
         return int.from_bytes(self.read(at, SLOT_BYTES), "big", signed=True)
 
 
 def most_common_layout(files: Iterable[IndexBytes]) -> IndexLayout | None:
-    """Return the layout that most of the files of a store show; None if none of them shows one.
+    """Return the layout of most files of a store; None if no file shows one.
 
-    A damaged file may show another one than the rest.
+    A damaged file may show a wrong layout.
     """
     found = Counter(layout for file in files if (layout := _layout_of(file)) is not None)
     return found.most_common(1)[0][0] if found else None
@@ -110,7 +107,7 @@ def _layout_of(file: IndexBytes) -> IndexLayout | None:
 
 
 def _candidates(file: IndexBytes, header: IndexHeader) -> Iterator[IndexLayout]:
-    """Yield the layouts with which the last entry has the offset that the header says."""
+    """Yield the layouts in which the last entry has the header's last offset."""
     last = header.index_count - 1
     rest = file.size - _HEADER_BYTES
     if last < 1 or rest <= 0 or rest % SLOT_BYTES or last * _ENTRY_BYTES > rest:
@@ -126,9 +123,10 @@ def _candidates(file: IndexBytes, header: IndexHeader) -> Iterator[IndexLayout]:
 
 
 def _score(file: IndexBytes, layout: IndexLayout, header: IndexHeader) -> float:
-    """The part of the last entries that fits a layout: each leads to an earlier one, and its slot to it or behind.
+    """The part of the last entries that fits a layout: each links to an earlier entry, and its slot to the entry or a
+    later one.
 
-    A slot that leads to one of the last entries is rarely another's, unlike one that leads behind one of the first.
+    Slots that lead to the last entries rarely do so by chance, unlike slots that lead past the first ones.
     """
     end = header.index_count
     first = max(1, end - _SAMPLE)

@@ -1,4 +1,4 @@
-"""Java's properties as text (source: java.util.Properties): configuration files, and the requests that change them.
+"""Java's properties as text (source: java.util.Properties): configuration files, and requests that change them.
 
 Java reads files as ISO-8859-1; other characters are written as `\\uXXXX`.
 """
@@ -16,9 +16,9 @@ __all__ = ["PROPERTIES_ENCODING", "changed_properties", "read_properties", "writ
 PROPERTIES_ENCODING: Final = "iso-8859-1"
 
 _BLANKS: Final = " \t\f"
-# A line with its end, which is that of no other line.
+# A line with its terminator.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
-# A name, and what separates it from the value; a character after a backslash separates nothing.
+# A name and its separator from the value; an escaped character does not separate.
 _NAME: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -26,7 +26,7 @@ _ESCAPED: Final = {"\\": "\\\\", **{character: f"\\{letter}" for letter, charact
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return the properties of a text as Java's `Properties.load` finds them; the last one of a name counts.
+    """Read properties as Java's `Properties.load` does; the last one of a name counts.
 
     Raises `FormatError` for an incomplete `\\uXXXX`.
     """
@@ -34,7 +34,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, tuple[str, str] | None]]:
-    """Yield each line with those that continue it, and its name and value; None for a blank line or a comment."""
+    """Yield each line with its continuations, and its name and value; None for a blank line or a comment."""
     begin, logical, is_continued = 0, "", False
     for line in _LINE.finditer(text):
         content = line.group().rstrip("\r\n").lstrip(_BLANKS)
@@ -71,12 +71,12 @@ def _unescaped(text: str, offset: int) -> str:
 
 
 def write_properties(properties: Mapping[str, str]) -> bytes:
-    """Write properties in the order of their names, without escapes, as the original answers administrators."""
+    """Write properties sorted by name, without escapes, as the original answers administrators."""
     return "".join(f"{name}={value}\n" for name, value in sorted(properties.items())).encode()
 
 
 def changed_properties(text: str, changes: Mapping[str, str]) -> str:
-    """Return a text with some properties changed: where the text has them, otherwise after all others.
+    """Return the text with some properties changed in place; properties that it lacks are appended.
 
     Comments and other properties stay as they are. New values are in ASCII. Raises `FormatError` like
     `read_properties`.
@@ -92,7 +92,7 @@ def changed_properties(text: str, changes: Mapping[str, str]) -> str:
     if not last.endswith(("\n", "\r")):
         parts.append("\n")
     if last.rstrip("\r\n").endswith("\\"):
-        # The next line might continue it; a blank one ends it.
+        # A blank line, since the last one may continue on the next.
         parts.append("\n")
     return "".join(parts) + "".join(_line(name, value) for name, value in left.items())
 

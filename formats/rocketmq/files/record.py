@@ -1,11 +1,11 @@
 """Commit log records, one per message (source: MessageExtEncoder, CommitLog).
 
 A record is a front of 88 to 112 bytes, whose two hosts take 8 bytes each, or 20 where the system flags say IPv6; then
-the body; the topic behind its length, 1 byte in version 1 and 2 bytes in version 2; and the properties behind theirs.
-The tail of a file that the next record does not fit into is one blank record: its size, which reaches to the end of
+the body; the topic after its length, 1 byte in version 1 and 2 bytes in version 2; and the properties after their
+length. If the next record does not fit into a file, one blank record fills it: its size, which reaches to the end of
 the file, and a magic number.
 
-`decode_record` reads one record with all its checks; `read_head` reads just what a scan needs to step over it.
+`decode_record` reads one record with all its checks; `read_head` reads just enough to step over it.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ def _front(size: int, **kinds: Kind) -> Layout[RecordFront]:
 
 
 RECORD_FRONT = _front(88)
-# By the two bits of the system flags that say IPv6.
+# By the two IPv6 bits of the system flags.
 FRONTS: dict[int, Layout[RecordFront]] = {
     0: RECORD_FRONT,
     SystemFlag.BORN_HOST_V6: _front(100, born_host=_V6),
     SystemFlag.STORE_HOST_V6: _front(100, store_host=_V6),
     SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6: _front(112, born_host=_V6, store_host=_V6),
 }
-# Plain integers: an operation with a member of an enumeration makes another member.
+# Plain integers: bit operations on members of an enumeration create members, which is slow.
 _V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 _HEAD = struct.Struct(">II")
@@ -125,7 +125,7 @@ _new = tuple.__new__
 
 
 class Record(NamedTuple):
-    """A message as the commit log keeps it.
+    """A message in the commit log.
 
     `body` is a view of the buffer that it was read from. The hosts are packed: see `Host`.
     """
@@ -149,7 +149,6 @@ class Record(NamedTuple):
 
     @property
     def is_body_sound(self) -> bool:
-        """Return whether the body matches its checksum."""
         return body_crc(self.body) == self.body_crc
 
 
@@ -160,18 +159,18 @@ class Blank(NamedTuple):
 
 
 def body_crc(body: Buffer) -> int:
-    """The checksum of a body: CRC-32 without its top bit, as Java keeps it in an int that is never negative."""
+    """Compute the checksum of a body: CRC-32 without its top bit, since Java keeps it in a signed int."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def record_bytes(version: Magic, system_flags: int, body_size: int, topic_size: int, properties_size: int) -> int:
-    """The size of the record of a message with a body, a topic and properties of these sizes."""
+    """The size in bytes of a record with parts of these sizes."""
     front = FRONTS[system_flags & _V6_MASK].size
     return front + body_size + (1 if version is Magic.V1 else 2) + topic_size + 2 + properties_size
 
 
 def read_head(buffer: Buffer, at: int, end: int) -> tuple[int, Magic] | None:
-    """The size and magic number of the record at `at`; None where nothing was ever written, or `end` is reached.
+    """The size and magic number of the record at `at`; None where nothing was written, or at `end`.
 
     Raises `FormatError` for an unknown magic number or a size that does not fit between `at` and `end`.
     """
@@ -193,10 +192,9 @@ def read_head(buffer: Buffer, at: int, end: int) -> tuple[int, Magic] | None:
 
 
 def decode_record(buffer: Buffer, at: int = 0, end: int | None = None) -> Record | Blank | None:
-    """The record at `at`; None where nothing was ever written.
+    """Decode the record at `at`; None where nothing was written.
 
-    Raises `FormatError` if its parts do not fill exactly its size. The body's checksum is not looked at: see
-    `Record.is_body_sound`.
+    Raises `FormatError` if its parts do not fill exactly its size. Does not check the body: see `Record.is_body_sound`.
     """
     limit = len(buffer) if end is None else end
     if limit - at >= _SMALLEST:
@@ -207,7 +205,7 @@ def decode_record(buffer: Buffer, at: int = 0, end: int | None = None) -> Record
 
 
 def _decode_any(buffer: Buffer, at: int, limit: int) -> Record | Blank | None:
-    """Decode any record, with a fault for each part that can be unsound."""
+    """Decode any record, with a separate fault for each unsound part."""
     head = read_head(buffer, at, limit)
     if head is None:
         return None
@@ -281,7 +279,7 @@ def _decode_usual(buffer: Buffer, at: int, limit: int) -> Record | None:
 
 
 def encode_record(record: Record) -> bytes:
-    """The bytes of a record. Raises `ValueError` if a part is longer than its length field can say."""
+    """Encode a record. Raises `ValueError` if a part is too long for its length field."""
     topic = record.topic.encode()
     topic_max = TOPIC_BYTES_MAX_V1 if record.version is Magic.V1 else TOPIC_BYTES_MAX_V2
     if len(topic) > topic_max:
@@ -325,7 +323,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_blank(size: int) -> bytes:
-    """The first 8 bytes of a blank record of `size` bytes; the rest keeps what the file has there."""
+    """Encode the 8 bytes that begin a blank record of `size` bytes; the rest of it is not written."""
     return _HEAD.pack(size, Magic.BLANK)
 
 
@@ -336,7 +334,7 @@ def _end_of(part: str, at: int, size: int, end: int) -> int:
 
 
 def _read_length(part: str, buffer: Buffer, at: int, width: int, end: int) -> tuple[int, int]:
-    """A length field of `width` bytes, and where it ends; the part behind it fits before `end`."""
+    """Read a length field of `width` bytes; return the length and the field's end. The part must end by `end`."""
     behind = _end_of(f"{part}_size", at, width, end)
     size = int.from_bytes(buffer[at:behind], "big")
     _end_of(part, behind, size, end)

@@ -3,11 +3,10 @@
 Source: Slot, TimerWheel, TimerLog.
 
 The wheel is a table of slots, one for each tick of two rounds: the slot of a time is its number of ticks modulo the
-number of slots. A slot names the first and the last record of its time in the timer log, whose records name the one
-before.
+number of slots. A slot names the first and the last record of its time in the timer log; each record names the previous
+one.
 
-No program here reads or writes these files: a node keeps delayed messages in other ways. The module declares what a
-store of the original has, and its tests read such a store.
+Only tests use this module, to read a store of the original: bmqctl keeps delayed messages in other ways.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NONE = -1  # no position
 class TimerFlag(IntFlag):
     """The magic number of a record, bit by bit.
 
-    `ROLL`: the message is due beyond the wheel's span, and is put into it again. `DELETE`: it recalls another.
+    `ROLL`: the message is due beyond the wheel's span and is put into it again. `DELETE`: it recalls another message.
     """
 
     DEFAULT = 1
@@ -63,7 +62,7 @@ class TimerSlot(NamedTuple):
 class TimerRecord(NamedTuple):
     """One timer message in the log. `written_ms + delay_ms` is its delivery time; `previous` is -1 for a slot's first.
 
-    `flags` are a `TimerFlag`; `topic_hash` is that of the topic that the message goes to in the end.
+    `flags` are a `TimerFlag`; `topic_hash` is that of the message's final topic.
 
     rocketmq::TimerLog, 52 bytes:
 
@@ -94,5 +93,5 @@ TIMER_RECORD = Layout(TimerRecord, size=52, upstream="rocketmq::TimerLog")
 
 
 def slot_index(time_ms: int, tick_ms: int, slots: int) -> int:
-    """The number of the slot for a time, in a wheel of `slots` slots."""
+    """The slot of a time, in a wheel of `slots` slots."""
     return time_ms // tick_ms % slots

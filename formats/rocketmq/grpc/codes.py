@@ -32,7 +32,7 @@ class TransactionResolution(IntEnum):
 
 
 class TransactionSource(IntEnum):
-    """The side that thought of ending a transaction: the client, or the server that asked."""
+    """The side that initiated the end of a transaction: the client, or the server with its question."""
 
     SOURCE_UNSPECIFIED = 0
     SOURCE_CLIENT = 1
@@ -40,7 +40,7 @@ class TransactionSource(IntEnum):
 
 
 class Permission(IntEnum):
-    """The use that clients may make of a queue."""
+    """The permitted uses of a queue."""
 
     PERMISSION_UNSPECIFIED = 0
     NONE = 1
@@ -58,7 +58,7 @@ class FilterType(IntEnum):
 
 
 class AddressScheme(IntEnum):
-    """The kind of the hosts of an endpoint."""
+    """The kind of an endpoint's hosts."""
 
     ADDRESS_SCHEME_UNSPECIFIED = 0
     IPv4 = 1
@@ -67,7 +67,7 @@ class AddressScheme(IntEnum):
 
 
 class MessageType(IntEnum):
-    """The kind of a message, and of those that a topic takes."""
+    """The kind of a message, or of the messages that a topic accepts."""
 
     MESSAGE_TYPE_UNSPECIFIED = 0
     NORMAL = 1
@@ -108,7 +108,7 @@ class Encoding(IntEnum):
 
 
 class Code(IntEnum):
-    """The outcome of a call; thousands tell its kind, as in HTTP."""
+    """The outcome of a call; as in HTTP, the leading digits give its kind."""
 
     CODE_UNSPECIFIED = 0
     OK = 20000
@@ -194,7 +194,7 @@ class LiteSubscriptionAction(IntEnum):
 
 
 class QueryOffsetPolicy(IntEnum):
-    """The offset of a queue that is asked for."""
+    """The requested offset of a queue."""
 
     BEGINNING = 0
     END = 1
@@ -202,7 +202,7 @@ class QueryOffsetPolicy(IntEnum):
 
 
 class OffsetPolicy(IntEnum):
-    """The place in a lite topic at which a new consumer begins."""
+    """The starting place of a new consumer in a lite topic."""
 
     LAST = 0
     MIN = 1

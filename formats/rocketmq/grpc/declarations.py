@@ -10,9 +10,9 @@ __all__ = ["MESSAGES", "METHODS", "Field", "Method"]
 class Field(NamedTuple):
     """A field of a message.
 
-    `kind` is a type of Protocol Buffers, `map` (of texts to texts), or the name of a message or an enumeration. Before
-    it stands `*` for any number of values, and `?` for a value of which it is known whether it was given. Of the fields
-    with the same `choice`, a message has one at most.
+    `kind` is a type of Protocol Buffers, `map` (of texts to texts), or the name of a message or an enumeration. A `*`
+    before it means any number of values, and a `?` that absence is distinguished from the default. A message has at
+    most one of the fields with the same `choice`.
     """
 
     number: int
@@ -22,7 +22,7 @@ class Field(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A call: the messages that it takes and gives, and whether there may be several of each."""
+    """A call: its request and response messages, and whether each is a stream."""
 
     request: str
     response: str

@@ -1,7 +1,7 @@
-"""Messages of the gRPC protocol, encoded and decoded by Protocol Buffers from our own declarations of them.
+"""Messages of the gRPC protocol, encoded and decoded by Protocol Buffers from the declarations here.
 
-`make` gives an empty message, or one with the fields given; its fields are attributes (see `declarations.MESSAGES`).
-The declarations are in a pool of their own: programs that have the original's generated code can load this, too.
+`make` returns a message with the given fields, which are attributes (see `declarations.MESSAGES`). The declarations
+have a pool of their own, so that programs can load the original's generated code as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 PACKAGE: Final = "apache.rocketmq.v2"
 SERVICE: Final = f"{PACKAGE}.MessagingService"
 
-# The kinds of fields, by the last bits of their tags, and the sizes of those that say none. Groups are two tags.
+# Wire types, the last bits of a tag, and the sizes of the types with a fixed size. A group is two tags.
 _KIND_MASK: Final = 7
 _VARINT, _BYTES = 0, 2
 _SIZES: Final = {1: 8, 3: 0, 4: 0, 5: 4}
@@ -42,7 +42,7 @@ _SHIFT_MAX: Final = 63
 _SECONDS_MIN: Final = -62_135_596_800
 _SECONDS_MAX: Final = 253_402_300_799
 
-# A message; Protocol Buffers makes the classes while the program runs.
+# Protocol Buffers creates the classes at run time.
 Message = Any
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
@@ -58,7 +58,6 @@ _KNOWN: Final = {"Timestamp": ".google.protobuf.Timestamp", "Duration": ".google
 
 
 def _describe() -> Any:
-    """Describe all messages and enumerations as one file."""
     file = descriptor_pb2.FileDescriptorProto(name="apache/rocketmq/v2/messages", package=PACKAGE, syntax="proto3")
     file.dependency.extend([timestamp_pb2.DESCRIPTOR.name, duration_pb2.DESCRIPTOR.name])
     for name, values in ENUMS.items():
@@ -93,14 +92,15 @@ def _describe_message(message: Any, fields: tuple[Field, ...]) -> None:
         if field.choice:
             described.oneof_index = choices[field.choice]
         elif mark == "?":
-            # As protoc does it: such a field is the only one of a choice of its own, behind those that are written.
+            # As protoc does: an optional field is the only member of its own choice, which comes after the declared
+            # choices.
             described.proto3_optional = True
             described.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
 
 
 def _describe_map(message: Any, field: str) -> str:
-    """Describe the entries of a map of texts to texts; the name of their type."""
+    """Describe the entries of a map of texts to texts; return the name of their type."""
     name = "".join(word.capitalize() for word in field.split("_")) + "Entry"
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
@@ -123,7 +123,6 @@ _CLASSES: Final = _classes()
 
 
 def make(name: str, /, **fields: Any) -> Message:
-    """Make a message."""
     return _CLASSES[name](**fields)
 
 
@@ -136,10 +135,10 @@ def decode(name: str, data: Buffer) -> Message:
 
 
 def has_more_fields(data: bytes, most: int) -> bool:
-    """Return whether a message has more than `most` fields, those that it repeats counted each time.
+    """Return whether a message has more than `most` fields; each repetition counts.
 
-    Each may take a hundred times as much memory as its two bytes do, and takes it before anybody can count what was
-    read. Fields within fields are not counted. Of data that is no message, the answer is False.
+    A field of two bytes may take a hundred times as much memory, and takes it during decoding. Nested fields are not
+    counted. The result is False for data that is not a message.
     """
     at, end, count = 0, len(data), 0
     while at < end:
@@ -159,7 +158,7 @@ def has_more_fields(data: bytes, most: int) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number; also where it ends, which is behind the data if it is not whole."""
+    """Read a varint; return it and its end, which exceeds the data if it is incomplete."""
     value = shift = 0
     while at < len(data):
         byte = data[at]
@@ -174,21 +173,19 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def ms_of(value: Message) -> int:
-    """Milliseconds of a time or a duration; what is less than one is dropped."""
+    """Convert a time or a duration to milliseconds, rounded down."""
     ms: int = value.seconds * 1000 + value.nanos // 1_000_000
     return ms
 
 
 def is_time(value: Message) -> bool:
-    """Return whether a time is one of the years 1 to 9999, as Protocol Buffers have it."""
+    """Return whether a time is in the years 1 to 9999, the range of Protocol Buffers."""
     return bool(_SECONDS_MIN <= value.seconds <= _SECONDS_MAX and 0 <= value.nanos < 1_000_000_000)
 
 
 def time_of_ms(ms: int) -> Message:
-    """Make a time of milliseconds since the epoch."""
     return make("Timestamp", seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)
 
 
 def duration_of_ms(ms: int) -> Message:
-    """Make a duration of milliseconds."""
     return make("Duration", seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)

@@ -38,15 +38,13 @@ BATCH_FRONT = Layout(BatchFront, size=20, upstream="rocketmq::MessageDecoder")
 
 
 class BatchMessage(NamedTuple):
-    """One message of a batch."""
-
     flag: int
     body: Buffer
     properties: bytes
 
 
 class CompressedMessage(NamedTuple):
-    """A message that is sent alone, since a batch has no place for the `system_flags` that say how it is compressed."""
+    """A message that is sent alone: a batch has no place for the `system_flags` that give its compression."""
 
     flag: int
     body: Buffer
@@ -55,7 +53,7 @@ class CompressedMessage(NamedTuple):
 
 
 def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
-    """The body that carries these messages. Raises `ValueError` for properties above 32,767 bytes."""
+    """Encode a batch. Raises `ValueError` for properties above 32,767 bytes."""
     parts: list[Buffer] = []
     for flag, body, properties in messages:
         if len(properties) > PROPERTIES_BYTES_MAX:
@@ -68,7 +66,7 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
 
 
 def iter_batch(body: Buffer) -> Iterator[BatchMessage]:
-    """The messages of a batch. Raises `FormatError` where one's parts do not fill its size."""
+    """Yield the messages of a batch. Raises `FormatError` where a message's parts do not fill its size."""
     view = memoryview(body)
     at = 0
     while at < len(view):

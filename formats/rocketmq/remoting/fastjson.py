@@ -1,18 +1,18 @@
-"""JSON as fastjson reads and writes it, which RocketMQ uses for headers, bodies and its configuration files.
+"""JSON as fastjson reads and writes it, which RocketMQ uses for headers, bodies and configuration files.
 
-It differs from the standard in what may be the key of an object: a bare number (`{0:650}`), or an object itself
-(`{{"topic":"t","queueId":0}:5}`). `loads` reads both, and what is standard. A number as key comes back as an int, an
-object as an `ObjectKey`, so `dumps` can write them as they were.
+Unlike standard JSON, the key of an object may be a bare number (`{0:650}`) or an object
+(`{{"topic":"t","queueId":0}:5}`). `loads` reads these and standard JSON. A numeric key becomes an int and an object an
+`ObjectKey`, so that `dumps` writes them in the same form.
 
-Texts come from strangers, so the standard library's C decoder reads all of them. For a text that is not standard JSON,
-regular expressions that read each character at most a few times first replace its keys by strings; such a text has
-bounds of its own.
+Input is untrusted, so the standard library's C decoder reads all of it. In texts that are not standard JSON, regular
+expressions that read each character at most a few times first replace the keys by strings; such texts have bounds of
+their own.
 
-Half of a surrogate pair, which only an escape can write, is refused: no text with one can be written again.
+Half of a surrogate pair, which only an escape can express, is refused, since it could not be written again.
 
-`dumps_pretty` writes what the configuration files look like: a tab per level, no space behind a colon, and a line of
-its own for each item of a list. Java arrays of numbers stand on one line there: they are tuples here, and lists
-elsewhere. `loads_file` distinguishes them; `loads` returns lists for both.
+`dumps_pretty` writes the layout of configuration files: a tab per level, no space after a colon, and a line for each
+item of a list. There, Java arrays of numbers stand on one line: they are tuples here, and lists elsewhere. `loads_file`
+distinguishes them; `loads` returns lists for both.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 # A text with more than `_OPENED_MAX` lists and objects must have at least `_CHARACTERS_PER_OPENED` characters for each:
-# many empty ones, which no structure of the original has, take the decoder the longest.
+# many empty ones are slowest to decode, and no structure of the original has them.
 _OPENED_MAX: Final = 10_000
 _CHARACTERS_PER_OPENED: Final = 6
-# Maximum number of keys that are not strings; a text that has such keys may have `_CHARACTERS_PER_KEY` times as many
+# Maximum number of keys that are not strings; a text with such keys may have `_CHARACTERS_PER_KEY` times that number of
 # characters.
 _CHARACTERS_PER_KEY: Final = 13
 ODD_KEYS_MAX: Final = 20_000
-# The same for answers to requests of brokers and tools, and for the files of brokers.
+# The same for answers of brokers, and for their files.
 ANSWER_KEYS_MAX: Final = 100_000
 FILE_KEYS_MAX: Final = 1 << 24
 
@@ -65,7 +65,7 @@ def _odd(opening: str, odd: str) -> re.Pattern[str]:
 _NUMBER_KEY = _odd("{,", r"[{,]\s*+-?[0-9]{1,31}+(?=\s*+:)")
 _OBJECT_KEY = _odd("{", r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}(?=\s*+:)')
 _ROW = _odd(r"\[", r"\[(?=\s*+[-0-9])[-0-9, \t]++\]")
-# The first character of a string that stands for a number or an object.
+# The first character of a string that replaces a number or an object.
 _MARK: Final = "\1"
 _MARK_JSON: Final = "\\u0001"
 
@@ -73,7 +73,7 @@ _LINE: Final = "\n"
 _TAB: Final = "\t"
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-# Matches up to an escape that is half of a pair.
+# Matches up to an escape that is half of a surrogate pair.
 _HALF_ESCAPE = re.compile(
     r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+\\u", re.DOTALL
 )
@@ -82,15 +82,15 @@ _dump_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Items(list[str]):
-    """An object, as the texts of its items from `dumps_item` or `dumps_pretty_item`."""
+    """An object, given as the texts of its items from `dumps_item` or `dumps_pretty_item`."""
 
 
 class Texts(list[str]):
-    """A list whose items `dumps` has written."""
+    """A list, given as items that `dumps` has written."""
 
 
 class ObjectKey(tuple[tuple[str, Any], ...]):
-    """An object that is the key of another: its items, in order."""
+    """An object that is a key of another: its items, in order."""
 
     __slots__ = ()
 
@@ -122,7 +122,7 @@ def loads_file(text: str) -> Any:
 
 
 def has_half_pair(text: str) -> bool:
-    """Return whether a text has half of a surrogate pair in it, so that it cannot be encoded."""
+    """Return whether a text contains half of a surrogate pair, which cannot be encoded."""
     return _HALF_PAIR.search(text) is not None
 
 
@@ -157,7 +157,7 @@ def _decode(text: str, decoder: json.JSONDecoder = _decoder) -> Any:
 
 
 class _Repair:
-    """A text that is decoded with strings in place of its odd keys, which are restored afterwards."""
+    """A text that is decoded with strings in place of its odd keys, which are then restored."""
 
     def __init__(self, text: str, keys_max: int, *, has_rows: bool) -> None:
         self._text = text
@@ -181,7 +181,7 @@ class _Repair:
                 self._keys = _decode(f"[{','.join(self._objects)}]", keys)
             return _decode(text, json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=self._object))
         except json.JSONDecodeError as error:
-            # The position of this error is one in the repaired text.
+            # This error's position is in the repaired text.
             raise _fault(fault or error) from None
 
     def _check(self) -> None:
@@ -222,12 +222,12 @@ def _mark_row(found: re.Match[str]) -> str:
 
 
 def dumps(value: Any) -> str:
-    """`value` on one line, without spaces."""
+    """Encode `value` on one line, without spaces."""
     return _dump(value, "", "", "")
 
 
 def dumps_pretty(value: Any) -> str:
-    """`value` as the configuration files have it."""
+    """Encode `value` in the layout of configuration files."""
     return _dump(value, _LINE, _TAB, _LINE)
 
 
@@ -249,11 +249,11 @@ def without_lines(text: str) -> str:
 
 
 def _dump(value: Any, line: str, indent: str, lead: str) -> str:
-    """Write a value: `line` begins a line within it, `lead` is that with its level of indentation."""
+    """Encode a value: `line` begins a line within it, `lead` is `line` with its indentation."""
     if isinstance(value, dict):
         inner = lead + indent
         items = [f"{_dump_key(key)}:{_dump(item, line, indent, inner)}" for key, item in value.items()]
-        # An empty object has an empty line in it, and that is indented.
+        # fastjson writes an empty line into an empty object, indented.
         return "{" + inner + f",{inner}".join(items) + lead + "}"
     if isinstance(value, Items):
         inner = lead + indent

@@ -5,8 +5,8 @@ Source: RemotingCommand, RocketMQSerializable.
 
     length 32 | header encoding 8 | header length 24 | header | body
 
-The length counts what follows it. An answer is encoded as its request was. `next_frame` reads the frame at the front
-of what a connection has delivered; it trusts none of the lengths.
+The length counts the bytes after it. An answer has the encoding of its request. `next_frame` reads one frame and trusts
+none of the lengths.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
     "next_frame",
 ]
 
-# What the original takes unless it is configured otherwise.
+# The original's default limit.
 FRAME_BYTES_MAX: Final = 16 << 20
-# The original takes headers of any size. What waits is kept with its header, and no request needs as much as this.
+# The original has no limit. A waiting request is kept with its header, and no request needs this size.
 HEADER_BYTES_MAX: Final = 1 << 20
 
 _LENGTHS: Final = struct.Struct(">II")
@@ -60,7 +60,7 @@ class FrameFlag(IntFlag):
 
 
 class LanguageCode(IntEnum):
-    """The programming language of who sent a frame. Names unknown to this table are read as `OTHER`."""
+    """The programming language of a frame's sender. Unknown names are read as `OTHER`."""
 
     JAVA = 0
     CPP = 1
@@ -78,7 +78,7 @@ class LanguageCode(IntEnum):
     NODE_JS = 13
 
 
-# Plain integers: an operation with a member of an enumeration makes another member.
+# Plain integers: bit operations on members of an enumeration create members, which is slow.
 _RESPONSE: Final = int(FrameFlag.RESPONSE)
 _ONE_WAY: Final = int(FrameFlag.ONE_WAY)
 
@@ -88,9 +88,9 @@ _LANGUAGE_NAMES: Final = {language: language.name for language in LanguageCode}
 
 
 class Frame(NamedTuple):
-    """A request or an answer. `ext_fields` are its header's own fields, as text whatever the sender made of them.
+    """A request or an answer. `ext_fields` are its header's own fields, converted to text.
 
-    `opaque` is chosen by who asks, and repeated in the answer. Java tells no fields (None) from an empty set of them.
+    The requester chooses `opaque`, and the answer repeats it. Java distinguishes absent fields (None) from empty ones.
     `body` is a view of the buffer that the frame was read from.
     """
 
@@ -106,22 +106,20 @@ class Frame(NamedTuple):
 
     @property
     def is_response(self) -> bool:
-        """Return whether the frame is an answer."""
         return self.flag & _RESPONSE != 0
 
     @property
     def is_one_way(self) -> bool:
-        """Return whether no answer is wanted."""
         return self.flag & _ONE_WAY != 0
 
     @property
     def bare(self) -> Frame:
-        """The frame without fields and body: so much of a request is kept until it is answered."""
+        """The frame without fields and body, the part of a request that is kept until it is answered."""
         return Frame(self.code, self.opaque, self.flag, None, None, b"", self.language, self.version, self.encoding)
 
 
 def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Frame, int] | None:
-    """The frame at `at`, and where it ends; None if it is not whole before `end`.
+    """The frame at `at`, and its end; None if it is not whole before `end`.
 
     Raises `FormatError` for a frame that is longer than `bytes_max`, has too large a header, or is malformed.
     """
@@ -160,7 +158,7 @@ def next_frame(data: memoryview, at: int, end: int, bytes_max: int = FRAME_BYTES
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The bytes of a frame. Raises `ValueError` for a number or a text that the header's encoding cannot hold."""
+    """Encode a frame. Raises `ValueError` for a number or a text that the header's encoding cannot hold."""
     header = _to_json(frame) if frame.encoding is HeaderEncoding.JSON else _to_binary(frame)
     if len(header) > _HEADER_LENGTH:
         raise ValueError(f"the header has {len(header)} bytes, more than {_HEADER_LENGTH}")
@@ -170,7 +168,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 # -- JSON
 
-# What a Java int holds; code, opaque, flag and version are ints there.
+# The range of a Java int, the type of code, opaque, flag and version.
 _INT_MIN: Final = -(1 << 31)
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -184,10 +182,10 @@ def _parse_json(text: str) -> dict[str, Any]:
     try:
         fields = _load(text)
     except (ValueError, RecursionError):
-        # Slower, and reads all that fastjson reads; names the place where it does not.
+        # Slower; reads everything that fastjson reads, and locates faults.
         fields = fastjson.loads(text)
         if isinstance(fields, dict) and isinstance(fields.get("extFields"), dict):
-            # There, names need not be text either.
+            # fastjson allows names that are not text.
             fields["extFields"] = _texts(fields["extFields"])
     if not isinstance(fields, dict):
         raise FormatError("Frame.header", 0, "is not a JSON object")
@@ -202,7 +200,7 @@ def _int_field(fields: dict[str, Any], name: str) -> int:
 
 
 def _text_of(name: str, value: Any) -> str:
-    """A field as text: some clients write numbers and booleans as such."""
+    """Convert a field to text: some clients write numbers and booleans as such."""
     if type(value) is str:
         return value
     if isinstance(value, (dict, list, tuple)):
@@ -239,7 +237,7 @@ def _from_json(header: memoryview, body: memoryview) -> Frame:
 
 
 def _check_pairs(remark: str, ext_fields: dict[str, str]) -> None:
-    """Raise `FormatError` for half of a surrogate pair: what has one can be neither handed on nor answered."""
+    """Raise `FormatError` for half of a surrogate pair: such a text can be neither forwarded nor answered."""
     for text in (remark, *ext_fields, *ext_fields.values()):
         if fastjson.has_half_pair(text):
             raise FormatError("Frame.header", 0, "has half of a surrogate pair")
@@ -262,7 +260,7 @@ def _language(name: object) -> LanguageCode:
 
 
 def _to_json(frame: Frame) -> bytes:
-    """The header as fastjson writes it: fields by name, none that is null."""
+    """Encode the header as fastjson does: sorted by name, without nulls."""
     ext_fields = ""
     if frame.ext_fields is not None:
         pairs = [f"{_quoted(name)}:{_quoted(value)}" for name, value in frame.ext_fields.items()]
@@ -285,7 +283,7 @@ _INT: Final = struct.Struct(">i")
 
 
 def _take(header: memoryview, at: int, width: struct.Struct, what: str) -> tuple[memoryview, int]:
-    """The text behind a length field, and where it ends."""
+    """Read a text after its length field; return the text and its end."""
     begin = at + width.size
     if begin > len(header):
         raise FormatError(f"Frame.{what}", at, "its length is cut off")

@@ -1,4 +1,4 @@
-"""The messages in the answer to a POP, each with its receipt handle (source: MQClientAPIImpl.processPopResponse)."""
+"""Messages in the answer to a POP, each with its receipt handle (source: MQClientAPIImpl.processPopResponse)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TERMS: Final = codec_of(PopMessageResponse)
 
 
 class Popped(NamedTuple):
-    """A message that was handed out, its receipt handle, and the number of times it was handed out before."""
+    """A popped message, its receipt handle, and the number of earlier deliveries."""
 
     record: Record
     receipt: Receipt
@@ -28,7 +28,7 @@ class Popped(NamedTuple):
 
 
 def read_popped(broker: str, fields: Mapping[str, str] | None, body: Buffer) -> list[Popped]:
-    """Read the header and the body of a broker's answer. Raises `FormatError` if they are malformed."""
+    """Decode a broker's answer. Raises `FormatError` if its header or body is malformed."""
     terms = _TERMS.read(fields or {})
     starts = _starts(terms.start_offset_info or "")
     counts = _counts(terms.order_count_info or "")
@@ -68,9 +68,10 @@ def _receipt(broker: str, record: Record, terms: PopMessageResponse, starts: dic
 
 
 def _given_receipt(record: Record) -> Receipt | None:
-    """The receipt that the broker has put into a message of a retry topic.
+    """Return the receipt that the broker has put into a message of a retry topic.
 
-    Those of a batch are stored with what their senders say; a receipt that is none, or of another message, is theirs.
+    A batch is stored as its senders wrote it, so a malformed receipt, or that of another message, comes from them and
+    is ignored.
     """
     try:
         receipt = parse_receipt(decode_properties(record.properties).get("POP_CK", ""))
@@ -81,12 +82,12 @@ def _given_receipt(record: Record) -> Receipt | None:
 
 
 def _starts(info: str) -> dict[tuple[str, int], int]:
-    """The first offset, by kind of topic and queue, of what was popped."""
+    """The first popped offset, by kind of topic and queue."""
     return {(kind, _number(queue)): _number(start) for kind, queue, start in _pieces(info)}
 
 
 def _counts(info: str) -> dict[tuple[int, int], int]:
-    """The number of times that messages were popped before, to be consumed in order, by queue and offset."""
+    """The number of earlier pops of messages consumed in order, by queue and offset."""
     found = {}
     for _, place, count in _pieces(info):
         if place.startswith("qo"):

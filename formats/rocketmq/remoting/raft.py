@@ -1,9 +1,9 @@
-"""Messages by which our controllers agree, by Raft, and the file in which each keeps what it has agreed to.
+"""Raft messages between bmqctl's controllers, and the journal file of each controller.
 
-This is no format of the original's: its controllers agree among themselves in another way, and do not mix with ours.
-A message is a frame of the remoting protocol with `CODE`, with `RaftHeader` as its fields, and JSON as its body. The
-file holds blocks, each written and flushed as a whole: magic, length of the body, CRC-32 of the body, and the body,
-JSON with some records.
+The original has no such format: its controllers reach agreement differently, and do not mix with bmqctl's. A message is
+a frame of the remoting protocol with `CODE`, with `RaftHeader` as its fields, and JSON as its body. The file holds
+blocks, each written and flushed as a whole: magic, length of the body, CRC-32 of the body, and the body, JSON with some
+records.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
     "read_message",
 ]
 
-# No request code of the original is near.
+# Far from all request codes of the original.
 CODE: Final = 59_001
 ENTRIES_MAX: Final = 64
-# A snapshot is told in one frame, which may have 16 MiB.
+# A snapshot is sent in one frame, which holds at most 16 MiB.
 TEXT_CHARS_MAX: Final = 8 << 20
 NUMBER_MAX: Final = (1 << 62) - 1
 
@@ -53,7 +53,7 @@ _HEAD: Final = struct.Struct(">8sII")
 
 
 class RaftHeader(NamedTuple):
-    """The group of controllers that a message is for, who says it to whom, and which message it is."""
+    """The group of controllers that a message is for, its sender, receiver and kind."""
 
     group: str
     sender: str
@@ -62,14 +62,14 @@ class RaftHeader(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of the log: the term in which a leader made it, and a command, or nothing."""
+    """An entry of the log: the term in which a leader made it, and a command, if any."""
 
     term: int
     text: str
 
 
 class Solicit(NamedTuple):
-    """A candidate's question for a vote; with `pre`, whether there would be one."""
+    """A candidate's request for a vote; with `pre`, it only asks whether it would get one."""
 
     term: int
     last_index: int
@@ -78,7 +78,7 @@ class Solicit(NamedTuple):
 
 
 class Ballot(NamedTuple):
-    """The answer to it. A ballot that is not granted has the term of who gives it."""
+    """The answer to a `Solicit`. A refused ballot has the term of its sender."""
 
     term: int
     granted: bool
@@ -86,7 +86,7 @@ class Ballot(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A leader's entries behind one that the receiver should have, perhaps none. `sent_ms` is by the leader's clock."""
+    """A leader's entries after one that the receiver should have; may be empty. `sent_ms` is by the leader's clock."""
 
     term: int
     previous_index: int
@@ -97,7 +97,7 @@ class Append(NamedTuple):
 
 
 class Install(NamedTuple):
-    """A leader's state up to an entry, for who is too far behind."""
+    """A leader's state up to an entry that the receiver lacks and the leader's log has dropped."""
 
     term: int
     position: int
@@ -107,7 +107,9 @@ class Install(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The answer to both: up to where the receiver has what the leader has, or, if not `ok`, where its log ends."""
+    """The answer to `Append` and `Install`: the end of the part that the receiver shares with the leader or, if not
+    `ok`, of its log.
+    """
 
     term: int
     ok: bool
@@ -169,11 +171,11 @@ def _check_entries(message: Append) -> None:
 
 
 class JournalRecord(NamedTuple):
-    """A record of the file. By its kind:
+    """A record of the file, by its kind:
 
-    `vote`: `term` is the term, and `text` the controller that has the vote in it, or nobody.
-    `entry`: the entry at this position; it and all behind it replace those that the log has.
-    `snapshot`: the state up to an entry, of which the log begins anew; it precedes all entries of its file.
+    - `vote`: the controller `text`, or nobody, has the vote in `term`.
+    - `entry`: the entry at this position; it replaces this and all later entries of the log.
+    - `snapshot`: the state up to an entry, with which the log begins; it precedes all entries of its file.
     """
 
     kind: str
@@ -183,7 +185,7 @@ class JournalRecord(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some records of the file, and where they end."""
+    """Some records of the file, and the end of their block."""
 
     records: list[JournalRecord]
     end: int
@@ -197,13 +199,12 @@ _BODY: Final = BodyCodec(_Body)
 
 
 def encode_block(records: Sequence[JournalRecord]) -> bytes:
-    """Encode records as a block."""
     body = _BODY.write(_Body(list(records)))
     return _HEAD.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
 
 def read_block(data: bytes, at: int) -> Block | None:
-    """Read the block at an offset; None if there is no whole one. Raises `FormatError` for one that is no block's."""
+    """Read the block at an offset; None if it is incomplete. Raises `FormatError` for a malformed one."""
     if at + _HEAD.size > len(data):
         return None
     magic, size, checksum = _HEAD.unpack_from(data, at)
@@ -219,7 +220,7 @@ def read_block(data: bytes, at: int) -> Block | None:
 
 
 def find_block(data: bytes, at: int) -> int | None:
-    """Find the first whole block from an offset on."""
+    """Find the first whole block at or after an offset."""
     while (at := data.find(_MAGIC, at)) >= 0:
         if read_block(data, at) is not None:
             return at

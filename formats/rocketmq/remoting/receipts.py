@@ -1,8 +1,8 @@
-"""Receipt handles of popped messages, and what the answer to a POP says of them (source: ExtraInfoUtil, KeyBuilder).
+"""Receipt handles of popped messages, and their source in the answer to a POP (source: ExtraInfoUtil, KeyBuilder).
 
-A handle is eight words: the first offset of the checkpoint that the message belongs to, when it was popped and for how
-long it is hidden, the queue of the revive log, the kind of its topic, the broker, the queue and the message's offset
-there. A client makes it of the answer's header; for a message of a retry topic the broker puts it into the message.
+A handle is eight words: the first offset of the message's checkpoint, the time of the pop, the time for which it is
+hidden, the queue of the revive log, the kind of its topic, the broker, the queue, and the message's offset there. A
+client makes it from the answer's header; the broker puts it into messages of a retry topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "start_info",
 ]
 
-# The revive queue in the handles of messages that are consumed in order: no checkpoint is kept of them.
+# The revive queue in handles of messages that are consumed in order, which have no checkpoint.
 ORDERED: Final = 999
 NORMAL, RETRY, RETRY_V2 = "0", "1", "2"
 
@@ -38,7 +38,7 @@ _WORDS_MIN: Final = 6
 
 
 class Receipt(NamedTuple):
-    """A receipt handle. Older clients leave out the last two words; they are -1 then."""
+    """A receipt handle. Older clients omit the last two words, which are then -1."""
 
     start_offset: int
     popped_ms: int
@@ -54,17 +54,16 @@ class Receipt(NamedTuple):
 
     @property
     def visible_ms(self) -> int:
-        """The time at which the message is to be seen again."""
+        """The time at which the message becomes visible again."""
         return self.popped_ms + self.invisible_ms
 
     @property
     def is_ordered(self) -> bool:
-        """Return whether the message is consumed in order."""
         return self.revive_queue == ORDERED
 
 
 def parse_receipt(text: str) -> Receipt:
-    """Read a handle. Raises `FormatError` for one with too few words, or with words that are no numbers."""
+    """Parse a handle. Raises `FormatError` for too few words, or for words that are not numbers."""
     words = text.split(" ")
     if len(words) < _WORDS_MIN:
         raise FormatError("Receipt", 0, f"has {len(words)} words, not {_WORDS_MIN} at least")
@@ -89,12 +88,12 @@ def _number(words: list[str], place: int) -> int:
 
 
 def retry_topic(topic: str, group: str) -> str:
-    """The topic of a group to which messages of a topic go that were popped and not acknowledged."""
+    """The topic of a group for popped messages that it did not acknowledge."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def real_topic(topic: str, group: str, kind: str) -> str:
-    """The topic that a message is in of which a client knows the topic it subscribes to, and the kind.
+    """The topic that stores a message, from the topic that the client subscribes to and the kind.
 
     Raises `FormatError` for an unknown kind.
     """
@@ -108,7 +107,7 @@ def real_topic(topic: str, group: str, kind: str) -> str:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that a group subscribes to, whose messages are in a topic: that itself, unless it is one for retries.
+    """The topic that a group subscribes to, from the one that stores a message: the same, except for a retry topic.
 
     Raises `FormatError` for a retry topic of another group.
     """
@@ -121,30 +120,30 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def kind_of_topic(topic: str) -> str:
-    """The word that stands in handles for a topic."""
+    """The word for a topic's kind in handles."""
     if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY
 
 
-# Each is one piece of what an answer's header says, which has them with `;` between them.
+# Each returns one piece of an answer's header, where `;` separates pieces.
 
 
 def start_info(topic: str, queue_id: int, offset: int) -> str:
-    """Say at which offset of a queue a checkpoint begins."""
+    """Encode a queue and the offset at which its checkpoint begins."""
     return f"{kind_of_topic(topic)} {queue_id} {offset}"
 
 
 def offsets_info(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
-    """Say which messages of a queue were popped."""
+    """Encode the popped offsets of a queue."""
     return f"{kind_of_topic(topic)} {queue_id} {','.join(map(str, offsets))}"
 
 
 def offset_counts_info(topic: str, queue_id: int, offset: int, count: int) -> str:
-    """Say how often a message was popped before, to be consumed in order."""
+    """Encode the number of earlier pops of a message that is consumed in order."""
     return f"{kind_of_topic(topic)} qo{queue_id}%{offset} {count}"
 
 
 def queue_count_info(topic: str, queue_id: int, count: int) -> str:
-    """Say the same of all messages of a queue: clients that are older look for that."""
+    """Encode one number of earlier pops for a whole queue, which older clients read."""
     return f"{kind_of_topic(topic)} {queue_id} {count}"

@@ -1,14 +1,14 @@
 """The stream that copies a master's commit log to its slaves, in both of its forms.
 
-The plain form is that of masters and slaves that are configured (source: DefaultHAConnection, DefaultHAClient): the
-slave says how far its log reaches, and the master sends what follows, in pieces that need not end with a record.
+The plain form is for configured masters and slaves (source: DefaultHAConnection, DefaultHAClient): the slave reports
+the end of its log, and the master sends the bytes after it, in pieces that need not end with a record.
 
-The form with epochs is that of brokers with a controller (source: AutoSwitchHAConnection, AutoSwitchHAClient): the
-slave introduces itself, the master answers with its epochs, by which the slave cuts what it has too much, and then
-every piece carries its epoch, and how far the log is confirmed.
+The form with epochs is for brokers with a controller (source: AutoSwitchHAConnection, AutoSwitchHAClient): the slave
+introduces itself, the master answers with its epochs, by which the slave truncates its log, and then every piece
+carries its epoch and the confirmed offset.
 
-Each `next_...` function takes one structure from the front of what was received. It returns it with the offset behind
-it, or None as long as it is not whole, and raises `FormatError` for what cannot be one.
+Each `next_...` function takes one structure from the front of the received bytes. It returns the structure and the
+offset after it, or None if it is incomplete. It raises `FormatError` for malformed bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 # A slave of the original has a buffer of this size for a piece with its header.
 BODY_BYTES_MAX: Final = (4 << 20) - 64
-# A master of the original has room for so many epochs.
+# A master of the original has room for this number of epochs.
 EPOCHS_MAX: Final = 1000
 
 
@@ -65,7 +65,7 @@ class HaState(IntEnum):
 
 
 class Report(NamedTuple):
-    """A slave's report: the end of its commit log. The first one asks for what is behind; 0 is a new slave.
+    """A slave's report: the end of its commit log. The first report requests the bytes after it; 0 is a new slave.
 
     rocketmq::DefaultHAClient, 8 bytes:
 
@@ -76,7 +76,7 @@ class Report(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """A master's header of a piece of its commit log; with no piece behind it, it is a heartbeat.
+    """The header of a piece of a master's commit log; an empty piece is a heartbeat.
 
     rocketmq::DefaultHAConnection, 12 bytes:
 
@@ -180,7 +180,7 @@ _STATE_BYTES: Final = 4
 
 
 class Piece(NamedTuple):
-    """A piece of a commit log, in the plain form. `body` is a view of what was received."""
+    """A piece of a commit log, in the plain form. `body` is a view of the received bytes."""
 
     offset: int
     body: memoryview
@@ -194,7 +194,7 @@ class MasterEpochs(NamedTuple):
 
 
 class MasterPiece(NamedTuple):
-    """A piece of a commit log, in the form with epochs. `body` is a view of what was received."""
+    """A piece of a commit log, in the form with epochs. `body` is a view of the received bytes."""
 
     head: EpochTransfer
     body: memoryview
@@ -241,7 +241,7 @@ def next_from_slave(data: Buffer, at: int, end: int) -> tuple[SlaveHandshake | E
 
 
 def next_from_master(data: memoryview, at: int, end: int) -> tuple[MasterEpochs | MasterPiece, int] | None:
-    """The next structure that a master with epochs has sent, with what follows its header."""
+    """The next structure from a master with epochs, including the data after its header."""
     state = _state("EpochTransfer.state", data, at, end)
     if state is None:
         return None
@@ -286,7 +286,7 @@ def _next_epoch_piece(data: memoryview, at: int, end: int) -> tuple[MasterPiece,
 
 
 def encode_epoch_handshake(end_offset: int, epochs: Sequence[EpochEntry]) -> bytes:
-    """A master's answer to a handshake. There may be at most `EPOCHS_MAX` epochs."""
+    """Encode a master's answer to a handshake, with at most `EPOCHS_MAX` epochs."""
     if len(epochs) > EPOCHS_MAX:
         raise ValueError(f"{len(epochs)} epochs are more than the {EPOCHS_MAX} that fit")
     last = epochs[-1].epoch if epochs else -1
@@ -295,7 +295,7 @@ def encode_epoch_handshake(end_offset: int, epochs: Sequence[EpochEntry]) -> byt
 
 
 def _state(path: str, data: Buffer, at: int, end: int) -> HaState | None:
-    """The state that a structure begins with: the one or the other; None if it has not arrived."""
+    """Read the state at the front of a structure, `HANDSHAKE` or `TRANSFER`; None if it has not arrived."""
     if end - at < _STATE_BYTES:
         return None
     state = int.from_bytes(data[at : at + _STATE_BYTES], "big", signed=True)

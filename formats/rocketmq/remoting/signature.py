@@ -1,7 +1,7 @@
 """Signatures of requests (source: AclUtils, AclSigner, DefaultAuthenticationContextBuilder).
 
-Signed are the values of the header's fields in the order of their names, and the body. There is no time among them:
-one who has recorded a request can send it again.
+A signature covers the values of the header's fields, in the order of their names, and the body. It has no time, so a
+recorded request can be sent again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ __all__ = ["ACCESS_KEY", "SIGNATURE", "is_signed_with", "sign", "signed"]
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
-# Clients before 4.9.4 added this field behind their signing.
+# Clients before 4.9.4 add this field after signing.
 _LATE_FIELD: Final = "_UNIQUE_KEY_QUERY"
 
 
 def sign(fields: Mapping[str, str], body: Buffer, secret: str) -> str:
-    """The signature of fields and body."""
     content = "".join([fields[name] for name in sorted(fields) if name != SIGNATURE])
     mac = hmac.new(secret.encode(), content.encode(), hashlib.sha1)
     mac.update(body)
@@ -33,7 +32,6 @@ def sign(fields: Mapping[str, str], body: Buffer, secret: str) -> str:
 
 
 def is_signed_with(frame: Frame, secret: str) -> bool:
-    """Return whether a request is signed with a secret."""
     fields = frame.ext_fields or {}
     if frame.version < STANDARD_JSON_VERSION:
         fields = {name: value for name, value in fields.items() if name != _LATE_FIELD}
@@ -42,6 +40,6 @@ def is_signed_with(frame: Frame, secret: str) -> bool:
 
 
 def signed(frame: Frame, access_key: str, secret: str) -> Frame:
-    """A request with somebody's signature."""
+    """Return the request with a signature."""
     fields = {**(frame.ext_fields or {}), ACCESS_KEY: access_key}
     return frame._replace(ext_fields={**fields, SIGNATURE: sign(fields, frame.body, secret)})

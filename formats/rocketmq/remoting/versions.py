@@ -6,17 +6,17 @@ from typing import Final
 
 __all__ = ["STANDARD_JSON_VERSION", "VERSION", "VERSION_NAME", "version_name"]
 
-# 5.4.0, whose behaviour ours is.
+# 5.4.0, whose behaviour bmqctl implements.
 VERSION: Final = 493
 VERSION_NAME: Final = "V5_4_0"
-# 4.9.4, from which on clients read standard JSON.
+# 4.9.4, the first whose clients read standard JSON.
 STANDARD_JSON_VERSION: Final = 401
 
 _FIRST: Final = (
     *("SNAPSHOT", "ALPHA1", "BETA1", "BETA2", "BETA3", "BETA4", "BETA5", "BETA6_SNAPSHOT", "BETA6", "BETA7_SNAPSHOT"),
     *("BETA7", "BETA8_SNAPSHOT", "BETA8", "BETA9_SNAPSHOT", "BETA9", "FINAL"),
 )
-# The first and the last patch of each minor version up to 3.9; from 4.0 on there are ten of each.
+# The first and last patch of each minor version up to 3.9; from 4.0 on there are ten of each.
 _OLD: Final = ((1, 15), (0, 9), (0, 9), *((1, 9),) * 7)
 _FROM_4_0: Final = 212
 _HIGHER: Final = 612

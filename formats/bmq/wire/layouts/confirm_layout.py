@@ -23,7 +23,7 @@ class ConfirmHeader(NamedTuple):
 
 
 class Confirm(NamedTuple):
-    """One message; `sub_queue_id` is what the consumer announced when it opened the app, 0 without fanout.
+    """One message; `sub_queue_id` is the number that the consumer gave the app at its opening, 0 without fanout.
 
     bmqp::ConfirmMessage, 24 bytes:
 

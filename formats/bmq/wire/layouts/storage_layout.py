@@ -12,8 +12,8 @@ __all__ = ["STORAGE_HEADER", "StorageHeader", "StorageMessage"]
 class StorageHeader(NamedTuple):
     """The header of a message.
 
-    `journal_offset_words` is the record's offset in the sender's journal, in words: replicas check that they write the
-    same record at the same offset.
+    `journal_offset_words` is the record's offset in the sender's journal, in words: replicas check that theirs is the
+    same.
 
     bmqp::StorageHeader, 12 bytes:
 

@@ -1,6 +1,7 @@
-"""Users and policies, as administrators are told them and as files keep them (source: UserInfo, AclInfo).
+"""Users and policies in bodies and files (source: UserInfo, AclInfo).
 
-What cannot be read is told without the text that it has: that may be a password.
+Each `read_...` function raises `FormatError`. For a malformed user its text never quotes the input, which may hold a
+password.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 
 
 class UserInfo(NamedTuple):
-    """A user. The password is there when one is set, in the file, and in the answer to a super user."""
+    """A user. The password is present in files and in the answer to a super user, if one is set."""
 
     username: str | None = None
     password: str | None = None
@@ -50,7 +51,7 @@ class PolicyEntryInfo(NamedTuple):
 
 
 class PolicyInfo(NamedTuple):
-    """A policy: of type Custom, or Default, which counts where no custom one does."""
+    """A policy of type Custom or Default; Default applies where no custom policy does."""
 
     policy_type: str | None = None
     entries: list[PolicyEntryInfo] = []
@@ -89,40 +90,34 @@ def _user(value: Any) -> UserInfo:
 
 
 def read_user(body: Buffer) -> UserInfo:
-    """A user. Raises `FormatError`."""
     return _user(_load(body, "UserInfo"))
 
 
 def read_users(body: Buffer) -> list[UserInfo]:
-    """Users. Raises `FormatError`."""
     return [_user(value) for value in _items(body, "UserInfo")]
 
 
 def read_acl(body: Buffer) -> AclInfo:
-    """The policies of a subject. Raises `FormatError`."""
     return _ACL.read_value(_load(body, "AclInfo"))
 
 
 def read_acls(body: Buffer) -> list[AclInfo]:
-    """The policies of subjects. Raises `FormatError`."""
     return [_ACL.read_value(value) for value in _items(body, "AclInfo")]
 
 
 def write_user(user: UserInfo) -> bytes:
-    """The body with a user."""
     return _USER.write(user)
 
 
 def write_users(users: list[UserInfo]) -> bytes:
-    """The body, or the file, with users."""
+    """Encode the body, or the file, with users."""
     return fastjson.dumps([_USER.write_value(user) for user in users]).encode()
 
 
 def write_acl(acl: AclInfo) -> bytes:
-    """The body with the policies of a subject."""
     return _ACL.write(acl)
 
 
 def write_acls(acls: list[AclInfo]) -> bytes:
-    """The body, or the file, with the policies of subjects."""
+    """Encode the body, or the file, with the policies of subjects."""
     return fastjson.dumps([_ACL.write_value(acl) for acl in acls]).encode()

@@ -51,20 +51,20 @@ __all__ = [
     "read_heartbeat",
 ]
 
-# Maximum number of groups in a heartbeat, and of its subscriptions and tags.
+# Maximum number of groups in a heartbeat, of its subscriptions, and of its tags.
 HEARTBEAT_GROUPS_MAX: Final = 4_096
 HEARTBEAT_ITEMS_MAX: Final = 8_000
 
 # The expression that selects all messages, and the types of the others.
 ALL: Final = "*"
 TAG: Final = "TAG"
-# The model of consumers that each get all messages.
+# The model in which each consumer gets all messages.
 BROADCASTING: Final = "BROADCASTING"
 SQL92: Final = "SQL92"
 
 
 class Subscription(NamedTuple):
-    """The part of a topic's messages that a group wants. `code_set` are the hashes of `tags_set`."""
+    """A group's selection of a topic's messages. `code_set` has the hashes of `tags_set`."""
 
     topic: str
     sub_string: str
@@ -76,7 +76,7 @@ class Subscription(NamedTuple):
 
 
 def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
-    """The subscription that `text` names: `*`, or tags with `||` between them."""
+    """Parse an expression: `*`, or tags separated by `||`."""
     if text in ("", ALL):
         return Subscription(topic, ALL, sub_version=version)
     tags = [tag.strip() for tag in text.split("||") if tag.strip()]
@@ -84,7 +84,7 @@ def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
 
 
 class ConsumerData(NamedTuple):
-    """A consumer's membership of a group, as its client tells it with every heartbeat."""
+    """A consumer's membership of a group, which its client repeats in every heartbeat."""
 
     group_name: str
     consume_type: str = "CONSUME_PASSIVELY"
@@ -101,7 +101,7 @@ class ProducerData(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A client's heartbeat. With a fingerprint that the broker knows it may leave out its subscriptions."""
+    """A client's heartbeat. It may omit its subscriptions if the broker knows its fingerprint."""
 
     client_id: Annotated[str, "clientID"]
     consumer_data_set: list[ConsumerData] = []
@@ -111,7 +111,7 @@ class Heartbeat(NamedTuple):
 
 
 class ExponentialRetryPolicy(NamedTuple):
-    """Delays before a message comes again, in milliseconds: each is `multiplier` times as long, up to `max`."""
+    """Delays before redelivery, in milliseconds: each is `multiplier` times the previous one, up to `max`."""
 
     initial: int = 5_000
     max: int = 7_200_000
@@ -119,7 +119,7 @@ class ExponentialRetryPolicy(NamedTuple):
 
 
 class CustomizedRetryPolicy(NamedTuple):
-    """Delays before a message comes again, in milliseconds; the last one for all further times."""
+    """Delays before redelivery, in milliseconds; the last one applies to all further attempts."""
 
     next: list[int] = [
         *(1_000, 5_000, 10_000, 30_000),
@@ -129,9 +129,9 @@ class CustomizedRetryPolicy(NamedTuple):
 
 
 class GroupRetryPolicy(NamedTuple):
-    """The delays before a message comes again: those of the policy that `type` names, or else its defaults.
+    """Delays before redelivery: of the policy that `type` names, or else its defaults.
 
-    Source: GroupRetryPolicy. Other words for `type` count as the default, CUSTOMIZED.
+    Source: GroupRetryPolicy. Any other `type` counts as the default, CUSTOMIZED.
     """
 
     type: str = "CUSTOMIZED"
@@ -140,8 +140,6 @@ class GroupRetryPolicy(NamedTuple):
 
 
 class GroupConfig(NamedTuple):
-    """A consumer group of a broker."""
-
     group_name: str
     consume_enable: bool = True
     consume_from_min_enable: bool = True
@@ -159,13 +157,11 @@ class GroupConfig(NamedTuple):
 
 
 class GroupConfigList(NamedTuple):
-    """Several consumer groups."""
-
     group_config_list: list[GroupConfig] = []
 
 
 class Groups(NamedTuple):
-    """`config/subscriptionGroup.json`. `forbidden_table` has bits for what a group may not do with a topic."""
+    """`config/subscriptionGroup.json`. `forbidden_table` has bits for actions on a topic that a group may not take."""
 
     subscription_group_table: dict[str, GroupConfig] = {}
     forbidden_table: dict[str, dict[str, int]] = {}
@@ -173,7 +169,7 @@ class Groups(NamedTuple):
 
 
 class ConsumerOffsets(NamedTuple):
-    """`config/consumerOffset.json`: by `topic@group` and queue id the offset of the next message."""
+    """`config/consumerOffset.json`: the offset of the next message, by `topic@group` and queue id."""
 
     offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion = DataVersion()
@@ -195,7 +191,7 @@ class MessageQueue(NamedTuple):
 
 
 class LockRequest(NamedTuple):
-    """The queues whose locks a client takes, or lets go of."""
+    """The queues that a client locks or unlocks."""
 
     consumer_group: str
     client_id: str
@@ -204,13 +200,13 @@ class LockRequest(NamedTuple):
 
 
 class LockAnswer(NamedTuple):
-    """The queues whose locks a client has."""
+    """The queues that a client has locked."""
 
     lock_ok_mq_set: Annotated[list[MessageQueue], "lockOKMQSet"]
 
 
 class CheckClientRequest(NamedTuple):
-    """The subscription that a client asks the broker to look at."""
+    """A subscription for the broker to check."""
 
     client_id: str = ""
     group: str = ""
@@ -244,7 +240,7 @@ _ENUMERATIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def read_heartbeat(body: Buffer) -> Heartbeat:
-    """A heartbeat's body. Raises `FormatError`, also beyond the bounds on groups, subscriptions and tags."""
+    """Decode a heartbeat. Raises `FormatError`, also beyond the bounds on groups, subscriptions and tags."""
     value = fastjson.loads(str(body, "utf-8", "replace"))
     consumers, producers = _items(value, "consumerDataSet"), _items(value, "producerDataSet")
     if len(consumers) + len(producers) > HEARTBEAT_GROUPS_MAX:

@@ -58,13 +58,12 @@ class BodyCodec(Generic[B]):
         return fastjson.dumps(self._write(value)).encode()
 
     def write_value(self, value: B) -> dict[str, Any]:
-        """Convert `value` to a JSON object."""
         written: dict[str, Any] = self._write(value)
         return written
 
 
 class _Wrong(Exception):
-    """A value does not match its declaration; `path` has the steps to it, the innermost first."""
+    """A value that does not match the declaration; `path` has the steps to it, the innermost first."""
 
     def __init__(self, reason: str, *path: str) -> None:
         super().__init__(reason)
@@ -78,7 +77,7 @@ class _Wrong(Exception):
 
 
 def _wrong(value: Any, wanted: str) -> _Wrong:
-    # Do not build the text of a long or deep value.
+    # Never build the text of a long or deep value.
     is_long = isinstance(value, dict | list | tuple) and len(value) > 0
     shown = f"{type(value).__name__} of {len(value)} items" if is_long else str(value)
     return _Wrong(f"{shown[:40]!r} is not {wanted}")
@@ -91,7 +90,7 @@ def _read_str(value: Any) -> str:
 
 
 def _read_int(value: Any) -> int:
-    # Some clients write numbers as text, and fastjson takes them.
+    # Some clients write numbers as text, which fastjson accepts.
     if isinstance(value, str):
         number = read_long(value)
         value = value if number is None else number

@@ -20,21 +20,21 @@ __all__ = [
 
 
 class SyncStateSet(NamedTuple):
-    """The ids of the brokers that are in sync, and the number of the set."""
+    """The ids of the brokers in sync, and the set's epoch."""
 
     sync_state_set: list[int] = []
     sync_state_set_epoch: int = 0
 
 
 class ElectedBody(NamedTuple):
-    """The brokers in sync after an election, and the addresses of all."""
+    """The brokers in sync after an election, and the addresses of all brokers of the name."""
 
     sync_state_set: list[int] = []
     broker_member_group: BrokerMemberGroup | None = None
 
 
 class ReplicaIdentity(NamedTuple):
-    """A broker of a name."""
+    """One broker of a name."""
 
     broker_name: str
     broker_id: int

@@ -1,4 +1,4 @@
-"""The file that keeps how far delayed messages were given out (source: DelayOffsetSerializeWrapper)."""
+"""The file with the progress of delayed messages (source: DelayOffsetSerializeWrapper)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DELAY_OFFSETS", "DelayOffsets"]
 
 
 class DelayOffsets(NamedTuple):
-    """`config/delayOffset.json`: by delay level the offset of the next message in its queue."""
+    """`config/delayOffset.json`: the offset of the next message in the queue of each delay level."""
 
     offset_table: dict[int, int] = {}
     data_version: DataVersion = DataVersion()

@@ -1,4 +1,4 @@
-"""Bodies that show administrators what there is.
+"""Bodies with which administrators inspect a broker: its clients, groups, queues and offsets.
 
 Source: KVTable, GroupList, ConsumerConnection, ProducerConnection, ProducerTableInfo, ResetOffsetBody,
 GetConsumerStatusBody, QueryConsumeTimeSpanBody, QueryCorrectionOffsetBody, QuerySubscriptionResponseBody,
@@ -47,19 +47,15 @@ __all__ = [
 
 
 class KeyValueTable(NamedTuple):
-    """Names and values."""
-
     table: dict[str, str]
 
 
 class GroupList(NamedTuple):
-    """Names of groups."""
-
     group_list: list[str]
 
 
 class Connection(NamedTuple):
-    """A client that is connected. `version` is a number of MQVersion."""
+    """A connected client. `version` is a number of MQVersion."""
 
     client_id: str
     client_address: Annotated[str, "clientAddr"]
@@ -68,7 +64,7 @@ class Connection(NamedTuple):
 
 
 class ConsumerConnection(NamedTuple):
-    """The consumers of a group, and what they agree on."""
+    """The consumers of a group, and the settings on which they agree."""
 
     connection_set: list[Connection]
     subscription_table: dict[str, Subscription]
@@ -84,7 +80,7 @@ class ProducerConnection(NamedTuple):
 
 
 class ProducerInfo(NamedTuple):
-    """A producer, as all of them are listed."""
+    """A producer in the list of all producers."""
 
     client_id: str
     remote_ip: Annotated[str, "remoteIP"]
@@ -100,7 +96,9 @@ class ProducerTable(NamedTuple):
 
 
 class QueueTimes(NamedTuple):
-    """The storing times of a queue's first and last message, of the last one that a group consumed, and its delay."""
+    """The storing times of a queue's first and last message and of the last one that a group consumed, and the group's
+    delay.
+    """
 
     message_queue: MessageQueue
     min_ms: Annotated[int, "minTimeStamp"]
@@ -110,8 +108,6 @@ class QueueTimes(NamedTuple):
 
 
 class TimeSpans(NamedTuple):
-    """The times of all queues of a topic."""
-
     consume_time_span_set: list[QueueTimes]
 
 
@@ -130,8 +126,6 @@ class GroupSubscription(NamedTuple):
 
 
 class QueueEntry(NamedTuple):
-    """An entry of a consume queue."""
-
     physical_offset: Annotated[int, "physicOffset"]
     physical_size: Annotated[int, "physicSize"]
     tags_code: int
@@ -139,7 +133,7 @@ class QueueEntry(NamedTuple):
 
 
 class QueueEntries(NamedTuple):
-    """Entries of a consume queue, the span of all, and the subscription of a group that was asked for."""
+    """Entries of a consume queue, its span, and the subscription of the requested group."""
 
     max_queue_index: int
     min_queue_index: int
@@ -163,13 +157,13 @@ _QUEUE = BodyCodec(MessageQueue)
 
 
 def write_reset_offsets(offsets: dict[MessageQueue, int]) -> bytes:
-    """The body with the offsets that a group is set to."""
+    """Encode the offsets to which a group is reset."""
     table = {fastjson.ObjectKey(_QUEUE.write_value(queue).items()): offset for queue, offset in offsets.items()}
     return fastjson.dumps({"offsetTable": table}).encode()
 
 
 def read_client_offsets(body: Buffer) -> dict[MessageQueue, int]:
-    """The offsets that a client has in memory. Raises `FormatError`."""
+    """Decode the offsets that a client has in memory. Raises `FormatError`."""
     value = fastjson.loads(str(body, "utf-8", "replace"))
     table = value.get("messageQueueTable") if isinstance(value, dict) else None
     if not isinstance(table, dict):
@@ -183,7 +177,7 @@ def read_client_offsets(body: Buffer) -> dict[MessageQueue, int]:
 
 
 def write_client_offsets(clients: dict[str, dict[MessageQueue, int]]) -> bytes:
-    """The body with the offsets that clients have in memory, by their ids."""
+    """Encode the offsets that clients have in memory, by client id."""
     tables = {
         client: {fastjson.ObjectKey(_QUEUE.write_value(queue).items()): offset for queue, offset in offsets.items()}
         for client, offsets in clients.items()

@@ -42,13 +42,13 @@ PARTIAL_REMOVE: Final = "PARTIAL_REMOVE"
 COMPLETE_ADD: Final = "COMPLETE_ADD"
 COMPLETE_REMOVE: Final = "COMPLETE_REMOVE"
 
-# Values of an option of the type POLICY; 0 is to go on where the group is.
+# Values of an option of type POLICY; 0 continues at the group's offset.
 FROM_FIRST: Final = 1
 FROM_LAST: Final = 2
 
 
 class OffsetOption(NamedTuple):
-    """The place at which a group begins in a lite topic: POLICY, OFFSET, TAIL_N or TIMESTAMP, and its value."""
+    """A group's starting place in a lite topic: POLICY, OFFSET, TAIL_N or TIMESTAMP, and its value."""
 
     type: str
     value: int = 0
@@ -67,13 +67,13 @@ class LiteSubscription(NamedTuple):
 
 
 class LiteSubscriptions(NamedTuple):
-    """Several changes, which are made in their order."""
+    """Several changes, applied in order."""
 
     subscription_set: list[LiteSubscription] = []
 
 
 class BrokerLiteInfo(NamedTuple):
-    """All that a broker has of lite topics: `topic_meta` has the minutes to expiry, by parent."""
+    """A broker's lite topics; `topic_meta` has the minutes to expiry, by parent."""
 
     store_type: str
     max_lmq_num: int
@@ -88,7 +88,7 @@ class BrokerLiteInfo(NamedTuple):
 
 
 class ParentTopicInfo(NamedTuple):
-    """A parent topic: minutes to expiry, the groups that are bound to it, and the number of its lite topics."""
+    """A parent topic: minutes to expiry, the groups bound to it, and the number of its lite topics."""
 
     topic: str
     ttl: int
@@ -98,14 +98,12 @@ class ParentTopicInfo(NamedTuple):
 
 
 class ClientGroup(NamedTuple):
-    """A client in a group."""
-
     client_id: str
     group: str
 
 
 class TopicOffset(NamedTuple):
-    """The span of a queue, and when its last message came."""
+    """The span of a queue, and the time of its last message."""
 
     max_offset: int
     min_offset: int
@@ -113,7 +111,7 @@ class TopicOffset(NamedTuple):
 
 
 class LiteTopicInfo(NamedTuple):
-    """A lite topic: who is subscribed to it, and its span."""
+    """A lite topic: its subscribers and its span."""
 
     parent_topic: str
     lite_topic: str
@@ -123,7 +121,7 @@ class LiteTopicInfo(NamedTuple):
 
 
 class LiteClientInfo(NamedTuple):
-    """A client: when it last asked for messages, and its lite topics."""
+    """A client: the time of its last request for messages, and its lite topics."""
 
     parent_topic: str
     group: str
@@ -135,7 +133,7 @@ class LiteClientInfo(NamedTuple):
 
 
 class LiteLag(NamedTuple):
-    """The number of messages of a lite topic that a group has not consumed, and when the first of them came."""
+    """The number of messages of a lite topic that a group has not consumed, and the time of the first."""
 
     lite_topic: str
     lag_count: int
@@ -143,7 +141,7 @@ class LiteLag(NamedTuple):
 
 
 class OffsetWrapper(NamedTuple):
-    """The end of a queue, the offset of a group, and when the last message came that the group has consumed."""
+    """The end of a queue, the offset of a group, and the time of the last message that the group consumed."""
 
     broker_offset: int
     consumer_offset: int
@@ -152,7 +150,7 @@ class OffsetWrapper(NamedTuple):
 
 
 class LiteGroupInfo(NamedTuple):
-    """A group: how far it is behind, in all lite topics or in one."""
+    """The lag of a group, in all lite topics or in one."""
 
     group: str
     parent_topic: str

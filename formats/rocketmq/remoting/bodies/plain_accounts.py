@@ -1,6 +1,6 @@
 """`plain_acl.yml`, the accounts of RocketMQ's ACL 1.0 (source: PlainAccessData, AuthMigrator).
 
-It is read as far as it goes: names with values, lists, and a list of such accounts. Other YAML is refused.
+Reads the part of YAML that such files use: names with values, lists, and a list of accounts. Refuses other YAML.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ACTIONS: Final = {"PUB": ["Pub"], "SUB": ["Sub"], "PUB|SUB": ["Pub", "Sub"], "S
 
 
 class Account(NamedTuple):
-    """An account, as a user and its policies, if it has any. `white_addresses`: it has some, which are not heeded."""
+    """An account as a user and its policies, if any. `white_addresses`: it lists addresses, which are ignored."""
 
     user: UserInfo
     acl: AclInfo | None
@@ -30,7 +30,7 @@ class _Line(NamedTuple):
 
 
 def read_accounts(text: str) -> list[Account]:
-    """The accounts of a file. Raises `FormatError` with the line that cannot be read; no message has a secret."""
+    """Read the accounts of a file. Raises `FormatError` with the faulty line's number; its text has no secret."""
     lines = []
     for number, raw in enumerate(text.splitlines(), 1):
         bare = _without_comment(raw).rstrip()
@@ -76,7 +76,9 @@ def _scalar(text: str, number: int) -> str:
 
 
 def _block(lines: list[_Line], at: int, indent: int) -> tuple[Any, int]:
-    """The list or the mapping that begins at a line, indented at least so far; and the line behind it."""
+    """Read the list or mapping that begins at line `at`, indented at least by `indent`; return it and the index of the
+    next line.
+    """
     first = lines[at]
     if first.indent < indent:
         return None, at
@@ -89,7 +91,7 @@ def _list(lines: list[_Line], at: int, indent: int) -> tuple[list[Any], int]:
         number, _, text = lines[at]
         rest = text[1:].lstrip()
         if _is_pair(rest):
-            # The item is a mapping, which goes on in the following lines, indented as far as its first name.
+            # The item is a mapping; its following lines are indented as far as its first name.
             inner = indent + len(text) - len(rest)
             lines[at] = _Line(number, inner, rest)
             item, at = _mapping(lines, at, inner)

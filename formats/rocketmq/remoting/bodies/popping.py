@@ -1,4 +1,4 @@
-"""Bodies about popped messages: what the revive log keeps, and what clients and files say.
+"""Bodies about popped messages: records of the revive log, requests of clients, and files.
 
 Source: PopCheckPoint, AckMsg, BatchAckMsg, BatchAckMessageRequestBody, QueryAssignmentRequestBody,
 SetMessageRequestModeRequestBody, MessageRequestModeManager, QueueLevelConsumerManager.
@@ -50,14 +50,14 @@ CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 
-# A checkpoint has a bit for each message; a POP gives out no more.
+# A checkpoint has a bit for each message, so a POP returns at most this number.
 MESSAGES_MAX: Final = 32
-# Far more than the offsets are apart of the messages of one checkpoint.
+# Far more than the span of offsets in one checkpoint needs.
 _BITS_CHARACTERS_MAX: Final = 1 << 16
 
 
 class CheckPoint(NamedTuple):
-    """Messages of a queue that were popped together. `differences` are their offsets, less the first one."""
+    """Messages of a queue that one POP returned. `differences` are their offsets, less the first one."""
 
     start_offset: Annotated[int, "so"]
     popped_ms: Annotated[int, "pt"]
@@ -75,17 +75,17 @@ class CheckPoint(NamedTuple):
 
     @property
     def visible_ms(self) -> int:
-        """The time at which those are to be seen again that are not acknowledged."""
+        """The time at which unacknowledged messages become visible again."""
         return self.popped_ms + self.invisible_ms
 
     @property
     def offsets(self) -> list[int]:
-        """The offsets of the messages. Checkpoints of old brokers have no differences: the messages are in a row."""
+        """The offsets of the messages. Old brokers write no differences: their messages are consecutive."""
         return [self.start_offset + each for each in self.differences or range(self.message_count)]
 
 
 class AckNote(NamedTuple):
-    """An acknowledgement of one of the messages of a checkpoint."""
+    """An acknowledgement of one message of a checkpoint."""
 
     ack_offset: Annotated[int, "ao"]
     start_offset: Annotated[int, "so"]
@@ -97,7 +97,7 @@ class AckNote(NamedTuple):
 
 
 class BatchAckNote(NamedTuple):
-    """An acknowledgement of several of them. `ack_offset` is -1."""
+    """An acknowledgement of several messages of a checkpoint. `ack_offset` is -1."""
 
     ack_offset: Annotated[int, "ao"]
     start_offset: Annotated[int, "so"]
@@ -110,7 +110,9 @@ class BatchAckNote(NamedTuple):
 
 
 class BatchAck(NamedTuple):
-    """Messages of one checkpoint that a client acknowledges. `bits` is base64, a bit for each offset from the first."""
+    """A client's acknowledgement of messages of one checkpoint. `bits` is base64, a bit for each offset from the
+    first.
+    """
 
     group: Annotated[str, "c"]
     topic: Annotated[str, "t"]
@@ -141,20 +143,22 @@ class AssignmentRequest(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """A queue that a client is to consume; queue id -1 stands for all of a broker."""
+    """A queue assigned to a client; queue id -1 stands for all queues of a broker."""
 
     message_queue: MessageQueue
     mode: str = "PULL"
 
 
 class Assignments(NamedTuple):
-    """The queues that a client is to consume; None if the broker does not know."""
+    """The queues assigned to a client; None if the broker does not know."""
 
     message_queue_assignments: list[Assignment] | None = None
 
 
 class RequestMode(NamedTuple):
-    """The way in which a group consumes a topic. `pop_share_queues`: how many other clients' queues it pops too."""
+    """A group's mode of consuming a topic. `pop_share_queues` is the number of other clients whose queues it pops
+    too.
+    """
 
     topic: str
     consumer_group: str
@@ -169,10 +173,10 @@ class RequestModes(NamedTuple):
 
 
 class OrderRecord(NamedTuple):
-    """The messages of a queue that a group consumes in order at the moment.
+    """Messages of a queue that a group is consuming in order.
 
-    `offsets` has the first one's offset, then what the others' are greater. `visible_ms` has those whose time was
-    changed, `counts` how often they were popped before; `acked` has a bit for each.
+    `offsets` has the first offset, then the others' distances from it. `visible_ms` has the messages whose time was
+    changed, `counts` the number of earlier pops; `acked` has a bit for each message.
     """
 
     popped_ms: Annotated[int, "popTime"]
@@ -210,16 +214,15 @@ _TAGS: Final = {CheckPoint: CHECKPOINT_TAG, AckNote: ACK_TAG, BatchAckNote: BATC
 
 
 def write_note(note: Note) -> tuple[str, bytes]:
-    """The tag and the body of a message of the revive log."""
+    """Encode a message of the revive log: its tag and body."""
     if isinstance(note, CheckPoint):
         note = note._replace(revive_ms=note.visible_ms)
     tag = _TAGS[type(note)]
-    # These are as many as messages that are popped: they are written by the faster encoder, in the same way.
+    # The faster encoder writes the same text: there is a note for each popped message.
     return tag, json.dumps(_NOTES[tag].write_value(note), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def read_note(tag: str, body: Buffer) -> Note:
-    """Parse a message of the revive log. Raises `FormatError`."""
     codec = _NOTES.get(tag)
     if codec is None:
         raise FormatError("Note", 0, f"{tag[:40]!r} is no tag of a revive log")
@@ -227,7 +230,7 @@ def read_note(tag: str, body: Buffer) -> Note:
         text = str(body, "utf-8")
         value = json.loads(text)
         if "\\u" in text:
-            # Slower, and refuses what could not be written again.
+            # Slower; refuses texts that could not be written again.
             value = fastjson.loads(text)
     except (ValueError, RecursionError):
         raise FormatError("Note", 0, "is no JSON") from None
@@ -245,7 +248,7 @@ def _check(point: CheckPoint) -> None:
 
 
 def bits_of(text: str) -> list[int]:
-    """The numbers of the bits that are set, from the first byte's lowest on. Raises `FormatError`."""
+    """The numbers of the set bits, from the first byte's lowest on. Raises `FormatError`."""
     if len(text) > _BITS_CHARACTERS_MAX:
         raise FormatError("BatchAck.b", 0, f"has {len(text)} characters, more than {_BITS_CHARACTERS_MAX}")
     try:

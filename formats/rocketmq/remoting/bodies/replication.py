@@ -1,4 +1,4 @@
-"""The state of replication as administrators are shown it (source: HARuntimeInfo, EpochEntryCache, TimerMetrics)."""
+"""The state of replication in answers to administrators (source: HARuntimeInfo, EpochEntryCache, TimerMetrics)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HaRuntime(NamedTuple):
 
 
 class EpochSpan(NamedTuple):
-    """An epoch, and the part of the log that it has: the last one's end is not told."""
+    """An epoch and its part of the log; the last one's end is not given."""
 
     epoch: int
     start_offset: int
@@ -64,8 +64,6 @@ class EpochSpan(NamedTuple):
 
 
 class EpochCache(NamedTuple):
-    """The epochs of a broker's log, and its end."""
-
     cluster_name: str
     broker_name: str
     broker_id: int
@@ -74,7 +72,7 @@ class EpochCache(NamedTuple):
 
 
 class TimerMetrics(NamedTuple):
-    """The numbers of timer messages by topic. Nobody counts them here: a slave is told of none."""
+    """The numbers of timer messages by topic. bmqctl does not count them, and sends a slave none."""
 
     timing_count: dict[str, str] = {}
     data_version: DataVersion = DataVersion()

@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 MASTER_ID: Final = 0
-# Maximum size of a registration, inflated if it is compressed, and maximum number of topics of a compressed one.
+# Maximum inflated size of a registration, and maximum number of topics in a compressed one.
 REGISTRATION_BYTES_MAX: Final = 2 << 20
 REGISTRATION_TOPICS_MAX: Final = 16_000
-# Maximum size of the version of the topics, and of the filter servers, in a compressed one.
+# Maximum size, in a compressed registration, of the topics' version and of the filter servers.
 _PIECE_BYTES_MAX: Final = 64 << 10
 
 
@@ -61,7 +61,7 @@ class Permission(IntFlag):
 
 
 class DataVersion(NamedTuple):
-    """The version of a configuration: of two the same, nothing has changed in between."""
+    """The version of a configuration: equal versions mean that it did not change."""
 
     counter: int = 0
     state_version: int = 0
@@ -82,13 +82,13 @@ class TopicConfig(NamedTuple):
 
 
 class TopicConfigList(NamedTuple):
-    """Several topics; their attributes are changes, as `+name`."""
+    """Several topics; an attribute named `+name` is a change."""
 
     topic_config_list: list[TopicConfig] = []
 
 
 class TopicConfigs(NamedTuple):
-    """All topics of a broker, or those that changed; `topic_queue_mapping_info_map` is of static topics."""
+    """All topics of a broker, or the changed ones; `topic_queue_mapping_info_map` is of static topics."""
 
     topic_config_table: dict[str, TopicConfig] = {}
     data_version: DataVersion = DataVersion()
@@ -113,7 +113,7 @@ class BrokerData(NamedTuple):
 
 
 class QueueData(NamedTuple):
-    """The queues that a topic has on the brokers of one name."""
+    """The queues of a topic on the brokers of one name."""
 
     broker_name: str
     read_queue_nums: int
@@ -123,8 +123,6 @@ class QueueData(NamedTuple):
 
 
 class TopicRoute(NamedTuple):
-    """A topic's route."""
-
     broker_datas: list[BrokerData]
     queue_datas: list[QueueData]
     filter_server_table: dict[str, list[str]] = {}
@@ -132,7 +130,7 @@ class TopicRoute(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """All brokers by name, and the names of each cluster."""
+    """All brokers by name, and the broker names of each cluster."""
 
     broker_addr_table: dict[str, BrokerData]
     cluster_addr_table: dict[str, list[str]]
@@ -153,7 +151,7 @@ class BrokerMemberGroupBody(NamedTuple):
 
 
 class TopicList(NamedTuple):
-    """Names of topics; for system topics also the address of some broker."""
+    """Names of topics; for system topics also the address of any broker."""
 
     topic_list: list[str]
     broker_addr: str | None = None
@@ -173,7 +171,7 @@ _NAMES: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicF
 
 
 def standard_route(route: TopicRoute) -> bytes:
-    """A route in standard JSON, where the ids of brokers are text, in the order of that text."""
+    """Encode a route in standard JSON, where ids of brokers are text, sorted as text."""
     value = TOPIC_ROUTE.write_value(route)
     for broker in value["brokerDatas"]:
         broker["brokerAddrs"] = dict(sorted((str(each), address) for each, address in broker["brokerAddrs"].items()))
@@ -181,17 +179,16 @@ def standard_route(route: TopicRoute) -> bytes:
 
 
 def read_registration(body: Buffer) -> RegisterBrokerBody:
-    """Parse the body of a broker's registration. Raises `FormatError`."""
     if len(body) > REGISTRATION_BYTES_MAX:
         raise FormatError("RegisterBrokerBody", 0, f"has {len(body)} bytes, more than {REGISTRATION_BYTES_MAX}")
     return REGISTER_BROKER_BODY.read(body)
 
 
 def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
-    """Parse the body of a broker's registration in the compressed form.
+    """Parse a compressed registration. Raises `FormatError`.
 
     Inflated, it is a data version in JSON, then each topic as words with spaces between them, then the filter servers,
-    each behind its length. Raises `FormatError`.
+    each after its length.
     """
     inflater = zlib.decompressobj()
     try:
@@ -220,7 +217,7 @@ def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
 
 
 class _Pieces:
-    """Bytes with a length of 32 bits before each piece."""
+    """Pieces, each after its length in 32 bits."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

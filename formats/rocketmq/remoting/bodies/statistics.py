@@ -1,6 +1,7 @@
 """Bodies with the offsets of topics, the progress of groups, and counters.
 
-Source: TopicStatsTable, ConsumeStats, ConsumeStatsList, BrokerStatsData.
+Source: TopicStatsTable, ConsumeStats, ConsumeStatsList, BrokerStatsData. Each `read_...` function raises `FormatError`
+for malformed bodies.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 
 
 class QueueOffsets(NamedTuple):
-    """The offsets of a queue, and the time at which its last message was stored."""
+    """The offsets of a queue, and the storing time of its last message."""
 
     min_offset: int
     max_offset: int
@@ -37,7 +38,7 @@ class QueueOffsets(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """The end of a queue, and how far a group is: `last_ms` is the storing time of the last message consumed."""
+    """The end of a queue, and a group's offset; `last_ms` is the storing time of the last message consumed."""
 
     broker_offset: int
     consumer_offset: int
@@ -59,7 +60,7 @@ def _dump(value: dict[str, Any]) -> bytes:
 
 
 class Span(NamedTuple):
-    """A counter over a span of time: the total, that per second, and the mean of what was added at a time."""
+    """A counter over a period: the total, the rate per second, and the mean of an addition."""
 
     total: int
     per_second: float
@@ -67,28 +68,28 @@ class Span(NamedTuple):
 
 
 def write_topic_stats(queues: dict[MessageQueue, QueueOffsets], per_second: float) -> bytes:
-    """The body that answers GET_TOPIC_STATS_INFO; with the messages per second that the topic is sent."""
+    """Encode the answer to GET_TOPIC_STATS_INFO; `per_second` counts messages sent to the topic."""
     table = {_key(queue): _OFFSETS.write_value(each) for queue, each in queues.items()}
     return _dump({"offsetTable": table, "topicPutTps": per_second})
 
 
 def progress_items(queues: Mapping[MessageQueue, GroupProgress]) -> list[str]:
-    """Write the progress of a group in queues, for `write_consume_stats`."""
+    """Encode a group's progress in queues, for `write_consume_stats`."""
     return [fastjson.dumps_item(_key(queue), _PROGRESS.write_value(each)) for queue, each in queues.items()]
 
 
 def write_consume_stats(items: Iterable[str], per_second: float) -> str:
-    """Write the body that answers GET_CONSUME_STATS, with the messages per second that the group is given."""
+    """Encode the answer to GET_CONSUME_STATS; `per_second` counts messages delivered to the group."""
     return fastjson.dumps({"consumeTps": per_second, "offsetTable": fastjson.Items(items)})
 
 
 def read_topic_stats(body: Buffer) -> dict[MessageQueue, QueueOffsets]:
-    """Read the body that answers GET_TOPIC_STATS_INFO. Raises `FormatError` for what is none."""
+    """Decode the answer to GET_TOPIC_STATS_INFO."""
     return {queue: _OFFSETS.read_value(each) for queue, each in _offset_table("TopicStatsTable", body)}
 
 
 def read_consume_stats(body: Buffer) -> dict[MessageQueue, GroupProgress]:
-    """Read the body that answers GET_CONSUME_STATS. Raises `FormatError` for what is none."""
+    """Decode the answer to GET_CONSUME_STATS."""
     return {queue: _PROGRESS.read_value(each) for queue, each in _offset_table("ConsumeStats", body)}
 
 
@@ -107,9 +108,9 @@ def _offset_table(name: str, body: Buffer) -> Iterator[tuple[MessageQueue, Any]]
 
 
 def write_all_consume_stats(address: str, groups: Mapping[str, list[str]], left: int, in_flight: int) -> bytes:
-    """The body that answers GET_BROKER_CONSUME_STATS: what `write_consume_stats` wrote of each group, by topic.
+    """Encode the answer to GET_BROKER_CONSUME_STATS from the `progress_items` of each group, by topic.
 
-    `left` messages are not consumed by all groups, and `in_flight` were given to them.
+    `left` messages have not been consumed by all groups; `in_flight` of these were delivered.
     """
     texts = [f"{{{fastjson.dumps(group)}:[{','.join(found)}]}}" for group, found in groups.items()]
     front = f'{{"brokerAddr":{fastjson.dumps(address)},"consumeStatsList":[{",".join(texts)}]'
@@ -117,7 +118,7 @@ def write_all_consume_stats(address: str, groups: Mapping[str, list[str]], left:
 
 
 def write_broker_stats(minute: Span, hour: Span, day: Span) -> bytes:
-    """The body that answers VIEW_BROKER_STATS_DATA."""
+    """Encode the answer to VIEW_BROKER_STATS_DATA."""
     spans = {"statsDay": day, "statsHour": hour, "statsMinute": minute}
     return _dump(
         {name: {"avgpt": each.mean, "sum": each.total, "tps": each.per_second} for name, each in spans.items()}

@@ -1,1 +1,1 @@
-"""The headers of requests and answers, by who sends them. `headers.table` says which request has which."""
+"""Headers of requests and answers, by sender. `headers.table` maps request codes to headers."""

@@ -1,4 +1,4 @@
-"""Headers of what administrators ask of a broker."""
+"""Headers of administrators' requests to a broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class CreateTopicRequest(NamedTuple):
-    """Create or change a topic; `attributes` are `+name=value` and `-name`, with commas."""
+    """Create or change a topic; `attributes` are `+name=value` and `-name`, separated by commas."""
 
     topic: str
     default_topic: str
@@ -90,7 +90,7 @@ class GetSubscriptionGroupConfigRequest(NamedTuple):
 
 
 class GetAllTopicConfigRequest(NamedTuple):
-    """The configurations of topics, part by part."""
+    """The configurations of topics, page by page."""
 
     first_topic: Annotated[Int, "topicSeq"]
     data_version: str | None = None
@@ -104,7 +104,7 @@ class GetAllTopicConfigResponse(NamedTuple):
 
 
 class GetAllSubscriptionGroupRequest(NamedTuple):
-    """The configurations of consumer groups, part by part."""
+    """The configurations of consumer groups, page by page."""
 
     first_group: Annotated[Int, "groupSeq"]
     data_version: str | None = None
@@ -118,7 +118,7 @@ class GetAllSubscriptionGroupResponse(NamedTuple):
 
 
 class GetBrokerConfigResponse(NamedTuple):
-    """The version of the configuration that is the body."""
+    """The version of the configuration in the body."""
 
     version: str
 
@@ -156,7 +156,7 @@ class GetProducerConnectionListRequest(NamedTuple):
 
 
 class GetConsumerRunningInfoRequest(NamedTuple):
-    """A consumer's report on itself; the broker passes the question on."""
+    """A consumer's report on itself; the broker forwards the request."""
 
     consumer_group: str
     client_id: str
@@ -164,7 +164,7 @@ class GetConsumerRunningInfoRequest(NamedTuple):
 
 
 class GetConsumerStatusRequest(NamedTuple):
-    """The offsets that consumers have in memory."""
+    """The offsets that consumers hold in memory."""
 
     topic: str
     group: str
@@ -261,7 +261,7 @@ class UpdateGroupForbiddenRequest(NamedTuple):
 
 
 class ResumeCheckHalfMessageRequest(NamedTuple):
-    """Ask once more what became of a transaction."""
+    """Check a transaction's outcome once more."""
 
     topic: str | None = None
     message_id: Annotated[str | None, "msgId"] = None

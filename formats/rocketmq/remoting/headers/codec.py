@@ -1,6 +1,6 @@
-"""Headers of requests and answers as declarations: a `NamedTuple` each, from which a codec is derived.
+"""Header codecs, each derived from a declaration: a `NamedTuple`.
 
-A field's type says what its text may be: `str`, `Int` (32 bits), `Long` (64 bits) or `bool`; with `| None` it may be
+A field's type gives the form of its text: `str`, `Int` (32 bits), `Long` (64 bits) or `bool`; with `| None` it may be
 missing. Its name on the wire is its own in camel case, unless `Annotated` gives another:
 
     class PollingInfoResponse(NamedTuple):
@@ -8,7 +8,7 @@ missing. Its name on the wire is its own in camel case, unless `Annotated` gives
 
     header = read_header(PollingInfoResponse, frame.ext_fields)
 
-Peers may send fields that a declaration does not know; they are passed over, as in the original.
+Undeclared fields are ignored, as in the original.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["HeaderCodec", "HeaderField", "Int", "Long", "codec_of", "read_header
 
 
 class Bounds(NamedTuple):
-    """The numbers that a Java type holds."""
+    """The range of a Java type."""
 
     least: int
     greatest: int
@@ -38,12 +38,12 @@ H = TypeVar("H", bound=tuple[Any, ...])
 _DIGITS_MAX: Final = 20
 _INTEGER: Final = re.compile(rf"[-+]?[0-9]{{1,{_DIGITS_MAX}}}")
 _MISSING: Final = object()
-# Any type of number holds these.
+# These fit every type of number.
 _SMALL_NUMBERS: Final = {str(number): number for number in range(256)}
 
 
 class HeaderField(NamedTuple):
-    """A field of a header: its names here and on the wire, its type, and whether it may be missing."""
+    """A field of a header: its names in Python and on the wire, its type, and whether it may be missing."""
 
     name: str
     wire_name: str
@@ -60,7 +60,7 @@ class HeaderField(NamedTuple):
 class HeaderCodec(Generic[H]):
     """Reads and writes the headers of one declaration.
 
-    Its code is generated when it is first used: most processes use few of all codecs.
+    Its code is generated at first use, since most processes use few of the codecs.
     """
 
     def __init__(self, cls: type[H]) -> None:
@@ -71,7 +71,7 @@ class HeaderCodec(Generic[H]):
 
     @cached_property
     def fields(self) -> tuple[HeaderField, ...]:
-        """The fields in their order. Raises `TypeError` for a declaration with another type."""
+        """The fields in order. Raises `TypeError` for a declaration with another type."""
         defaults: Mapping[str, Any] = getattr(self.cls, "_field_defaults", {})
         hints = get_type_hints(self.cls, include_extras=True)
         return tuple(_field(name, hint, defaults.get(name, _MISSING)) for name, hint in hints.items())
@@ -85,9 +85,9 @@ class HeaderCodec(Generic[H]):
         return self._write_fields(header)
 
     def _generate_read(self) -> Callable[[Mapping[str, str]], H]:
-        """Write and compile what `read` does: straight-line code, no loop over fields.
+        """Generate and compile `read`: straight-line code, no loop over fields.
 
-        Texts and small numbers, which most fields hold, are taken as they come; `read` has the rest.
+        It handles texts and small numbers, which most fields hold; `read` handles the rest.
         """
         lines, values = [], []
         scope: dict[str, Any] = {"new": tuple.__new__, "cls": self.cls, "small": _SMALL_NUMBERS.get, "read": self._read}
@@ -107,7 +107,7 @@ class HeaderCodec(Generic[H]):
         return read_fields
 
     def _generate_write(self) -> Callable[[H], dict[str, str]]:
-        """Write and compile what `write` does, as straight-line code like that of `read`."""
+        """Generate and compile `write`, as straight-line code like that of `read`."""
         lines = []
         for number, field in enumerate(self.fields):
             value = f"v{number}"
@@ -129,9 +129,9 @@ class HeaderCodec(Generic[H]):
         raise OverflowError(f"{self.name}.{self.fields[number].name} = {value} does not fit its type")
 
     def read(self, fields: Mapping[str, str] | None) -> H:
-        """The header that a frame's fields hold.
+        """Decode the header in a frame's fields.
 
-        Raises `FormatError` for a field that is missing, or is not what its type says.
+        Raises `FormatError` for a missing field, or one that does not match its type.
         """
         return self._read_fields(fields or {})
 
@@ -146,7 +146,7 @@ class HeaderCodec(Generic[H]):
             raise FormatError(f"{self.name}.{field.wire_name}", 0, str(error)) from None
 
     def write(self, header: H) -> dict[str, str]:
-        """The fields of a frame that carries `header`; those that are None are left out.
+        """Return the fields of a frame that carries `header`, without fields that are None.
 
         Raises `OverflowError` for a number that does not fit its type.
         """
@@ -157,7 +157,7 @@ _codecs: Final[dict[type[Any], HeaderCodec[Any]]] = {}
 
 
 def codec_of(cls: type[H]) -> HeaderCodec[H]:
-    """Return the codec of a declaration, which is made at the first call. Message paths keep it."""
+    """Return the codec of a declaration, made at the first call. Message paths keep it."""
     codec = _codecs.get(cls)
     if codec is None:
         codec = _codecs[cls] = HeaderCodec(cls)
@@ -165,7 +165,7 @@ def codec_of(cls: type[H]) -> HeaderCodec[H]:
 
 
 def read_header(cls: type[H], fields: Mapping[str, str] | None) -> H:
-    """Return the header that a frame's fields hold. Raises `FormatError`, as `HeaderCodec.read` does."""
+    """Decode the header in a frame's fields. Raises `FormatError`, as `HeaderCodec.read` does."""
     return codec_of(cls).read(fields)
 
 
@@ -190,7 +190,7 @@ def _read_integer(text: str, field: HeaderField) -> int:
 
 
 def _read_bool(text: str, field: HeaderField) -> bool:
-    # As Java does: everything else is false, the C++ client's 0 and 1 among it.
+    # As in Java: everything else is false, including the C++ client's 0 and 1.
     return text.lower() == "true"
 
 

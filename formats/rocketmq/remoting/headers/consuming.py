@@ -1,4 +1,4 @@
-"""Headers of what consumers ask: pull and POP, acknowledgements, offsets, groups."""
+"""Headers of consumers' requests: pull and POP, acknowledgements, offsets, groups."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PullMessageRequest(NamedTuple):
 
 
 class PullMessageResponse(NamedTuple):
-    """The result of a pull: the offset to go on from, and the span of the queue."""
+    """The result of a pull: the offset to continue from, and the span of the queue."""
 
     suggest_which_broker_id: Long
     next_begin_offset: Long
@@ -76,7 +76,7 @@ class PullMessageResponse(NamedTuple):
 
 
 class PopMessageRequest(NamedTuple):
-    """Messages of any queue of a topic (queue id -1), hidden from others for a while."""
+    """Messages of any queue of a topic (queue id -1), hidden from others for a time."""
 
     consumer_group: str
     topic: str
@@ -93,7 +93,7 @@ class PopMessageRequest(NamedTuple):
 
 
 class PopMessageResponse(NamedTuple):
-    """The terms on which messages were handed out; the receipt handles are made of them."""
+    """The terms of a POP, of which receipt handles are made."""
 
     popped_ms: Annotated[Long, "popTime"]
     invisible_ms: Annotated[Long, "invisibleTime"]
@@ -105,7 +105,7 @@ class PopMessageResponse(NamedTuple):
 
 
 class PopLiteMessageRequest(NamedTuple):
-    """Messages of the lite topics of a parent to which a client is subscribed, hidden from others for a while."""
+    """Messages of the lite topics of a parent to which a client is subscribed, hidden from others for a time."""
 
     client_id: str
     consumer_group: str
@@ -118,7 +118,7 @@ class PopLiteMessageRequest(NamedTuple):
 
 
 class PopLiteMessageResponse(NamedTuple):
-    """The terms on which messages were handed out, and how often each was handed out before."""
+    """The terms of a POP, and the number of earlier deliveries of each message."""
 
     popped_ms: Annotated[Long, "popTime"]
     invisible_ms: Annotated[Long, "invisibleTime"]
@@ -129,7 +129,7 @@ class PopLiteMessageResponse(NamedTuple):
 
 
 class NotifyUnsubscribeLiteRequest(NamedTuple):
-    """A broker's word to a client that it is no longer subscribed to a lite topic."""
+    """A broker's notice to a client that its subscription to a lite topic has ended."""
 
     lite_topic: str
     consumer_group: str
@@ -137,7 +137,7 @@ class NotifyUnsubscribeLiteRequest(NamedTuple):
 
 
 class AckMessageRequest(NamedTuple):
-    """Acknowledge a message that a POP handed out; `extra_info` is its receipt handle."""
+    """Acknowledge a popped message; `extra_info` is its receipt handle."""
 
     consumer_group: str
     topic: str
@@ -148,7 +148,7 @@ class AckMessageRequest(NamedTuple):
 
 
 class ChangeInvisibleTimeRequest(NamedTuple):
-    """Hide a message that a POP handed out for longer, or less long."""
+    """Change how long a popped message stays hidden."""
 
     consumer_group: str
     topic: str
@@ -202,7 +202,7 @@ class PollingInfoResponse(NamedTuple):
 
 
 class PeekMessageRequest(NamedTuple):
-    """Messages that a POP would hand out, left where they are."""
+    """Messages that a POP would return, left in place."""
 
     topic: str
     queue_id: Int
@@ -211,7 +211,7 @@ class PeekMessageRequest(NamedTuple):
 
 
 class ConsumerSendMessageBackRequest(NamedTuple):
-    """Give back a message that could not be consumed: it comes again after the delay level."""
+    """Return a message that could not be consumed: it is redelivered after the delay level."""
 
     offset: Long
     group: str
@@ -253,7 +253,7 @@ class GetConsumerListByGroupRequest(NamedTuple):
 
 
 class NotifyConsumerIdsChangedRequest(NamedTuple):
-    """A broker's word to the members of a group that there are more or fewer of them."""
+    """A broker's notice to the members of a group that its membership changed."""
 
     consumer_group: str
 
@@ -275,7 +275,7 @@ class GetMaxOffsetRequest(NamedTuple):
 
 
 class GetMaxOffsetResponse(NamedTuple):
-    """The offset behind the last message."""
+    """The offset after the last message."""
 
     offset: Long
 
@@ -288,7 +288,7 @@ class GetMinOffsetRequest(NamedTuple):
 
 
 class GetMinOffsetResponse(NamedTuple):
-    """The offset of the first message that is kept."""
+    """The offset of the first stored message."""
 
     offset: Long
 
@@ -332,7 +332,7 @@ class QueryMessageRequest(NamedTuple):
 
 
 class QueryMessageResponse(NamedTuple):
-    """The last positions that the index covers."""
+    """The last positions in the index."""
 
     index_last_ms: Annotated[Long, "indexLastUpdateTimestamp"]
     index_last_offset: Annotated[Long, "indexLastUpdatePhyoffset"]

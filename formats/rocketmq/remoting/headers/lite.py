@@ -1,4 +1,4 @@
-"""Headers of what administrators ask about lite topics (source: GetParentTopicInfoRequestHeader and its like)."""
+"""Headers of administrators' requests about lite topics (source: GetParentTopicInfoRequestHeader and its like)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GetLiteClientInfoRequest(NamedTuple):
 
 
 class GetLiteGroupInfoRequest(NamedTuple):
-    """A group: the messages that it has not consumed of a lite topic, or of those where it is furthest behind."""
+    """The lag of a group in one lite topic, or in the topics with the greatest lag."""
 
     group: str
     lite_topic: str | None = None
@@ -46,7 +46,7 @@ class GetLiteGroupInfoRequest(NamedTuple):
 
 
 class TriggerLiteDispatchRequest(NamedTuple):
-    """Have the clients of a group, or one of them, look into all lite topics that have messages for them."""
+    """Have the clients of a group, or one of them, check all lite topics that have messages for them."""
 
     group: str
     client_id: str | None = None

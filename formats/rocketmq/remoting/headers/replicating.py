@@ -1,4 +1,4 @@
-"""Headers of what brokers of one name and controllers ask of each other."""
+"""Headers of requests between the brokers of one name, and between brokers and controllers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class ExchangeHaInfoRequest(NamedTuple):
-    """A master's addresses and how far it has flushed."""
+    """A master's addresses, and the offset up to which it has flushed."""
 
     master_ha_address: str | None = None
     master_flush_offset: Long | None = None
@@ -39,7 +39,7 @@ class ExchangeHaInfoRequest(NamedTuple):
 
 
 class ExchangeHaInfoResponse(NamedTuple):
-    """The same of who answers."""
+    """The addresses and the flushed offset of the answering broker."""
 
     master_ha_address: str | None = None
     master_flush_offset: Long | None = None
@@ -47,7 +47,7 @@ class ExchangeHaInfoResponse(NamedTuple):
 
 
 class ResetMasterFlushOffsetRequest(NamedTuple):
-    """Set how far the master has flushed."""
+    """Set the master's flushed offset."""
 
     master_flush_offset: Long
 
@@ -67,7 +67,7 @@ class RemoveBrokerRequest(NamedTuple):
 
 
 class NotifyBrokerRoleChangedRequest(NamedTuple):
-    """A controller's word to a broker: who is master now. The body has the SyncStateSet."""
+    """A controller's notice to a broker of a new master. The body has the SyncStateSet."""
 
     master_address: str | None = None
     master_epoch: Int | None = None
@@ -85,13 +85,13 @@ class AlterSyncStateSetRequest(NamedTuple):
 
 
 class AlterSyncStateSetResponse(NamedTuple):
-    """The epoch of the set that was taken."""
+    """The epoch of the accepted set."""
 
     new_sync_state_set_epoch: Int = 0
 
 
 class ElectMasterRequest(NamedTuple):
-    """Elect a master, a certain one if `designate_elect`."""
+    """Elect a master; with `designate_elect`, a particular one."""
 
     cluster_name: str
     broker_name: str
@@ -110,7 +110,7 @@ class ElectMasterResponse(NamedTuple):
 
 
 class GetControllerMetadataResponse(NamedTuple):
-    """The controllers, and which of them leads."""
+    """The controllers, and their leader."""
 
     group: str | None = None
     controller_leader_id: str | None = None
@@ -144,7 +144,7 @@ class CleanBrokerDataRequest(NamedTuple):
 
 
 class GetNextBrokerIdRequest(NamedTuple):
-    """An id for a broker that has none."""
+    """An id for a broker without one."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -175,7 +175,7 @@ class ApplyBrokerIdResponse(NamedTuple):
 
 
 class RegisterBrokerToControllerRequest(NamedTuple):
-    """A broker under its id."""
+    """Register a broker under its id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None

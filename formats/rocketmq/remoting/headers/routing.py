@@ -1,4 +1,4 @@
-"""Headers of what brokers, clients and administrators ask of a nameserver."""
+"""Headers of requests to a nameserver by brokers, clients and administrators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class RegisterBrokerRequest(NamedTuple):
-    """A broker, its address and its topics, which are the body."""
+    """Register a broker with its address; the body has its topics."""
 
     broker_name: str
     broker_addr: str
@@ -53,7 +53,7 @@ class RegisterBrokerResponse(NamedTuple):
 
 
 class UnregisterBrokerRequest(NamedTuple):
-    """A broker that goes."""
+    """Remove a broker."""
 
     broker_name: str
     broker_addr: str
@@ -62,7 +62,7 @@ class UnregisterBrokerRequest(NamedTuple):
 
 
 class BrokerHeartbeatRequest(NamedTuple):
-    """A broker that is still there; with a controller, how far its log is."""
+    """A broker's sign of life; with a controller, also the end of its log."""
 
     cluster_name: str
     broker_addr: str
@@ -76,7 +76,7 @@ class BrokerHeartbeatRequest(NamedTuple):
 
 
 class QueryDataVersionRequest(NamedTuple):
-    """Ask if the nameserver's copy of a broker's topics is the newest."""
+    """Compare the nameserver's copy of a broker's topics with the broker's version."""
 
     broker_name: str
     broker_addr: str
@@ -85,7 +85,7 @@ class QueryDataVersionRequest(NamedTuple):
 
 
 class QueryDataVersionResponse(NamedTuple):
-    """The answer: the broker has changed since, or has not."""
+    """The answer: whether the broker has changed since."""
 
     changed: bool
 
@@ -118,31 +118,31 @@ class DeleteTopicFromNameserverRequest(NamedTuple):
 
 
 class RegisterTopicRequest(NamedTuple):
-    """Enter a topic; the body has its queues."""
+    """Add a topic; the body has its queues."""
 
     topic: str
 
 
 class WipeWritePermissionRequest(NamedTuple):
-    """Let nobody write to a broker."""
+    """Stop all writes to a broker."""
 
     broker_name: str
 
 
 class WipeWritePermissionResponse(NamedTuple):
-    """The number of topics that it concerned."""
+    """The number of affected topics."""
 
     wipe_topic_count: Int
 
 
 class AddWritePermissionRequest(NamedTuple):
-    """Let a broker be written to again."""
+    """Allow writes to a broker again."""
 
     broker_name: str
 
 
 class AddWritePermissionResponse(NamedTuple):
-    """The number of topics that it concerned."""
+    """The number of affected topics."""
 
     add_topic_count: Int
 
@@ -156,7 +156,7 @@ class PutKeyValueRequest(NamedTuple):
 
 
 class GetKeyValueRequest(NamedTuple):
-    """A value of that table."""
+    """A value of the nameserver's own table."""
 
     namespace: str
     key: str
@@ -169,20 +169,20 @@ class GetKeyValueResponse(NamedTuple):
 
 
 class DeleteKeyValueRequest(NamedTuple):
-    """Delete a value of that table."""
+    """Delete a value of the nameserver's own table."""
 
     namespace: str
     key: str
 
 
 class GetKeyValueListRequest(NamedTuple):
-    """All values of a namespace of that table."""
+    """All values of a namespace of the nameserver's own table."""
 
     namespace: str
 
 
 class NotifyMinBrokerIdChangeRequest(NamedTuple):
-    """A nameserver's word to brokers of one name: another one has the least id now."""
+    """A nameserver's notice to the brokers of one name that another broker has the least id."""
 
     min_broker_id: Long | None = None
     broker_name: str | None = None

@@ -1,4 +1,4 @@
-"""Headers of what producers send: messages, ends of transactions, recalls."""
+"""Headers of producers' requests: messages, ends of transactions, recalls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class SendMessageRequest(NamedTuple):
-    """A message to store. Its body is the frame's."""
+    """A message to store; the frame's body is the message's."""
 
     producer_group: str
     topic: str
@@ -37,7 +37,7 @@ class SendMessageRequest(NamedTuple):
 
 
 class SendMessageRequestV2(NamedTuple):
-    """`SendMessageRequest` with names of one letter, for the size of frames; also for batches and replies."""
+    """`SendMessageRequest` with names of one letter, which make frames smaller; also for batches and replies."""
 
     producer_group: Annotated[str, "a"]
     topic: Annotated[str, "b"]
@@ -56,7 +56,9 @@ class SendMessageRequestV2(NamedTuple):
 
 
 class SendMessageResponse(NamedTuple):
-    """The place of a stored message. The id is the offset id, or one for each message of a batch, with commas."""
+    """The place of a stored message. The id is the offset id; for a batch, one for each message, separated by
+    commas.
+    """
 
     message_id: Annotated[str, "msgId"]
     queue_id: Int
@@ -67,7 +69,7 @@ class SendMessageResponse(NamedTuple):
 
 
 class EndTransactionRequest(NamedTuple):
-    """Commit or roll back a prepared message; `transaction` is a `Transaction`, 0 for not known yet."""
+    """Commit or roll back a prepared message; `transaction` is a `Transaction`, 0 if undecided."""
 
     producer_group: str
     state_table_offset: Annotated[Long, "tranStateTableOffset"]
@@ -80,7 +82,7 @@ class EndTransactionRequest(NamedTuple):
 
 
 class CheckTransactionStateRequest(NamedTuple):
-    """A broker's question to a producer: what became of a transaction."""
+    """A broker's question to a producer about the outcome of a transaction."""
 
     state_table_offset: Annotated[Long, "tranStateTableOffset"]
     commit_log_offset: Long
@@ -91,7 +93,7 @@ class CheckTransactionStateRequest(NamedTuple):
 
 
 class RecallMessageRequest(NamedTuple):
-    """Take back a delayed message."""
+    """Withdraw a delayed message."""
 
     topic: str
     recall_handle: str
@@ -99,13 +101,13 @@ class RecallMessageRequest(NamedTuple):
 
 
 class RecallMessageResponse(NamedTuple):
-    """The unique id of the message that was taken back."""
+    """The unique id of the withdrawn message."""
 
     message_id: Annotated[str, "msgId"]
 
 
 class ReplyMessageRequest(NamedTuple):
-    """A reply, handed on by the broker to the client that asked."""
+    """A reply, forwarded by the broker to the requesting client."""
 
     producer_group: str
     topic: str

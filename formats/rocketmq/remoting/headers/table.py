@@ -15,7 +15,7 @@ __all__ = ["HEADERS", "Headers"]
 
 
 class Headers(NamedTuple):
-    """The codecs of a request's header and of its answer's; None for those without fields of their own."""
+    """The codecs of a request's header and its answer's; None without fields of their own."""
 
     request: HeaderCodec[Any] | None
     response: HeaderCodec[Any] | None
