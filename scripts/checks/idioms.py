@@ -28,7 +28,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "bmqctl": 5,
     "scripts": 2,
     "tests": 3,
-    "docs": 9,
+    "docs": 5,
 }
 
 # A question may begin with `What` or `Who`. `Behind` a proxy or a balancer is a place, and replicas are behind.
