@@ -145,7 +145,7 @@ def run(command: Command, folder: Path, port: int) -> list[str]:
     if program == "bmqctl":
         has_context = (folder / CONTEXTS).exists()
         if words[0] in WITH_BROKER and not has_context and not OTHERWISE & set(words):
-            # Behind the subcommand, before the words of a command to the broker.
+            # After the subcommand, before the command to the broker.
             at = 2 if words[0] in ("cluster", "check", "queue") else 1
             words[at:at] = ["--broker", f"tcp://127.0.0.1:{port}"]
         start = [sys.executable, "-c", MAIN]

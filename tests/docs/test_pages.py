@@ -21,7 +21,7 @@ WRITTEN = {str(path.relative_to(ROOT)): path.read_text() for path in sorted(DOCS
 PAGES = WRITTEN | {"README.md": (ROOT / "README.md").read_text()} | dict(generated_pages())
 TERMS_MAX = 40
 
-# What ends a command's words in a shell.
+# The shell's tokens that end a command.
 _ENDS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "<<", ")"}
 
 

@@ -89,7 +89,7 @@ def test_meaning_of_an_element_stands_below_it() -> None:
 
 
 def test_element_that_has_no_effect_is_read_nowhere() -> None:
-    """An element is read as an attribute of its name; those that have no effect are not.
+    """Every element with an effect is read as an attribute of its name, and no other element is.
 
     `tests/broker/bmq/assembly/test_effects.py` changes each of them.
     """

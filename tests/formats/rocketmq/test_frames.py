@@ -32,7 +32,7 @@ from tests.golden.rocketmq.captures import CAPTURES, streams
 OTHER_PROTOCOLS = {8080, 8081, 20912, 22912, 24112, 24212, 24312}
 """Ports of the captures that speak gRPC or copy commit logs."""
 
-# What any request or answer may carry beside its own header: routing, signatures, and what the broker is.
+# Fields that any request or answer may carry beside its header: routing, signatures, and the broker's description.
 ENVELOPE = {"bname", "lo", "ReqT", "AccessKey", "OnsChannel", "Signature", "MSG_REGION", "TRACE_ON"}
 UNDECLARED = {
     (RequestCode.QUERY_MESSAGE, "_UNIQUE_KEY_QUERY"),

@@ -18,7 +18,7 @@ path=/a=b
 fileReservedTime=73
 """
 
-# What `java.util.Properties.load` makes of texts, by its documentation.
+# Results of `java.util.Properties.load` according to its documentation.
 LOADED = {
     "a=1\\\n2\nb": {"a": "12", "b": ""},
     "a=1\\\r\n    2\rb=3\r\n": {"a": "12", "b": "3"},

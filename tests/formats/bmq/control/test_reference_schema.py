@@ -96,7 +96,7 @@ def test_every_type_is_declared_as_the_reference_has_it() -> None:
 
 
 def test_no_type_is_declared_that_the_reference_does_not_have() -> None:
-    # What the schema has one empty type for.
+    # The reference declares these as one empty type.
     gone = {"PlaceHolder", "ClusterSyncRequest", "ClusterSyncResponse", "QueueUnassignedAdvisory"}
     assert set(messages.__all__) - gone == {line.split()[1].rstrip(":") for line in FACTS}
     for name in gone:

@@ -26,7 +26,7 @@ from formats.bmq.wire.properties import (
 from formats.errors import FormatError
 
 SIGNED = {PropertyType.SHORT: 15, PropertyType.INT32: 31, PropertyType.INT64: 63}
-# Any bytes at all may stand in a name or string; those that are no UTF-8 are read as surrogates.
+# Names and strings may hold any bytes; invalid UTF-8 becomes surrogates.
 texts = st.binary(max_size=12).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 values: st.SearchStrategy[tuple[PropertyType, Any]] = st.one_of(
     st.tuples(st.just(PropertyType.BOOL), st.booleans()),

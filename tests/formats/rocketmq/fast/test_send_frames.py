@@ -125,7 +125,7 @@ def test_damaged_requests_are_read_alike_or_left_alone(encoding: HeaderEncoding,
     try:
         check(memoryview(bytes(data)), 0)
     except FormatError:
-        # Of what is alike the pattern knows the form only: whoever meets it first has it read with care.
+        # A pattern knows only the form of the constant part, which its first reader decodes and checks.
         assert posted(bytes(data)) is not None
 
 
