@@ -22,6 +22,7 @@ __all__ = [
     "index_hash",
     "index_hashes",
     "string_hash",
+    "tag_hash",
     "to_index_hashes",
 ]
 
@@ -54,6 +55,8 @@ def string_hash(text: str) -> int:
 
 # Messages repeat a few names. A small cache, so that a peer that sends many long ones cannot fill the memory.
 _name_hash = lru_cache(maxsize=512)(string_hash)
+# Messages share the same few tags.
+tag_hash = lru_cache(maxsize=512)(string_hash)
 
 
 def index_hash(key: str) -> int:

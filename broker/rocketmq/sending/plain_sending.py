@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
@@ -41,7 +40,7 @@ from formats.rocketmq.fast.send_frames import (
     read_posted,
 )
 from formats.rocketmq.files.index import index_key, message_index_keys
-from formats.rocketmq.java import HashedFront, index_hash, string_hash
+from formats.rocketmq.java import HashedFront, index_hash, tag_hash
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding, next_frame
@@ -146,9 +145,6 @@ class _Batch:
         self.numbers.append(number)
         self.ends.append(end)
 
-
-# Messages share the same few tags.
-_tag_hash: Final = lru_cache(maxsize=512)(string_hash)
 
 _UNKNOWN: Final = _Shape(b"", tuple, 0, {})
 
@@ -291,7 +287,7 @@ class PlainSender:
         if shape.keys_at:
             keys = {name: values[at].decode() for name, at in shape.keys_at.items()}
             hashes += [index_hash(key) for key in message_index_keys(way.common.topic, keys)]
-            tags_code = _tag_hash(keys.get("TAGS", ""))
+            tags_code = tag_hash(keys.get("TAGS", ""))
         record_end = way.common.record_end(properties)
         return way.common, queue_id, born_ms, data[body_at:end], record_end, hashes, tags_code
 

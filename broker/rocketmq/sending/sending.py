@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.consuming.lite.placing import LitePlaces, drop_places
-from broker.rocketmq.delays.levels import Storing, integer
+from broker.rocketmq.delays.levels import integer
 from broker.rocketmq.delays.timers import LATE, place_late, recall_handle
 from broker.rocketmq.remoting.requests import Refused
+from broker.rocketmq.sending.arrivals import Arrivals
 from broker.rocketmq.sending.sending_back import SendingBack
 from broker.rocketmq.sending.transactions import place_prepared
+from broker.rocketmq.store.batches import Common, plain_message
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import Stored
@@ -35,6 +37,7 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
+from formats.schema import Buffer
 
 __all__ = ["SPECIAL", "SendRequest", "Sender", "read_header"]
 
@@ -74,7 +77,7 @@ class Sender:
         self,
         options: BrokerOptions,
         topics: Topics,
-        store: Storing,
+        store: Arrivals,
         sending_back: SendingBack,
         choose: Callable[[int], int],
         make_unique_id: Callable[[], str],
@@ -200,15 +203,24 @@ class Sender:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not batch:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
-        stored = []
-        if any(lite.LITE_TOPIC in decode_properties(properties) for _, _, properties in batch):
+        read = [decode_properties(properties) for _, _, properties in batch]
+        if any(lite.LITE_TOPIC in properties for properties in read):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch has no messages of lite topics")
-        for flag, body, properties in batch:
-            message = self.message(sent, header.topic, sent.queue_id, born_host, body, properties)
-            stored.append(self._put(message._replace(flag=flag), now_ms))
-        ids = ",".join(str(OffsetId(self._options.address, each.offset)) for each in stored)
+        front = self.message(sent, header.topic, sent.queue_id, born_host, b"", b"")
+        commons = {flag: Common(front._replace(flag=flag)) for flag in {each.flag for each in batch}}
+        run = [
+            plain_message(commons[flag], sent.queue_id, header.born_ms, body, properties, parsed)
+            for (flag, body, properties), parsed in zip(batch, read, strict=True)
+            if self._is_legal(header.topic, body, properties)
+        ]
+        places = self._store.put_all(run, now_ms) if len(run) == len(batch) else []
+        # Storing the rest one by one finds the reason for which a message is refused.
+        for (flag, body, properties), parsed in [*zip(batch, read, strict=True)][len(places) :]:
+            stored = self._put(front._replace(flag=flag, body=body, properties=properties), now_ms, parsed)
+            places.append((stored.offset, stored.size, stored.queue_offset))
+        ids = ",".join([str(OffsetId(self._options.address, offset)) for offset, _, _ in places])
         unique_id = decode_properties((header.properties or "").encode()).get("UNIQ_KEY")
-        return SendMessageResponse(ids, sent.queue_id, stored[0].queue_offset, transaction_id=unique_id)
+        return SendMessageResponse(ids, sent.queue_id, places[0][2], transaction_id=unique_id)
 
     def message(
         self,
@@ -216,7 +228,7 @@ class Sender:
         topic: str,
         queue_id: int,
         born_host: Host,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         properties: bytes,
     ) -> Message:
         """Make the message of a request, to be stored in a queue of a topic."""
@@ -244,7 +256,7 @@ class Sender:
 
     def _put(self, message: Message, now_ms: int, properties: dict[str, str] | None = None) -> Stored:
         limit = self._options.message_bytes_max
-        if len(message.body) > limit or len(message.properties) > 0x7FFF or len(message.topic.encode()) > 255:
+        if not self._is_legal(message.topic, message.body, message.properties):
             raise _illegal(limit)
         try:
             return self._store.put(message, now_ms, properties)
@@ -252,6 +264,11 @@ class Sender:
             raise _illegal(limit) from None
         except DiskFull as error:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from None
+
+    def _is_legal(self, topic: str, body: Buffer, properties: bytes) -> bool:
+        """Return whether the parts of a message are within their limits."""
+        is_short = len(body) <= self._options.message_bytes_max and len(properties) <= 0x7FFF
+        return is_short and len(topic.encode()) <= 255
 
     def _properties(self, text: str) -> dict[str, str]:
         """Return the sender's properties with the broker's own, in the original's order."""

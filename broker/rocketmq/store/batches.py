@@ -8,18 +8,20 @@ full disk, or has messages that are held back or parts of transactions, is store
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from broker.rocketmq.store.commit_log import CRC_MASK, FRONT_PACKERS, V6_MASK, Message, topic_field
 from broker.rocketmq.store.consume_queue import ConsumeQueue, pack_entry
 from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.files.record import BLANK_BYTES_MIN
 from formats.rocketmq.flags import TRANSACTION_MASK
+from formats.rocketmq.java import index_hash, tag_hash
 from formats.schema import Buffer
 
-__all__ = ["Batches", "Common", "Placed", "PlainMessage", "message_of"]
+__all__ = ["Batches", "Common", "Placed", "PlainMessage", "message_of", "plain_message"]
 
 logger = logging.getLogger("broker.rocketmq.store")
 
@@ -63,6 +65,15 @@ class Common:
 PlainMessage = tuple[Common, int, int, Buffer, bytes, Sequence[int], int]
 # The offset, the size and the queue offset of a message that was stored.
 Placed = tuple[int, int, int]
+
+
+def plain_message(
+    common: Common, queue_id: int, born_ms: int, body: Buffer, properties: bytes, parsed: Mapping[str, str]
+) -> PlainMessage:
+    """Return a message with its hashes and tags code; `parsed` are its properties."""
+    hashes = [index_hash(key) for key in message_index_keys(common.topic, parsed)]
+    tags_code = tag_hash(parsed.get("TAGS", ""))
+    return common, queue_id, born_ms, body, common.record_end(properties), hashes, tags_code
 
 
 def message_of(plain: PlainMessage) -> Message:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 
 from broker.common.files import StoreFile
 from broker.rocketmq.store.branches import Branches
@@ -30,7 +29,7 @@ from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOIN
 from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
-from formats.rocketmq.java import index_hash, string_hash
+from formats.rocketmq.java import index_hash, tag_hash
 from formats.rocketmq.lite import is_lite_queue
 from formats.rocketmq.properties import decode_properties
 
@@ -45,9 +44,6 @@ CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 
 _ROLLBACK = int(Transaction.ROLLBACK)
-
-# Messages share the same few tags.
-_tag_hash = lru_cache(maxsize=512)(string_hash)
 
 
 class MessageStore:
@@ -331,7 +327,7 @@ class MessageStore:
         if due is not None:
             return due
         tags = properties.get("TAGS")
-        return _tag_hash(tags) if tags else 0
+        return tag_hash(tags) if tags else 0
 
     def open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, made if it is missing. Raises `DiskFull` and `NoPlace`."""

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from broker.rocketmq.consuming.lite.placing import LitePlaces
+from broker.rocketmq.consuming.pulling import Puller
+from broker.rocketmq.sending.arrivals import Arrivals
 from broker.rocketmq.sending.sending import Sender, read_header
 from broker.rocketmq.sending.sending_back import SendingBack
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
@@ -64,8 +66,9 @@ class Broker:
         groups = Groups(b"", lambda _: None)
         services = Services(options, self.topics, groups, Offsets(b""), Clients(), self.store, Statistics("c", 0))
         back = SendingBack(services, Locks(), self.store, lambda below: below - 1, lambda *request: None)
+        arrivals = Arrivals(self.store, Puller(services, lambda connection, error: None), services.statistics)
         self.sender = Sender(
-            options, self.topics, self.store, back, lambda below: below - 1, lambda: "MADE", LitePlaces(self.store)
+            options, self.topics, arrivals, back, lambda below: below - 1, lambda: "MADE", LitePlaces(self.store)
         )
 
     def send(
@@ -182,13 +185,27 @@ def test_delayed_message_waits_in_the_queue_of_its_level() -> None:
     assert (record.queue_id, decode_properties(record.properties)["DELAY"]) == (17, "18")
 
 
-def test_batch_is_stored_message_by_message() -> None:
+def test_messages_of_a_batch_are_stored_with_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
+    monkeypatch.setattr(broker.store.log, "append", lambda *words: 1 // 0)
     batch = [BatchMessage(number, b"body%d" % number, encode_properties({"KEYS": f"k{number}"})) for number in range(3)]
     answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=encode_batch(batch), m="true")
     stored = broker.stored(answer)
     assert [(record.flag, bytes(record.body), record.properties) for record in stored] == batch
     assert [record.queue_offset for record in stored] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("refused", range(3))
+def test_messages_before_one_that_is_refused_are_stored(refused: int) -> None:
+    broker = Broker()
+    long = b"x" * (OPTIONS.message_bytes_max + 1)
+    batch = [
+        BatchMessage(0, long if number == refused else b"%d" % number, encode_properties({"KEYS": "k"}))
+        for number in range(3)
+    ]
+    answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=encode_batch(batch), m="true")
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert [bytes(found.record.body) for found in broker.store.log.records(0)] == [b"0", b"1"][:refused]
 
 
 @pytest.mark.parametrize(
