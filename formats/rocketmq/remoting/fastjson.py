@@ -52,19 +52,19 @@ ANSWER_KEYS_MAX: Final = 100_000
 FILE_KEYS_MAX: Final = 1 << 24
 
 
-def _odd(opening: str, odd: str) -> re.Pattern[str]:
-    """Return a pattern that matches up to and including the next `odd` outside of strings, or the rest of the text.
-
-    `odd` begins with one of the characters `opening`. Different matches never read the same character.
-    """
-    string = r'"(?:[^"\\]++|\\.)*+"'
-    front = rf'(?:[^"{opening}]++|{string}|(?!{odd})[{opening}])*+'
-    return re.compile(rf"({front})(?:(?P<odd>{odd})|.*+)", re.DOTALL)
+# Python before 3.11.5 mismatches a group that is repeated possessively if a repetition fails after its beginning. The
+# group here fails at its first character only.
+_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
-_NUMBER_KEY = _odd("{,", r"[{,]\s*+-?[0-9]{1,31}+(?=\s*+:)")
-_OBJECT_KEY = _odd("{", r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}(?=\s*+:)')
-_ROW = _odd(r"\[", r"\[(?=\s*+[-0-9])[-0-9, \t]++\]")
+def _odd(odd: str) -> re.Pattern[str]:
+    """Return a pattern of strings, of an unfinished one to the end, and, as group `odd`, of `odd` outside of them."""
+    return re.compile(rf'{_STRING}|".*+|(?P<odd>{odd})', re.DOTALL)
+
+
+_NUMBER_KEY = _odd(r"[{,]\s*+-?[0-9]{1,31}+(?=\s*+:)")
+_OBJECT_KEY = _odd(rf'\{{[^"{{}}]*+(?:{_STRING}[^"{{}}]*+)*+\}}(?=\s*+:)')
+_ROW = _odd(r"\[(?=\s*+[-0-9])[-0-9, \t]++\]")
 # The first character of a string that replaces a number or an object.
 _MARK: Final = "\1"
 _MARK_JSON: Final = "\\u0001"
@@ -73,9 +73,9 @@ _LINE: Final = "\n"
 _TAB: Final = "\t"
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-# Matches up to an escape that is half of a surrogate pair.
-_HALF_ESCAPE = re.compile(
-    r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+\\u", re.DOTALL
+# Backslashes and an escape, if their number is odd: a surrogate pair, or else half of one.
+_SURROGATE = re.compile(
+    r"(?<!\\)(\\++)u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>[89a-fA-F]))"
 )
 
 _dump_text = json.JSONEncoder(ensure_ascii=False).encode
@@ -127,10 +127,14 @@ def has_half_pair(text: str) -> bool:
 
 
 def _check_pairs(text: str) -> None:
-    if "\\ud" in text or "\\uD" in text:
-        found = _HALF_ESCAPE.match(text)
-        if found is not None:
-            raise FormatError("json", found.end() - 2, "is half of a surrogate pair")
+    if "\\ud" not in text and "\\uD" not in text:
+        return
+    found = _SURROGATE.search(text)
+    while found is not None:
+        is_escape = len(found[1]) % 2 == 1
+        if is_escape and found["half"] is not None:
+            raise FormatError("json", found.end(1) - 1, "is half of a surrogate pair")
+        found = _SURROGATE.search(text, found.end() if is_escape else found.end(1))
 
 
 def _refuse(word: str) -> NoReturn:
@@ -194,7 +198,7 @@ class _Repair:
             return found[0]
         self._objects.append(odd)
         self._check()
-        return f'{found[1]}"{_MARK_JSON}o{len(self._objects) - 1}"'
+        return f'"{_MARK_JSON}o{len(self._objects) - 1}"'
 
     def _mark_number(self, found: re.Match[str]) -> str:
         odd = found["odd"]
@@ -202,7 +206,7 @@ class _Repair:
             return found[0]
         self._numbers += 1
         self._check()
-        return f'{found[1]}{odd[0]}"{_MARK_JSON}{odd[1:].strip()}"'
+        return f'{odd[0]}"{_MARK_JSON}{odd[1:].strip()}"'
 
     def _object(self, items: list[tuple[str, Any]]) -> Any:
         if self._has_rows and len(items) == 1 and items[0][0] == _MARK:
@@ -218,7 +222,7 @@ class _Repair:
 
 def _mark_row(found: re.Match[str]) -> str:
     odd = found["odd"]
-    return found[0] if odd is None else f'{found[1]}{{"{_MARK_JSON}":{odd}}}'
+    return found[0] if odd is None else f'{{"{_MARK_JSON}":{odd}}}'
 
 
 def dumps(value: Any) -> str:
