@@ -66,7 +66,7 @@ def browse(
     """Look at the messages that a queue of BlazingMQ or a topic of RocketMQ holds. None is consumed or committed.
 
     Messages of a queue are listed by the broker's administration: GUID, size and time, not the payload, which a broker
-    of BlazingMQ gives to consumers only. With `?id=APP` after it, only those that the app has yet to confirm.
+    of BlazingMQ gives to consumers only. With `?id=APP`, only messages that the app has yet to confirm are listed.
 
     Messages of a topic are shown whole, by queue and offset. With `?queue=NUMBER` they are those of the queues with
     this number. The dead letters of a group are the topic %DLQ%GROUP, whose % is %25 in a URI.

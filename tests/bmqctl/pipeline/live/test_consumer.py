@@ -1,4 +1,4 @@
-"""The consumer of a stream: the messages that it keeps, and those that it recognises after a lost connection."""
+"""The consumer of a stream: the messages that it keeps, and recognises again after a lost connection."""
 
 from __future__ import annotations
 
