@@ -19,23 +19,34 @@ __all__ = ["COMMANDS", "app", "main"]
 # To add a command: write bmqctl/cli/<group>/<name>.py, exposing a typer.Typer (sub-commands) or one function (options
 # and arguments), and enter it here.
 COMMANDS: dict[str, Entry] = {
-    "admin": Entry("bmqctl.cli.administer.admin", "admin", "Administer a running broker.", dials=True),
+    "start": Entry("bmqctl.cli.run.start", "app", "Start a broker."),
     "bench": Entry("bmqctl.cli.run.bench", "bench", "Measure a broker: throughput, latency, losses.", dials=True),
+    "config": Entry("bmqctl.cli.run.config", "app", "Check and show the configuration of a broker."),
+    "context": Entry("bmqctl.cli.run.context", "app", "Name brokers and clusters, and choose one for other commands."),
+    "doctor": Entry("bmqctl.cli.run.doctor", "doctor", "Examine the host that a broker runs on."),
+    "post": Entry("bmqctl.cli.messages.post", "post", "Post messages to a queue or a topic.", dials=True),
+    "tail": Entry(
+        "bmqctl.cli.messages.tail", "tail", "Print the messages of a queue or a topic as they come.", dials=True
+    ),
     "browse": Entry(
         "bmqctl.cli.messages.browse",
         "browse",
         "Look at the messages of a queue or a topic, and consume none.",
         dials=True,
     ),
+    "copy": Entry("bmqctl.cli.messages.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),
+    "move": Entry("bmqctl.cli.messages.carry", "move", "Move messages of a queue or a topic to another.", dials=True),
+    "replay": Entry("bmqctl.cli.messages.replay", "replay", "Post the messages of a store again.", dials=True),
     "bridge": Entry(
         "bmqctl.cli.messages.bridge",
         "bridge",
         "Carry messages between a BlazingMQ queue and a RocketMQ topic.",
         dials=True,
     ),
-    "bundle": Entry(
-        "bmqctl.cli.watch.bundle", "bundle", "Write an archive for somebody who helps, without secrets.", dials=True
+    "dead-letters": Entry(
+        "bmqctl.cli.messages.dead_letters", "app", "List, show and send again the dead letters of RocketMQ's groups."
     ),
+    "top": Entry("bmqctl.cli.watch.top", "top", "Watch queues, topics and nodes: rates, backlog, lag.", dials=True),
     "check": Entry(
         "bmqctl.cli.watch.check", "app", "Check queues, groups, clusters and disks for a monitoring system."
     ),
@@ -43,41 +54,50 @@ COMMANDS: dict[str, Entry] = {
     "console": Entry(
         "bmqctl.cli.watch.console", "console", "Serve pages that show a cluster to a browser.", dials=True
     ),
-    "config": Entry("bmqctl.cli.run.config", "app", "Check and show the configuration of a broker."),
-    "context": Entry("bmqctl.cli.run.context", "app", "Name brokers and clusters, and choose one for other commands."),
-    "copy": Entry("bmqctl.cli.messages.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),
-    "dead-letters": Entry(
-        "bmqctl.cli.messages.dead_letters", "app", "List, show and send again the dead letters of RocketMQ's groups."
+    "bundle": Entry(
+        "bmqctl.cli.watch.bundle", "bundle", "Write an archive for somebody who helps, without secrets.", dials=True
+    ),
+    "queue": Entry(
+        "bmqctl.cli.administer.queue", "app", "Explain why a queue or a group does not proceed; purge a queue."
     ),
     "definitions": Entry(
         "bmqctl.cli.administer.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
     ),
-    "doctor": Entry("bmqctl.cli.run.doctor", "doctor", "Examine the host that a broker runs on."),
-    "journal": Entry("bmqctl.cli.files", "app", "Read and check the files of a store."),
-    "move": Entry("bmqctl.cli.messages.carry", "move", "Move messages of a queue or a topic to another.", dials=True),
-    "post": Entry("bmqctl.cli.messages.post", "post", "Post messages to a queue or a topic.", dials=True),
-    "queue": Entry(
-        "bmqctl.cli.administer.queue", "app", "Explain why a queue or a group does not proceed; purge a queue."
-    ),
-    "replay": Entry("bmqctl.cli.messages.replay", "replay", "Post the messages of a store again.", dials=True),
-    "spark-export": Entry("bmqctl.cli.spark.spark_export", "app", "Export a store to tables, with PySpark."),
-    "spark-report": Entry("bmqctl.cli.spark.spark_report", "app", "Report on the messages of a store, with PySpark."),
-    "spark-verify": Entry("bmqctl.cli.spark.spark_verify", "app", "Compare exported tables with their store."),
-    "start": Entry("bmqctl.cli.run.start", "app", "Start a broker."),
-    "tail": Entry(
-        "bmqctl.cli.messages.tail", "tail", "Print the messages of a queue or a topic as they come.", dials=True
-    ),
+    "admin": Entry("bmqctl.cli.administer.admin", "admin", "Administer a running broker.", dials=True),
     "tool": Entry(
         "bmqctl.cli.administer.tool",
         "tool",
         "Post, consume and inspect messages, interactively or from a script.",
         dials=True,
     ),
-    "top": Entry("bmqctl.cli.watch.top", "top", "Watch queues, topics and nodes: rates, backlog, lag.", dials=True),
+    "journal": Entry("bmqctl.cli.files", "app", "Read and check the files of a store."),
+    "spark-export": Entry("bmqctl.cli.spark.spark_export", "app", "Export a store to tables, with PySpark."),
+    "spark-verify": Entry("bmqctl.cli.spark.spark_verify", "app", "Compare exported tables with their store."),
+    "spark-report": Entry("bmqctl.cli.spark.spark_report", "app", "Report on the messages of a store, with PySpark."),
+    "help": Entry("bmqctl.cli.about.help_command", "show_help", "Show the help of a command."),
+    "version": Entry(
+        "bmqctl.cli.about.version", "show_version", "Print the version, the commit, and compiled or interpreted."
+    ),
 }
 
 
-app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+TITLES = {
+    "run": "Run a broker",
+    "messages": "Post and read messages",
+    "watch": "Watch",
+    "administer": "Administer",
+    "files": "Read the files of a store",
+    "spark": "Hand a store to Spark",
+    "about": "About bmqctl",
+}
+"""What the help calls the commands of each folder of `bmqctl/cli`, in this order."""
+
+app = typer.Typer(
+    cls=lazy_group(COMMANDS, TITLES),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import typer
@@ -13,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from bmqctl.cli.arguments import check_arguments
+from bmqctl.cli.help import plain_help
 from bmqctl.common.ending import faults_end, standard_streams
 
 __all__ = ["Entry", "lazy_group"]
@@ -30,15 +32,24 @@ class Entry(NamedTuple):
     summary: str
     dials: bool = False
 
+    @property
+    def folder(self) -> str:
+        """The folder of `bmqctl/cli` that has the command."""
+        return self.module.split(".")[2]
 
-def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
-    """Make a class for `typer.Typer(cls=...)`: the entries are stand-ins until one of them is run."""
+
+def lazy_group(entries: Mapping[str, Entry], titles: Mapping[str, str] = MappingProxyType({})) -> type[TyperGroup]:
+    """Make a class for `typer.Typer(cls=...)`: the entries are stand-ins until one of them is run.
+
+    The help lists the entries of each folder under its title.
+    """
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             for name, entry in entries.items():
                 self.commands[name] = TyperCommand(name, help=entry.summary, short_help=entry.summary)
+            plain_help(self, lambda name: titles.get(entries[name].folder, "Commands"))
 
         def main(self, *words: Any, **settings: Any) -> Any:
             with standard_streams():
@@ -85,10 +96,11 @@ def _load(name: str, entry: Entry) -> Any:
         _import(entry.module)
     found = getattr(sys.modules[entry.module], entry.attribute)
     if not isinstance(found, typer.Typer):
-        single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        single = typer.Typer(add_completion=False)
         single.command(name, cls=_dialing_command() if entry.dials else None)(found)
         found = single
     command = get_command(found)
     command.name = name
     check_arguments(command)
+    plain_help(command)
     return command

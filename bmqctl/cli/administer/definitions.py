@@ -45,7 +45,7 @@ __all__ = ["app"]
 
 FILE_BYTES_MAX = 64 << 20
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="The file of definitions; - is standard input.", show_default=False)]
 Config = Annotated[

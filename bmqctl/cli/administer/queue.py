@@ -26,7 +26,7 @@ from bmqctl.systems.opening import open_end
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 COMMAND = "queue explain"
 

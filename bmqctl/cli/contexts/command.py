@@ -250,7 +250,7 @@ def _context_option() -> Any:
     ) -> None:
         pass
 
-    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    single = typer.Typer(add_completion=False)
     single.command()(declared)
     command: Any = get_command(single)
     return command.params[0]

@@ -18,7 +18,7 @@ __all__ = ["app"]
 
 COMMAND = "journal ledger dump"
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 @app.callback()

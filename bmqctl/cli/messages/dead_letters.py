@@ -37,7 +37,7 @@ from formats.rocketmq.hosts import split_address
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _COLUMNS: Final = [
     Column("group", "group", 40),

@@ -33,7 +33,7 @@ from bmqctl.systems.config_reading import (
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _FINDINGS = [
     Column("kind", "kind"),

@@ -18,7 +18,7 @@ from bmqctl.common.render import Column, Output, OutputFormat, print_rows, refus
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _COLUMNS = [
     Column("current", ""),

@@ -42,7 +42,7 @@ COMMANDS: dict[str, Entry] = {
     ),
 }
 
-app = typer.Typer(cls=lazy_group(COMMANDS), add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=lazy_group(COMMANDS), add_completion=False, no_args_is_help=True)
 
 
 @app.callback()

@@ -48,7 +48,7 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 EXAMPLES = """
 Examples:

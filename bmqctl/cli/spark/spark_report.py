@@ -40,7 +40,7 @@ COMMAND = "spark-report"
 SMALL_RECORDS = 200_000
 WIDTH_MIN = 130
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 EXAMPLES = """
 Examples:

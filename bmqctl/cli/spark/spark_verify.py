@@ -36,7 +36,7 @@ __all__ = ["app"]
 COMMAND = "spark-verify"
 WIDTH_MIN = 120
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 EXAMPLES = """
 Examples:

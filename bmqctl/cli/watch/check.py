@@ -38,7 +38,7 @@ from formats.errors import FormatError
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 DEFAULT_BROKER = "tcp://localhost:30114"
 DISK_VALUES = ("free", "free_bytes")
