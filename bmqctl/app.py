@@ -58,8 +58,10 @@ COMMANDS: dict[str, Entry] = {
         "bmqctl.cli.watch.bundle", "bundle", "Write an archive for somebody who helps, without secrets.", dials=True
     ),
     "queue": Entry(
-        "bmqctl.cli.administer.queue", "app", "Explain why a queue or a group does not proceed; purge a queue."
+        "bmqctl.cli.administer.queue", "app", "List queues, purge one, explain why one or a group does not proceed."
     ),
+    "topic": Entry("bmqctl.cli.administer.listing", "topic_app", "List the topics of RocketMQ."),
+    "group": Entry("bmqctl.cli.administer.listing", "group_app", "List the groups of RocketMQ."),
     "definitions": Entry(
         "bmqctl.cli.administer.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
     ),

@@ -9,6 +9,7 @@ import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority
+from bmqctl.cli.administer.listing import list_queues
 from bmqctl.cli.administer.purge import purge_queue
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.common.harmless import one_line
@@ -33,9 +34,10 @@ COMMAND = "queue explain"
 
 @app.callback()
 def root() -> None:
-    """Explain why a queue of BlazingMQ, or a group of RocketMQ, does not proceed; purge a queue."""
+    """List queues of BlazingMQ, purge one, explain why one, or a group of RocketMQ, does not proceed."""
 
 
+app.command("list", cls=DialingCommand)(list_queues)
 app.command("purge", cls=DialingCommand)(purge_queue)
 
 

@@ -11,19 +11,10 @@ import typer
 from bmqctl.cli.administer.admin import Security
 from bmqctl.cli.families import expanded
 from bmqctl.cli.watch.cluster_options import Nodes, open_nodes, options_of
+from bmqctl.cli.watch.samples import print_sample, take
 from bmqctl.common.installed import installing
-from bmqctl.common.render import (
-    EXIT_FAULTS,
-    Column,
-    Output,
-    OutputFormat,
-    print_table,
-    print_values,
-    refuse,
-    until_reader_leaves,
-)
-from bmqctl.systems.watching.cells import HEADS, cells_of
-from bmqctl.systems.watching.model import COLUMNS, Selection, selected
+from bmqctl.common.render import Output, OutputFormat, refuse
+from bmqctl.systems.watching.model import COLUMNS, Selection
 from bmqctl.systems.watching.watcher import Watcher
 
 __all__ = ["top"]
@@ -104,22 +95,7 @@ def _is_terminal() -> bool:
 
 
 def _print_once(watcher: Watcher, interval_s: float, selection: Selection, wanted: OutputFormat) -> None:
-    try:
-        watcher.next()
-        time.sleep(interval_s)
-        shown = watcher.next()
-    except watcher.faults as fault:
-        refuse("top", str(fault))
-    except (LookupError, TypeError, ValueError, AttributeError) as fault:
-        refuse("top", f"the answer of a broker is not understood: {type(fault).__name__}: {fault}")
-    rows = selected(shown.rows, selection)
-    with until_reader_leaves():
-        if wanted is OutputFormat.TABLE:
-            columns = [Column(name, HEADS[name]) for name in COLUMNS if name != "part" or selection.within is not None]
-            print_table((cells_of(each) for each in rows), columns)
-        else:
-            print_values((each._asdict() for each in rows), COLUMNS, wanted)
-    for each in shown.sample.faults:
-        typer.echo(f"bmqctl top: {each}", err=True)
-    if shown.sample.faults:
-        raise typer.Exit(EXIT_FAULTS)
+    take("top", watcher)
+    time.sleep(interval_s)
+    columns = [name for name in COLUMNS if name != "part" or selection.within is not None]
+    print_sample("top", take("top", watcher), selection, columns, COLUMNS, wanted)

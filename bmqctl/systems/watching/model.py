@@ -68,13 +68,14 @@ _NUMBERS: Final = COLUMNS[3:]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that are shown: of one queue or topic (`within`) its parts, else wholes; filtered and sorted."""
+    """The rows to show, filtered and sorted: wholes, `all_parts`, or the parts of one queue or topic (`within`)."""
 
     sort: str = "backlog"
     is_descending: bool = True
     text: str = ""
     within: str | None = None
     node: str | None = None
+    all_parts: bool = False
 
 
 def rows_of(before: Sample | None, after: Sample) -> list[Row]:
@@ -132,7 +133,7 @@ def selected(rows: Sequence[Row], selection: Selection) -> list[Row]:
     if selection.node is not None:
         rows = [each for each in rows if each.node == selection.node]
     if selection.within is None:
-        rows = [each for each in rows if not each.part]
+        rows = [each for each in rows if bool(each.part) == selection.all_parts]
     else:
         rows = [each for each in rows if each.name == selection.within and each.part]
     grouped: dict[tuple[str, str], list[Row]] = {}

@@ -1,4 +1,4 @@
-"""`bmqctl top` of nodes that run."""
+"""`bmqctl top`, and the lists of queues, topics and groups, of nodes that run."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ def once(*words: str) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["name"], row["part"]): row for row in json.loads(out)}
 
 
+def listed(*words: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(app, [*words, "--timeout", "20", "--output", "json"])
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows
+
+
 def test_queues_and_apps_of_a_node(node: NodeProcess) -> None:
     uri = queue_name("bmq.test.persistent.fanout")
     with Client(node.uri) as client:
@@ -64,6 +71,15 @@ def test_queues_and_apps_of_a_node(node: NodeProcess) -> None:
         code, out, _ = run("--once", "--interval", "0.5", "--filter", uri, "-b", node.uri)
         assert (code, out.splitlines()[0].split()[:4]) == (0, ["NAME", "NODE", "IN/S", "OUT/S"])
         assert uri in out
+        (queue,) = listed("queue", "list", "-b", node.uri, "--filter", uri)
+        assert (queue.pop("oldest_s") > 0, queue) == (
+            True,
+            {"name": uri, "node": "node 0", "backlog": 12, "consumers": 1},
+        )
+        parts = listed("queue", "list", "--apps", "-b", node.uri, "--filter", uri)
+        assert [(each["name"], each["part"], each["backlog"]) for each in parts] == [
+            (uri, app, 12) for app in ("bar", "baz", "foo")
+        ]
 
 
 def test_a_purge_by_the_screen(node: NodeProcess) -> None:
@@ -123,6 +139,9 @@ def test_topics_and_groups(tmp_path: Path) -> None:
         assert (row["node"], row["backlog"], row["rate_in"], row["lag"]) == ("broker-a", 0, 0.0, None)
         groups = once(*at, "--within", "orders")
         assert groups["orders", "bmqctl-bench"]["backlog"] == 0
+        assert [each["name"] for each in listed("topic", "list", *at)] == ["orders"]
+        assert [(each["part"], each["name"]) for each in listed("group", "list", *at)] == [("bmqctl-bench", "orders")]
+        assert listed("group", "list", *at, "--filter", "none") == []
 
 
 @pytest.mark.parametrize(
