@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from bmqctl.client.protocol.authentication import Authentication, Credentials, NotAuthenticated
-from bmqctl.client.protocol.identity import client_identity
+from bmqctl.client.protocol.identity import HANDSHAKE_ADVICE, client_identity
 from formats.bmq.control import ber, codec
 from formats.bmq.control.messages import (
     AdminCommand,
@@ -46,6 +46,10 @@ READ_BYTES = 64 << 10
 
 class AdminLost(Exception):
     """The broker cannot be reached, or did not keep to the protocol; the text says which."""
+
+
+class _Cut(AdminLost):
+    """The end of the connection by the network or the broker."""
 
 
 class NotAdmitted(AdminLost):
@@ -82,6 +86,9 @@ class AdminClient:
         try:
             self._authenticate()
             self._identify()
+        except _Cut as lost:
+            self._sock.close()
+            raise AdminLost(f"{lost}: {HANDSHAKE_ADVICE}") from None
         except BaseException:
             self._sock.close()
             raise
@@ -145,7 +152,7 @@ class AdminClient:
         try:
             self._sock.sendall(data)
         except OSError as error:
-            raise AdminLost(f"the connection failed: {error.strerror or error}") from None
+            raise _Cut(f"the connection failed: {error.strerror or error}") from None
 
     def _control(self) -> tuple[Frame, bytes]:
         return self._event(EventType.CONTROL)
@@ -173,9 +180,9 @@ class AdminClient:
         except TimeoutError:
             raise AdminLost("the broker did not answer in time") from None
         except OSError as error:
-            raise AdminLost(f"the connection failed: {error.strerror or error}") from None
+            raise _Cut(f"the connection failed: {error.strerror or error}") from None
         if not data:
-            raise AdminLost("the broker closed the connection")
+            raise _Cut("the broker closed the connection")
         self._received += data
 
 

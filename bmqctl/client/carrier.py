@@ -221,10 +221,10 @@ class Carrier:
         if data:
             self.feed(self.machine.receive(data, now_ns()))
         else:
-            self.feed(self.machine.lost("the broker closed the connection"))
+            self.feed(self.machine.cut("the broker closed the connection"))
 
     def _cut(self, fault: BaseException) -> None:
-        self.feed(self.machine.lost(f"connection lost: {str(fault) or type(fault).__name__}"))
+        self.feed(self.machine.cut(f"connection lost: {str(fault) or type(fault).__name__}"))
 
     async def _write(self, stream: anyio.abc.ByteStream) -> None:
         while True:

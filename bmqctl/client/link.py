@@ -142,10 +142,10 @@ class Link:
             try:
                 data = await stream.receive_some(READ_SIZE)
             except trio.BrokenResourceError as fault:
-                self.feed(self.machine.lost(f"connection lost: {fault.__cause__ or fault}"))
+                self.feed(self.machine.cut(f"connection lost: {fault.__cause__ or fault}"))
                 return
             if not data:
-                self.feed(self.machine.lost("the broker closed the connection"))
+                self.feed(self.machine.cut("the broker closed the connection"))
                 return
             self.feed(self.machine.receive(bytes(data), now_ns()))
 

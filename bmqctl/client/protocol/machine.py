@@ -38,7 +38,7 @@ from bmqctl.client.protocol.events import (
 )
 from bmqctl.client.protocol.guid import ClientGuidGenerator
 from bmqctl.client.protocol.heartbeats import Check, Heartbeats
-from bmqctl.client.protocol.identity import client_identity, has_feature
+from bmqctl.client.protocol.identity import HANDSHAKE_ADVICE, client_identity, has_feature
 from bmqctl.client.protocol.lifecycle import SESSION_TABLE, Impossible, Queue, Session, SessionInput, step
 from bmqctl.client.protocol.message import Message, Properties, encode_data, subscription_ids
 from bmqctl.client.protocol.output import Output
@@ -312,6 +312,10 @@ class Machine:
             case Check.LOST:
                 events += self.lost(f"the broker missed {self._heartbeats.missed} heartbeats", silent=True)
         return events
+
+    def cut(self, fault: str) -> list[Event]:
+        """Handle the end of the connection by the network or the broker; `lost` without a reason of this side's."""
+        return self.lost(fault if self._was_started else f"{fault}: {HANDSHAKE_ADVICE}")
 
     def lost(self, fault: str, silent: bool = False) -> list[Event]:
         """Handle the end of the connection, or give it up as unusable."""

@@ -25,6 +25,7 @@ authorizationEnabled=true
 initAuthenticationUser={"username":"root","password":"hush"}
 innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"hush-inner"}
 """
+ADVICE = "it may expect TLS, or credentials"
 LIST = ("dead-letters", "list", "--output", "json")
 PAYLOADS = b"one\ntwo\nthree\n"
 
@@ -67,8 +68,9 @@ def test_queues_are_reached_with_tls_and_a_user(home: Path) -> None:
         assert len(rows_of(run("browse", one, *at, *user, "ops:x", "--json")[0])) == 3
         _, errors = run("tail", one, *at, *user, "ops:y", code=2)
         assert "auth" in errors.lower()
-        run("post", one, "x", *at, code=2)
-        run("browse", one, "-b", address, *user, "ops:x", code=2)
+        without_user = run("post", one, "x", *at, code=2), run("browse", one, *at, code=2)
+        without_tls = [run(command, one, "-b", address, *user, "ops:x", code=2) for command in ("tail", "browse")]
+        assert [ADVICE in errors for _, errors in (*without_user, *without_tls)] == [True] * 4, without_user
 
         (home / "secret").write_text("ops:x\n")
         known = (*at[2:], *user[:2], "--authn-data-file", home / "secret")
