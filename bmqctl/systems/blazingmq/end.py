@@ -49,6 +49,7 @@ from bmqctl.client.queue import check_subscriptions
 from bmqctl.client.session import SessionOptions
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused
 from bmqctl.systems.blazingmq.status.contents import contents_of, waiting_of
+from bmqctl.systems.blazingmq.status.queues import UnknownApp, check_app
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
 
@@ -146,6 +147,7 @@ class QueueEnd(BlazingEnd):
             raise CannotBegin(f"{self}: {fault}") from None
 
     async def _ask(self, question: Callable[[str, int, Asking, QueueUri], T], means: Means) -> T:
+        """Ask the broker in a thread; `question` takes its host and port, the way to ask, and the queue."""
         work = partial(question, self.host, self.port, _asking(means), parse_uri(self.uri))
         return await trio.to_thread.run_sync(work)
 
@@ -163,11 +165,16 @@ class QueueEnd(BlazingEnd):
             raise CannotBegin("--tags and --from-start are for topics of RocketMQ")
         wanted = [] if options.expression is None else [Subscription(options.expression)]
         async with self._session(reach) as session:
-            yield _QueueFeed(
-                await session.open(
-                    self.uri, read=True, max_unconfirmed_messages=options.unconfirmed_max, subscriptions=wanted
-                )
+            queue = await session.open(
+                self.uri, read=True, max_unconfirmed_messages=options.unconfirmed_max, subscriptions=wanted
             )
+            if parse_uri(self.uri).app_id:
+                # A broker opens a queue for an app that it does not have, and delivers nothing.
+                try:
+                    await self._ask(check_app, self.means(reach))
+                except UnknownApp as fault:
+                    raise CannotBegin(str(fault)) from None
+            yield _QueueFeed(queue)
 
     def check_browsing(self, options: BrowseOptions) -> None:
         if options.needs_payloads:

@@ -13,17 +13,13 @@ from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.client.admin import AdminLost
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused
-from bmqctl.systems.blazingmq.status.queues import ask_about_queue
+from bmqctl.systems.blazingmq.status.queues import UnknownApp, apps_of, ask_about_queue
 from bmqctl.systems.explaining.cause import Cause, counted
 from formats.bmq.uri import parse_uri
 
-__all__ = ["UnknownApp", "causes_of_queue", "causes_of_unopened", "explain"]
+__all__ = ["causes_of_queue", "causes_of_unopened", "explain"]
 
 DEFAULT_APP = "__default"
-
-
-class UnknownApp(Exception):
-    """An app that the queue does not have; the text names the apps that it has."""
 
 
 def explain(end: BlazingEnd, reach: Reach) -> list[Cause]:
@@ -53,13 +49,8 @@ def causes_of_queue(internals: dict[str, Any], view: dict[str, Any], app_id: str
     state = internals["state"]
     found = list(_of_room(state["capacityMeter"]))
     found += _of_replication(view, state["partitionId"])
-    # The modes have one engine, whatever it is called.
-    engine = next(iter(internals["queue"]["localQueue"]["queueEngine"].values()))
     waiting = {each["appId"]: int(each["numMessages"]) for each in state["storage"].get("virtualStorages", [])}
-    apps = engine.get("consumerStates", [])
-    if app_id and app_id not in {each["appId"] for each in apps}:
-        raise UnknownApp(f"{state['uri']} has no app {app_id}, but {', '.join(each['appId'] for each in apps)}")
-    for each in apps:
+    for each in apps_of(internals, app_id):
         app = each["appId"]
         messages = waiting.get(app, int(state["storage"]["numMessages"]) if app == DEFAULT_APP else 0)
         if messages and app_id in ("", app):

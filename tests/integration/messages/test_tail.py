@@ -69,6 +69,15 @@ def test_an_expression_selects_and_leaves_the_others(node: NodeProcess) -> None:
     assert "for topics of RocketMQ" in errors
 
 
+def test_an_app_that_the_queue_does_not_have_is_refused(node: NodeProcess) -> None:
+    uri, at = "bmq://bmq.test.persistent.fanout/tail-apps", ("-b", node.uri)
+    _, errors = run("tail", f"{uri}?id=fo", *at, code=2)
+    assert errors == f"bmqctl tail: {uri} has no app fo, but bar, baz, foo\n"
+    run("post", uri, "one", *at)
+    assert run("tail", f"{uri}?id=foo", *at, "--count", "1", "--raw")[0] == "one\n"
+
+
+
 def test_a_queue_is_moved_by_a_pipe_with_all_that_its_messages_have(node: NodeProcess) -> None:
     source, destination = (f"{PRIORITY}/tail-{name}" for name in ("source", "destination"))
     rows = [

@@ -8,7 +8,7 @@ from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.systems.blazingmq.status.asking import Connects, Refused, ask_for, endpoint_parts, own_cluster
 from formats.bmq.uri import QueueUri
 
-__all__ = ["QueueAnswers", "ask_about_queue", "primary_of", "stored_messages"]
+__all__ = ["QueueAnswers", "UnknownApp", "apps_of", "ask_about_queue", "check_app", "primary_of", "stored_messages"]
 
 
 class QueueAnswers(NamedTuple):
@@ -17,6 +17,33 @@ class QueueAnswers(NamedTuple):
     view: dict[str, Any]
     internals: dict[str, Any] | None
     messages: int
+
+
+class UnknownApp(Exception):
+    """An app that the queue does not have; the text names the apps that it has."""
+
+
+def check_app(host: str, port: int, asking: Connects, queue: QueueUri) -> None:
+    """Raise `UnknownApp` if the queue does not have the app of its URI; a broker that refuses to answer is believed."""
+    try:
+        internals = ask_about_queue(host, port, asking, queue).internals
+    except (AdminLost, Refused):
+        return
+    if internals is not None:
+        apps_of(internals, queue.app_id)
+
+
+def apps_of(internals: dict[str, Any], app_id: str = "") -> list[dict[str, Any]]:
+    """Return the states of a queue's apps. Raises `UnknownApp` if there is none of that name."""
+    # The modes have one engine, whatever it is called.
+    engine = next(iter(internals["queue"]["localQueue"]["queueEngine"].values()))
+    apps: list[dict[str, Any]] = engine.get("consumerStates", [])
+    # Consumers of an app that the queue does not have are among the states, too, but nothing is stored for them.
+    stored = internals["state"]["storage"].get("virtualStorages") or apps
+    names = sorted(each["appId"] for each in stored)
+    if app_id and app_id not in names:
+        raise UnknownApp(f"{internals['state']['uri']} has no app {app_id}, but {', '.join(names)}")
+    return apps
 
 
 def ask_about_queue(host: str, port: int, asking: Connects, queue: QueueUri) -> QueueAnswers:

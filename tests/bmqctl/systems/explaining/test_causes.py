@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bmqctl.systems.explaining.blazingmq import UnknownApp, causes_of_queue, causes_of_unopened
+from bmqctl.systems.blazingmq.status.queues import UnknownApp
+from bmqctl.systems.explaining.blazingmq import causes_of_queue, causes_of_unopened
 from bmqctl.systems.explaining.cause import Cause
 from bmqctl.systems.explaining.rocketmq import causes_of_group
 from bmqctl.systems.rocketmq.status.group import GroupState, QueueLag
