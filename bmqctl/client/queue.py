@@ -139,7 +139,7 @@ class Queue:
                 raise QueueSuspended(f"{self} is suspended: the host is not healthy")
             data = payload if type(payload) is bytes else bytes(memoryview(payload))
             if not data and not properties:
-                raise ValueError("a message has a payload or properties")
+                raise ValueError("the payload is empty, and there are no properties: a message has one or the other")
             if session.spans is not None:
                 properties, receiver = trace_post(session.spans, str(self), len(data), properties, receiver)
             guid = session.machine.post(

@@ -202,7 +202,7 @@ def _tell(account: Account, elapsed_s: float, wanted: OutputFormat) -> None:
         elif wanted is not OutputFormat.TABLE:
             facts = _facts(account, elapsed_s)
             print_values([facts], facts, wanted)
-        else:
+        elif account.posted or not account.ended_by:
             size = f"{account.payload_bytes:,} byte" + ("" if account.payload_bytes == 1 else "s") + " of payload"
             print(f"{account.acknowledged:,} of {account.posted:,} messages acknowledged, {size}, in {elapsed_s:.1f} s")
     if account.ended_by or account.failures or account.acknowledged < account.posted:

@@ -201,3 +201,13 @@ def test_commands_of_one_message_each_use_all_queues_of_a_topic(rocket: RocketPr
     messages = trio.run(consumed, rocket, "turns", 16)
     # That 16 random choices of one of four queues are all the same has a probability of one in a billion.
     assert len({each.queue_id for each in messages}) > 1
+
+
+def test_an_empty_payload_is_refused_in_one_sentence(node: NodeProcess) -> None:
+    for words in ((f"{PRIORITY}/empty", ""), (f"{PRIORITY}/empty",)):
+        output, errors = run("post", *words, "-b", node.uri, code=1)
+        assert output == ""
+        assert errors.endswith(
+            "message 1: the payload is empty, and there are no properties: a message has one or the other\n"
+        )
+        assert len(errors.splitlines()) == 1

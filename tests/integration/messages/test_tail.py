@@ -77,7 +77,6 @@ def test_an_app_that_the_queue_does_not_have_is_refused(node: NodeProcess) -> No
     assert run("tail", f"{uri}?id=foo", *at, "--count", "1", "--raw")[0] == "one\n"
 
 
-
 def test_a_queue_is_moved_by_a_pipe_with_all_that_its_messages_have(node: NodeProcess) -> None:
     source, destination = (f"{PRIORITY}/tail-{name}" for name in ("source", "destination"))
     rows = [
