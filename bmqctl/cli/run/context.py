@@ -46,11 +46,10 @@ CredentialVariable = Annotated[
 def root() -> None:
     """Name brokers and clusters, and choose one for other commands.
 
-    Contexts are kept in `bmqctl/contexts.json` below `$XDG_CONFIG_HOME`, which is `~/.config` by default. `admin`,
-    `bench`, `bridge`, `cluster`, `replay` and `tool` take from a context what their options and environment variables
-    leave open. The context is that of `--context`, that of `BMQCTL_CONTEXT`, or the one chosen by `bmqctl context use`.
-    If an option names the broker, only a context given by `--context` is used, so that credentials reach no other
-    broker by accident.
+    Contexts are kept in `bmqctl/contexts.json` below `$XDG_CONFIG_HOME`, which is `~/.config` by default. Commands
+    that connect to a broker take from a context what their options and environment variables leave open. The context
+    is that of `--context`, that of `BMQCTL_CONTEXT`, or the one chosen by `bmqctl context use`. If an option names the
+    broker, only a context given by `--context` is used, so that credentials reach no other broker by accident.
     """
 
 
@@ -162,6 +161,8 @@ def list_(output: Output = None) -> None:
         bmqctl context list --output json
     """
     contexts, used = _read("list")
+    if not contexts.contexts:
+        typer.echo("bmqctl context list: there is none: `bmqctl context add NAME ADDRESS` adds one", err=True)
     rows = (_row(name, context, name == used) for name, context in sorted(contexts.contexts.items()))
     chosen = output or OutputFormat.TABLE
     with until_reader_leaves():

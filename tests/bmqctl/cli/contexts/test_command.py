@@ -285,6 +285,12 @@ def test_a_damaged_file_is_refused_by_each_command_but_help_and_one_with_an_addr
     assert options("--broker", "tcp://x:1")["broker"] == "tcp://x:1"
 
 
+def test_a_list_without_contexts_names_the_command_that_adds_one(context: Run) -> None:
+    result = context("list", "--output", "json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, [])
+    assert "bmqctl context add NAME ADDRESS" in result.stderr
+
+
 def test_contexts_are_listed_and_shown_without_their_secrets(context: Run) -> None:
     add(context, "prod", "tcp://a:1", "--authn-mechanism", "BASIC", "--authn-data", "ops:hush", "--use")
     add(context, "orders", "rocketmq://b:2", "--authn-data-env", "ORDERS")
