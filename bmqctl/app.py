@@ -21,7 +21,7 @@ __all__ = ["COMMANDS", "app", "main"]
 COMMANDS: dict[str, Entry] = {
     "start": Entry("bmqctl.cli.run.start", "app", "Start a broker."),
     "bench": Entry("bmqctl.cli.run.bench", "bench", "Measure a broker: throughput, latency, losses.", dials=True),
-    "config": Entry("bmqctl.cli.run.config", "app", "Check and show the configuration of a broker."),
+    "config": Entry("bmqctl.cli.run.config", "app", "Write, check and show the configuration of a broker."),
     "context": Entry("bmqctl.cli.run.context", "app", "Name brokers and clusters, and choose one for other commands."),
     "doctor": Entry("bmqctl.cli.run.doctor", "doctor", "Examine the host that a broker runs on."),
     "post": Entry("bmqctl.cli.messages.post", "post", "Post messages to a queue or a topic.", dials=True),
@@ -60,6 +60,7 @@ COMMANDS: dict[str, Entry] = {
     "queue": Entry(
         "bmqctl.cli.administer.queue", "app", "List queues, purge one, explain why one or a group does not proceed."
     ),
+    "domain": Entry("bmqctl.cli.administer.domain", "app", "List and create domains of BlazingMQ."),
     "topic": Entry("bmqctl.cli.administer.listing", "topic_app", "List the topics of RocketMQ."),
     "group": Entry("bmqctl.cli.administer.listing", "group_app", "List the groups of RocketMQ."),
     "definitions": Entry(

@@ -14,6 +14,7 @@ from broker.bmq.config.consistency import DefinedDomain, eventual_by_default
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.dump import to_json
 from broker.bmq.config.load import parse, read
+from broker.bmq.config.local_cluster import write_local_cluster
 from broker.bmq.config.model import Model
 from broker.bmq.config.unknown import unknown_members
 from broker.rocketmq.config.node import (
@@ -38,6 +39,7 @@ __all__ = [
     "settings_of",
     "summary_of",
     "targets_in",
+    "write_cluster",
 ]
 
 _BROKER_FILE = "bmqbrkrcfg.json"
@@ -79,6 +81,16 @@ class Target(NamedTuple):
     path: Path
     name: str
     changes: Changes
+
+
+def write_cluster(directory: Path, nodes: int, host: str, port: int) -> list[Path]:
+    """Write and return a folder for each node of a cluster on this host. Raises `BadConfig` if that cannot be done."""
+    try:
+        return write_local_cluster(directory, nodes, host, port)
+    except ConfigError as fault:
+        raise BadConfig(str(fault)) from None
+    except OSError as fault:
+        raise BadConfig(f"{fault.filename}: {fault.strerror}") from None
 
 
 def targets_in(path: Path, changes: Changes, *, all_nodes: bool) -> list[Target]:

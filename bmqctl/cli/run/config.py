@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bmqctl.cli.arguments import parse_host
 from bmqctl.cli.run.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.common.harmless import one_line
 from bmqctl.common.render import (
@@ -29,6 +31,7 @@ from bmqctl.systems.config_reading import (
     settings_of,
     summary_of,
     targets_in,
+    write_cluster,
 )
 
 __all__ = ["app"]
@@ -57,7 +60,7 @@ ConfigPath = Annotated[
 
 @app.callback()
 def root() -> None:
-    """Check and show the configuration of a broker of either system, without starting it."""
+    """Write, check and show the configuration of a broker, without starting it."""
 
 
 @app.command()
@@ -174,6 +177,38 @@ def show(
         rows = ({**row, "value": _shown(row["value"])} for row in rows)
     with until_reader_leaves():
         print_rows(rows, _SETTINGS, chosen)
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.", show_default=False)],
+    nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, max=7, help="Number of nodes.")] = 1,
+    host: Annotated[
+        str, typer.Option(parser=parse_host, metavar="ADDRESS", help="Address that the nodes listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=1, max=65535, help="Port of the first node; the others have those after.")
+    ] = 30114,
+) -> None:
+    """Write the configuration of a BlazingMQ cluster on this host: a folder for each node, to start from and to edit.
+
+    It has the sample domains; `bmqctl domain create` adds others. `bmqctl config show` lists all settings, and
+    `bmqctl config validate` checks what you have edited. Existing folders are left as they are.
+
+    Examples:
+
+        bmqctl config init bmq-node
+
+        bmqctl config init bmq-cluster --nodes 3 --port 31000
+
+    Exit codes: 0 the folders are there; 2 they have another cluster, or cannot be written.
+    """
+    try:
+        folders = write_cluster(directory, nodes, host, port)
+    except BadConfig as fault:
+        refuse("config init", str(fault))
+    for folder in folders:
+        typer.echo(f"{folder}: bmqctl start node {shlex.quote(str(folder))}")
 
 
 def _shown(value: Any) -> str:

@@ -13,10 +13,18 @@ from typing import Any
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
-from broker.bmq.config.load import M, parse
+from broker.bmq.config.load import DOMAINS_DIRECTORY, DomainFiles, M, parse
 from broker.bmq.config.node import NodeConfig
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "DEFAULT_PROXY_PORT", "UNNAMED", "default_config", "proxy_config"]
+__all__ = [
+    "DEFAULT_HOST",
+    "DEFAULT_PORT",
+    "DEFAULT_PROXY_PORT",
+    "UNNAMED",
+    "default_config",
+    "domain_definition",
+    "proxy_config",
+]
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 30114
@@ -70,7 +78,7 @@ _DOMAINS = {
 
 
 def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir: Path = Path("bmq-data")) -> NodeConfig:
-    """Return a cluster of one node, listening on `host`:`port`, with its files in `data_dir`."""
+    """Return a cluster of one node, listening on `host`:`port`, with its files and further domains in `data_dir`."""
     cluster = {
         "name": _CLUSTER,
         "nodes": [_node(0, "localhost", port)],
@@ -87,7 +95,7 @@ def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir:
         directory=None,
         broker=_parsed(Configuration, _broker(host, port)),
         clusters=_parsed(ClustersDefinition, {"myClusters": [cluster]}),
-        domains=_BuiltIn(),
+        domains=_Samples(DomainFiles(data_dir / DOMAINS_DIRECTORY)),
         run_directory=data_dir,
     )
 
@@ -164,23 +172,41 @@ class _None:
         return None
 
 
-class _BuiltIn:
+class _Samples:
+    """The sample domains, and those of files beside the store, which come first."""
+
+    def __init__(self, files: DomainFiles) -> None:
+        self._files = files
+
     def names(self) -> list[str]:
-        return sorted(_DOMAINS)
+        return sorted({*_DOMAINS, *self._files.names()})
 
     def read(self, name: str) -> tuple[str, DomainVariant] | None:
-        if name not in _DOMAINS:
-            return None
+        if (found := self._files.read(name)) is not None or name not in _DOMAINS:
+            return found
         mode, storage, consistency = _DOMAINS[name]
-        parameters = {
-            "name": name,
-            "mode": _MODES[mode],
-            "storage": {
-                "config": {storage: {}},
-                "domainLimits": {"messages": _DOMAIN_MESSAGES, "bytes": _DOMAIN_BYTES},
-                "queueLimits": {"messages": _QUEUE_MESSAGES, "bytes": _QUEUE_BYTES},
-            },
-            "messageTtl": _MESSAGE_TTL_S,
-            "consistency": {consistency: {}},
-        }
-        return _FILE, _parsed(DomainVariant, {"definition": {"location": _CLUSTER, "parameters": parameters}})
+        definition = domain_definition(name, _CLUSTER, _MODES[mode], storage, consistency)
+        return _FILE, _parsed(DomainVariant, definition)
+
+
+def domain_definition(
+    name: str,
+    cluster: str,
+    mode: dict[str, Any],
+    storage: str = "fileBacked",
+    consistency: str = "eventual",
+    message_ttl_s: int = _MESSAGE_TTL_S,
+) -> dict[str, Any]:
+    """Return the definition of a domain as its file has it, with the limits of the sample domains."""
+    parameters = {
+        "name": name,
+        "mode": mode,
+        "storage": {
+            "config": {storage: {}},
+            "domainLimits": {"messages": _DOMAIN_MESSAGES, "bytes": _DOMAIN_BYTES},
+            "queueLimits": {"messages": _QUEUE_MESSAGES, "bytes": _QUEUE_BYTES},
+        },
+        "messageTtl": message_ttl_s,
+        "consistency": {consistency: {}},
+    }
+    return {"definition": {"location": cluster, "parameters": parameters}}

@@ -24,12 +24,13 @@ from broker.bmq.config.links import ClusterPlace, refuse_unreachable
 from broker.bmq.config.model import Model, is_confidential
 from broker.bmq.config.node import Changes, NodeConfig, refuse_self_as_upstream
 
-__all__ = ["load_broker_config", "parse", "read", "reload_clusters"]
+__all__ = ["DOMAINS_DIRECTORY", "DomainFiles", "load_broker_config", "parse", "read", "reload_clusters"]
 
 M = TypeVar("M", bound=Model)
 
 BROKER_FILE = "bmqbrkrcfg.json"
 CLUSTERS_FILE = "clusters.json"
+DOMAINS_DIRECTORY = "domains"
 PROXIES_DIRECTORY = "proxyclusters"
 
 # The reference's directory for its pid file and control pipe; by default the working directory.
@@ -59,7 +60,7 @@ def load_broker_config(directory: Path, **changes: Unpack[Changes]) -> NodeConfi
         directory=directory,
         broker=broker,
         clusters=clusters,
-        domains=_DomainFiles(directory / "domains"),
+        domains=DomainFiles(directory / DOMAINS_DIRECTORY),
         run_directory=Path(os.environ.get(PREFIX_VARIABLE) or "."),
     )
     config = config.as_node(**changes)
@@ -98,7 +99,7 @@ def _read_clusters(directory: Path) -> tuple[ClustersDefinition, list[ClusterPla
     return clusters.model_copy(update={"proxy_clusters": (*clusters.proxy_clusters, *more.values())}), places
 
 
-class _DomainFiles:
+class DomainFiles:
     """The domains of a directory, read at each call, so that a changed file takes effect for the next queue."""
 
     def __init__(self, directory: Path) -> None:

@@ -373,3 +373,17 @@ def test_a_number_that_the_files_cannot_hold_is_a_fault(folder: Path, name: str,
     assert (found["problem"], found["remedy"]) == (f"is {most + 1}", f"use at most {most}")
     refused = CliRunner().invoke(app, ["start", "node", str(folder)])
     assert (refused.exit_code, f"use at most {most}" in refused.output) == (2, True)
+
+
+def test_init_writes_what_validate_accepts(tmp_path: Path) -> None:
+    folder = tmp_path / "a cluster"
+    words = ["config", "init", str(folder), "--nodes", "3", "--port", "31000"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert f"bmqctl start node '{folder}/node3'" in result.output
+    checked = CliRunner().invoke(app, ["config", "validate", str(folder)])
+    assert checked.exit_code == 0, checked.output
+    # What is there stays, and another cluster is not mixed with it.
+    assert CliRunner().invoke(app, words).exit_code == 0
+    other = CliRunner().invoke(app, ["config", "init", str(folder), "--nodes", "5", "--port", "31000"])
+    assert (other.exit_code, "names 127.0.0.1:31000" in other.output) == (2, True), other.output

@@ -1,0 +1,129 @@
+"""The domains in the files of BlazingMQ's brokers: which there are, and new ones.
+
+A place is the folder of a broker's configuration, a folder of such folders, as `start cluster` makes it, or the store
+of a node that was started without a configuration. Brokers read the file of a domain when a queue of it is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from broker.bmq.config import ConfigError, NodeConfig, default_config, load_broker_config
+from broker.bmq.config.default import domain_definition
+from broker.bmq.config.dump import to_json
+from broker.bmq.config.load import BROKER_FILE, DOMAINS_DIRECTORY
+
+__all__ = ["BadDomain", "Domain", "create_domain", "domains_in", "modes"]
+
+NAME: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
+STORE_FILES: Final = "bmq_*.bmq_*"
+
+
+class BadDomain(Exception):
+    """A domain that cannot be made, or a place without a configuration; the text is one line with the remedy."""
+
+
+class Domain(NamedTuple):
+    """A domain of a configuration; `apps` are those of a fan-out, and `file` is empty for a built-in sample."""
+
+    name: str
+    mode: str
+    storage: str
+    consistency: str
+    apps: str
+    file: str
+
+
+def modes(apps: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the modes as a definition has them."""
+    return {"priority": {}, "fanout": {"appIDs": list(apps)}, "broadcast": {}}
+
+
+def domains_in(place: Path) -> list[Domain]:
+    """List the domains of a place, of the first of several nodes. Raises `BadDomain`."""
+    config = _configs(place)[0][1]
+    try:
+        resolved = config.all_domains()
+        files = {name: found[0] for name in resolved if (found := config.domains.read(name)) is not None}
+    except ConfigError as fault:
+        raise BadDomain(str(fault)) from None
+    return [_domain(name, to_json(each.parameters), files.get(name, "")) for name, each in sorted(resolved.items())]
+
+
+def _domain(name: str, parameters: dict[str, Any], file: str) -> Domain:
+    mode, details = next(iter(parameters["mode"].items()))
+    apps: list[str] = details.get("appIDs", [])
+    storage = next(iter(parameters["storage"]["config"]), "")
+    consistency = next(iter(parameters["consistency"]), "")
+    return Domain(name, mode, storage, consistency, ", ".join(apps), file if Path(file).exists() else "")
+
+
+def create_domain(
+    place: Path, name: str, mode: str, apps: Sequence[str], *, stored: bool, message_ttl_s: int, replace: bool
+) -> list[Path]:
+    """Write the file of a domain for each node of a place, and return the files. Raises `BadDomain`.
+
+    Stored messages of several nodes are strongly consistent: an acknowledged message survives the loss of one node.
+    """
+    if NAME.fullmatch(name) is None:
+        raise BadDomain(
+            f"{name}: a domain's name has letters, digits, '.', '_', '~' and '-', and begins with none of '.'"
+        )
+    if (mode == "fanout") != bool(apps):
+        raise BadDomain("a fan-out needs --app, once for each app, and other modes have none")
+    configs = _configs(place)
+    files = []
+    for folder, config in configs:
+        file = folder / DOMAINS_DIRECTORY / f"{name}.json"
+        if file.exists() and not replace:
+            raise BadDomain(f"{file}: there is a domain {name} already: give --replace, or another name")
+        if config.cluster is None:
+            raise BadDomain(f"{folder}: is the configuration of a proxy, whose domains are those of its cluster")
+        files.append((file, config.cluster.name, len(config.cluster.nodes)))
+    for file, cluster, nodes in files:
+        definition = domain_definition(
+            name,
+            cluster,
+            {mode: modes(apps)[mode]},
+            "fileBacked" if stored and mode != "broadcast" else "inMemory",
+            "strong" if stored and nodes > 1 and mode != "broadcast" else "eventual",
+            message_ttl_s,
+        )
+        _write(file, definition)
+    return [file for file, _, _ in files]
+
+
+def _write(file: Path, definition: dict[str, Any]) -> None:
+    """Write a file as a whole: a broker that reads meanwhile sees the old one or the new one."""
+    new = file.with_suffix(".new")
+    try:
+        file.parent.mkdir(exist_ok=True)
+        new.write_text(json.dumps(definition, indent=2) + "\n", encoding="utf-8")
+        new.replace(file)
+    except OSError as fault:
+        raise BadDomain(f"{fault.filename}: {fault.strerror}") from None
+
+
+def _configs(place: Path) -> list[tuple[Path, NodeConfig]]:
+    try:
+        if (place / BROKER_FILE).is_file():
+            return [(place, load_broker_config(place))]
+        if nodes := sorted(_nodes(place)):
+            return [(node, load_broker_config(node)) for node in nodes]
+    except ConfigError as fault:
+        raise BadDomain(str(fault)) from None
+    if place.is_dir() and next(place.glob(STORE_FILES), None) is not None:
+        return [(place, default_config(data_dir=place))]
+    raise BadDomain(
+        f"{place}: is neither a folder with {BROKER_FILE}, nor a folder of such folders, nor the store of a node: "
+        "name one of these by --in"
+    )
+
+
+def _nodes(place: Path) -> Iterator[Path]:
+    if place.is_dir():
+        yield from (each for each in place.iterdir() if (each / BROKER_FILE).is_file())
