@@ -62,6 +62,19 @@ PAGE_ROWS = 500
 LAST_WIDTH_MIN = 40
 LAST_WIDTH_FILE = 160
 
+_STATE_KEYS = ("state", "status", "severity", "kind")
+_STATE_STYLES = {
+    "ok": "green",
+    "AVAILABLE": "green",
+    "warning": "yellow",
+    "note": "yellow",
+    "error": "red",
+    "fault": "red",
+    "critical": "red",
+    "GONE": "red",
+    "UNREACHABLE": "red",
+}
+
 
 class OutputFormat(StrEnum):
     """Formats of rows: a table for people, one JSON value, one JSON object per line, or CSV with a line of names."""
@@ -241,8 +254,12 @@ class TablePrinter:
     def __init__(self, columns: list[Column], console: ResultConsole | None = None, title: str | None = None) -> None:
         self._columns = columns
         self._console = console or ResultConsole()
-        last_width = LAST_WIDTH_MIN if self._console.is_terminal else LAST_WIDTH_FILE
-        width = sum((column.width or last_width) + 2 for column in columns)
+        if self._console.is_terminal:
+            *others, last = columns
+            # Cells without a width of their own are folded, so that a row keeps its columns on a narrow terminal.
+            width = sum((column.width or len(column.title)) + 2 for column in others) + (last.width or LAST_WIDTH_MIN)
+        else:
+            width = sum((column.width or LAST_WIDTH_FILE) + 2 for column in columns)
         self._console.width = max(self._console.width, width)
         self._title = title
         self._first = True
@@ -257,7 +274,7 @@ class TablePrinter:
                 justify: Literal["left", "right"] = "right" if column.right else "left"
                 table.add_column(column.title, width=column.width, justify=justify, overflow="fold")
             for row in page:
-                table.add_row(*(_cell(row.get(column.key)) for column in self._columns))
+                table.add_row(*(_coloured(column.key, _cell(row.get(column.key))) for column in self._columns))
             self._console.print(table)
             self._first = False
 
@@ -270,6 +287,11 @@ def print_table(
 ) -> None:
     """Print the rows as one table: see `TablePrinter`."""
     TablePrinter(columns, console, title).print(rows)
+
+
+def _coloured(key: str, cell: str) -> str | Text:
+    style = _STATE_STYLES.get(cell) if key in _STATE_KEYS else None
+    return cell if style is None else Text(cell, style)
 
 
 def _cell(value: object) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,3 +165,17 @@ def test_formats_go_by_their_names_and_one_by_its_older_name() -> None:
     ]
     with pytest.raises(typer.BadParameter, match="'yaml' is not one of table, json, jsonl, csv"):
         parse_format("yaml")
+
+
+def test_a_table_fits_a_narrow_terminal_and_colours_states() -> None:
+    out = io.StringIO()
+    console = ResultConsole(file=out, force_terminal=True, width=80)
+    columns = [Column(key, key) for key in ("subject", "state", "found", "what to do")]
+    row = {"subject": "clock", "state": "warning", "found": "nobody " * 12, "what to do": "run chrony " * 9}
+    print_table([row, {**row, "state": "ok", "subject": "ok"}], columns, console)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
+    assert max(map(len, plain.splitlines())) == 80
+    assert plain.count("nobody") == 24
+    assert "\x1b[33mwarning" in out.getvalue()
+    # Only states are coloured: a name may be any word.
+    assert out.getvalue().count("\x1b[32mok") == 1
