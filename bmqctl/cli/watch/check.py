@@ -117,8 +117,8 @@ def queue(
     """Check the backlog of a queue of BlazingMQ, or of one of its apps.
 
     Values: `messages`, those not confirmed; `oldest`, the seconds since the oldest of them arrived. The primary of the
-    queue is asked, by way of the node that is named. The age is unknown while nobody has opened the queue since its
-    primary started.
+    queue is asked, by way of the node that is named. The age is unknown at a C++ broker while nobody has opened the
+    queue since it started.
 
     Examples:
 

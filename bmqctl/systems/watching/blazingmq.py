@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.systems.blazingmq.status.asking import Connects, Refused, ask_all, ask_for, endpoint_parts, records_behind
 from bmqctl.systems.blazingmq.status.contents import purge as purge_queue
+from bmqctl.systems.blazingmq.status.queues import stored_messages
 from bmqctl.systems.blazingmq.status.rows import best_view, newest_view
 from bmqctl.systems.watching.model import Counted, NodeState, Sample
 from formats.bmq.uri import parse_uri
@@ -103,10 +104,18 @@ def _counted(
     for uri, queue in _statistics(text).items():
         if uri in own:
             found += _of_queue(uri, queue, f"node {number}", own[uri])
-    unseen = own.keys() - {each.name for each in found}
-    # Nobody has opened these since the node started: it has no statistics of them.
-    found += [Counted(uri, "", f"node {number}", None, None, None, lag=own[uri]) for uri in sorted(unseen)]
-    return found
+    unseen = sorted(own.keys() - {each.name for each in found})
+    infos: dict[str, dict[str, Any]] = {}
+    return [*found, *(_unopened(client, uri, f"node {number}", own[uri], infos) for uri in unseen)]
+
+
+def _unopened(client: AdminClient, uri: str, node: str, lag: int | None, infos: dict[str, dict[str, Any]]) -> Counted:
+    """Return the counters of a queue that nobody has opened since the node started, and that has no statistics."""
+    queue = parse_uri(uri)
+    domain = queue.qualified_domain
+    if domain not in infos:
+        infos[domain] = ask_for(client, f"DOMAINS DOMAIN {domain} INFOS", "domainInfo")
+    return Counted(uri, "", node, None, None, stored_messages(infos[domain], queue), consumers=0, lag=lag)
 
 
 def _statistics(text: str) -> dict[str, dict[str, Any]]:

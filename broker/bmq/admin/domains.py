@@ -90,12 +90,23 @@ def internals(context: CommandContext, domain_name: str, queue_name: str) -> Que
 
 def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
     """Return a queue that was opened since the node started. Raises `Failed` if there is none."""
-    domain = find_domain(context, domain_name)
-    uri = queue_uri(domain, queue_name)
-    queue = context.node.queues.get(uri)
-    if queue is None or not queue.was_opened:
-        raise Failed(f"Queue '{queue_name}' was not found on domain '{domain.config.name}'")
+    queue = _known_queue(context, domain_name, queue_name)
+    if not queue.was_opened:
+        raise _not_found(queue_name, queue.config.name)
     return queue
+
+
+def _known_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
+    """Return a queue of this node, opened or stored. Raises `Failed` if there is none."""
+    domain = find_domain(context, domain_name)
+    queue = context.node.queues.get(queue_uri(domain, queue_name))
+    if queue is None:
+        raise _not_found(queue_name, domain.config.name)
+    return queue
+
+
+def _not_found(queue: str, domain: str) -> Failed:
+    return Failed(f"Queue '{queue}' was not found on domain '{domain}'")
 
 
 # -- messages
@@ -105,12 +116,13 @@ def list_messages(context: CommandContext, command: QueueList) -> QueueContents:
     """List messages of a queue, or the messages that one of its apps has yet to confirm, oldest first.
 
     A node that only has a copy of the queue lists this copy, unless its own consumers have the queue open: then it
-    lists the messages that it holds for them.
+    lists the messages that it holds for them. A primary lists its queues that nobody has opened since it started, too,
+    which the reference does not.
     """
     copied = _copied_queue(context, command)
     if copied is not None:
         return _list_copied(context, copied, command)
-    queue = active_queue(context, command.domain, command.queue)
+    queue = _known_queue(context, command.domain, command.queue)
     bits, total = -1, len(queue.messages)
     if command.app_id is not None and command.app_id != DEFAULT_APP_ID:
         app = queue.apps.get(command.app_id)
@@ -165,7 +177,7 @@ def show_message(context: CommandContext, command: QueueMessage) -> MessageConte
         raise Failed(elsewhere.message.replace("Not purging", "Not showing messages of", 1))
     queue = context.node.queues.get(uri)
     if queue is None or not queue.is_root:
-        raise Failed(f"Queue '{command.queue}' was not found on domain '{domain.config.name}'")
+        raise _not_found(command.queue, domain.config.name)
     message = queue.messages.get(_guid(command.guid))
     if message is None:
         raise Failed(f"Queue '{uri}' has no message {command.guid[:GUID_HEX]}")

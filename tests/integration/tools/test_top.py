@@ -82,6 +82,19 @@ def test_queues_and_apps_of_a_node(node: NodeProcess) -> None:
         ]
 
 
+def test_a_restart_hides_no_backlog(tmp_path: Path) -> None:
+    uri = queue_name("bmq.test.persistent.priority")
+    with NodeProcess(tmp_path / "store") as node:
+        with Client(node.uri) as client:
+            client.open(uri, write=True)
+            client.post_all(uri, [b"x"] * 3)
+        node.restart()
+        (queue,) = listed("queue", "list", "-b", node.uri)
+        assert (queue["name"], queue["backlog"], queue["oldest_s"] > 0, queue["consumers"]) == (uri, 3, True, 0)
+        result = CliRunner().invoke(app, ["browse", uri, "-b", node.uri, "--json"])
+        assert (result.exit_code, len(result.stdout.splitlines())) == (0, 3), result.output
+
+
 def test_a_purge_by_the_screen(node: NodeProcess) -> None:
     uri = queue_name()
     place = ("127.0.0.1", node.port)

@@ -95,7 +95,10 @@ def test_a_message_with_its_contents(listed: Administered) -> None:
         "    Data (base64)....: eHh4eHh4eHh4eHh4eHh4eHh4eHg=",
     ]
     # A queue that nobody has opened since the start has its messages, too.
-    assert listed.restart().json(command)["messageContents"]["sizeBytes"] == 20
+    restarted = listed.restart()
+    assert restarted.json(command)["messageContents"]["sizeBytes"] == 20
+    assert restarted.json(f"{LIST} foo 0 UNLIMITED") == listed.json(f"{LIST} foo 0 UNLIMITED")
+    assert restarted.json(f"{LIST} 0 UNLIMITED")["queueContents"]["messages"]
 
 
 def test_the_time_of_a_message_is_the_same_whenever_it_is_asked_for(node: Administered) -> None:
