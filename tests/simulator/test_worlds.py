@@ -233,9 +233,22 @@ def test_a_world_is_made_of_its_seed_alone(nodes: str) -> None:
     assert len({simulate(seed, 600, nodes=int(nodes)).digest for seed in (3, 4, 3)}) == 2
 
 
+# The first world that notices a mutation, by its number of nodes, where several do not notice it before.
+KNOWN_TO_NOTICE = {
+    ("a retransmission is taken twice", 1): 13,
+    ("a full partition takes messages", 1): 4,
+    ("a purge is not written", 1): 7,
+    ("a node votes twice", 3): 4,
+    ("a retransmission is taken twice", 3): 5,
+    ("a hop sends nothing again", 3): 11,
+    ("apps stay as they are", 3): 3,
+    ("a hop passes nothing on", 3): 5,
+}
+
+
 def first_to_notice(name: str, nodes: int) -> tuple[int, str] | None:
-    """The first world that notices that the core is broken so, and what it says."""
-    for seed in range(SEEDS_TO_NOTICE):
+    """Return the seed of a world that notices the mutation, and its text; the known one is tried before the others."""
+    for seed in dict.fromkeys((KNOWN_TO_NOTICE.get((name, nodes), 0), *range(SEEDS_TO_NOTICE))):
         try:
             with mutated(name):
                 simulate(seed, nodes=nodes)
