@@ -499,4 +499,25 @@ ROCKETMQ = (
         "            self.deletions.note(topic, self.log.end)\n",
         "            pass\n",
     ),
+    _mutant(
+        "unlocks-for-others",
+        "A client releases the lock of another one.",
+        "tables.locks",
+        "            if lock is not None and lock.client_id == client_id:\n",
+        "            if lock is not None:\n",
+    ),
+    _mutant(
+        "held-pull-commits-again",
+        "A pull that waited commits its offset once more, though the group has committed a later one since.",
+        "consuming.pulling",
+        "            if is_new and header.system_flags & _COMMIT_OFFSET and",
+        "            if header.system_flags & _COMMIT_OFFSET and",
+    ),
+    _mutant(
+        "waiting-pop-unfiltered",
+        "A pop that has waited gets messages that its filter leaves out.",
+        "consuming.pop.popping",
+        "self._filter(asked.header) if asked.wanted is None else asked.wanted",
+        "self._filter(asked.header._replace(expression=None))",
+    ),
 )

@@ -30,6 +30,8 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 # A group that begins at a time begins at most this long before it asks for it.
 BEFORE_MS_MAX = 120_000
+# The chance that a group asks for an offset that it knows, as at a rebalance.
+AGAIN_LUCK = 0.08
 
 Key = tuple[str, int]
 
@@ -77,6 +79,11 @@ class Progress:
     low_ms: int = 0
     high_ms: int = 0
     is_busy: bool = False
+
+    def took(self, offset: int, now_ms: int) -> None:
+        """Note that the broker has taken an offset."""
+        self.floor = max(self.floor, offset)
+        self.taken.append((now_ms, self.floor))
 
 
 class PullGroup:
@@ -144,7 +151,7 @@ class PullGroup:
             return
         key = self.world.random.choice(free)
         self.queues[key].is_busy = True
-        if self.queues[key].next_offset is None:
+        if self.queues[key].next_offset is None or self.world.random.random() < AGAIN_LUCK:
             self._ask_offset(key)
         else:
             self._pull(key)
@@ -210,22 +217,31 @@ class PullGroup:
         assert begin is not None
         is_held = random.random() < 0.3
         hold_ms = random.randrange(500, 5_000)
+        # Messages before `begin` may still be worked on; once that is done, the rest is committed beside the pull.
+        committed = progress.floor if is_held and random.random() < 0.5 else begin
         fields = {
             **self._fields(key),
             "queueOffset": begin,
             "maxMsgNums": random.choice((1, 4, 32)),
             "sysFlag": COMMIT | SUBSCRIPTION | (SUSPEND if is_held else 0),
-            "commitOffset": begin,
+            "commitOffset": committed,
             "suspendTimeoutMillis": hold_ms,
             "subscription": self.tag or "*",
             "subVersion": 1,
         }
         progress.ceiling = max(progress.ceiling, begin)
-        self.connection.ask(RequestCode.PULL_MESSAGE, fields, partial(self._pulled, key, begin))
+        self.connection.ask(RequestCode.PULL_MESSAGE, fields, partial(self._pulled, key, begin, committed))
+        if committed < begin:
+            update = {**self._fields(key), "commitOffset": begin}
+            self.connection.ask(RequestCode.UPDATE_CONSUMER_OFFSET, update, partial(self._updated, key, begin))
         if is_held:
             self.held[key] = begin, self.world.wall_ms + hold_ms
 
-    def _pulled(self, key: Key, begin: int, answer: Frame | None) -> None:
+    def _updated(self, key: Key, offset: int, answer: Frame | None) -> None:
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            self.queues[key].took(offset, self.world.wall_ms)
+
+    def _pulled(self, key: Key, begin: int, committed: int, answer: Frame | None) -> None:
         self.held.pop(key, None)
         if answer is None:
             return
@@ -234,8 +250,7 @@ class PullGroup:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return
         # It was committed when the request came: of that time no more is known than that it is over.
-        progress.taken.append((self.world.wall_ms, begin))
-        progress.floor = begin
+        progress.took(committed, self.world.wall_ms)
         fields = answer.ext_fields or {}
         if answer.code == ResponseCode.SUCCESS:
             self._got(key, begin, records_of(answer), int(fields["nextBeginOffset"]))

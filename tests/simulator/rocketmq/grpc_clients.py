@@ -116,6 +116,9 @@ class GrpcProducer(Producer):
         frame = None if answers is None else _frame(answers[0], is_full=self.world.was_full)
         if frame is not None and frame.code == ResponseCode.SUCCESS:
             self._over.add(sent.name)
+        elif frame is not None and self.world.random.random() < 0.5:
+            # The disk was full: the transaction is still open.
+            self._end(sent, 0, 0, is_asked=False)
         self._ended(sent, fate, frame)
 
     def _told_by_broker(self, command: Message) -> None:
@@ -163,7 +166,7 @@ class GrpcPopGroup(PopGroup):
         """Connect as another process, and tell the broker the group."""
         self._processes += 1
         self._calls = self.world.connect_grpc(f"{self.name}-{self._processes}")
-        self.pops = self._grpc = GrpcPops(self._calls, self.name, self.topic)
+        self.pops = self._grpc = GrpcPops(self._calls, self.name, self.topic, self.filter)
         settings = make("Settings", client_type=ClientType.PUSH_CONSUMER)
         settings.subscription.group.name = self.name
         settings.subscription.subscriptions.add().topic.name = self.topic

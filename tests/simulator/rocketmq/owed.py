@@ -34,7 +34,8 @@ def what_is_owed(
             yield from filter(None, map(popper.check_dead, sorted(dead)))
         done = popper.acknowledged | popper.perhaps_acknowledged | dead
         for name in sorted(by_topic.get(popper.topic, set()) - done):
-            yield f"{popper.name} could never acknowledge {name} of {popper.topic}"
+            if popper.filter.tag in (None, promises.messages[name].tag):
+                yield f"{popper.name} could never acknowledge {name} of {popper.topic}"
     come = {(each.topic, each.name, each.times): each.stored_ms for each in kept}
     for back in promises.backs:
         stored_ms = come.get((back.topic, back.name, back.times))

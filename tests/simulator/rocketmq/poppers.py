@@ -12,7 +12,7 @@ from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
 from formats.rocketmq.remoting.receipts import Receipt, parse_receipt
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.consumers import KEPT_AFTER_MS
-from tests.simulator.rocketmq.pops import Outcome, Popped, Pops, RemotingPops
+from tests.simulator.rocketmq.pops import EVERYTHING, Outcome, Popped, Pops, RemotingPops
 from tests.simulator.rocketmq.producers import Link, Surroundings, beat
 from tests.simulator.rocketmq.promises import Sent
 from tests.simulator.rocketmq.wire import Connection
@@ -65,6 +65,7 @@ class PopGroup:
         self._since_ms = self._lost_ms = 0
         self.is_careful = False
         self.acks_together = False
+        self.filter = EVERYTHING
         self.connection: Connection
 
     @property
@@ -75,7 +76,9 @@ class PopGroup:
     def connect(self) -> None:
         """Connect, after a start of the broker or of this client."""
         self.connection = self.world.connect(self.name, lambda frame: None, HeaderEncoding.JSON)
-        self.pops: Pops = RemotingPops(self.connection, self.name, self.topic, lambda: self.world.wall_ms)
+        self.pops: Pops = RemotingPops(
+            self.connection, self.name, self.topic, lambda: self.world.wall_ms, filter=self.filter
+        )
         self._pops = 0
         if self.limit is None:
             self._unacked.clear()
@@ -135,6 +138,8 @@ class PopGroup:
             sent = self.world.promises.messages.get(name)
             if sent is None:
                 raise Violation(f"{self.name} pops {name}, which nobody has sent")
+            if self.filter.tag not in (None, sent.tag):
+                raise Violation(f"{self.name} pops {name} of tag {sent.tag}, and wants {self.filter}")
             if receipt.kind == "0":
                 self.world.promises.found(self.topic, popped.queue_id, popped.offset, name, popped.stored_ms)
             # A message that was sent before the broker died may come twice, and so may one revived on a full disk.

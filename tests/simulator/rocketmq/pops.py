@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from formats.rocketmq.grpc.codes import Code
+from formats.rocketmq.grpc.codes import Code, FilterType
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of
 from formats.rocketmq.remoting.bodies.popping import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
@@ -17,7 +17,7 @@ from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.process import BROKER
 from tests.simulator.rocketmq.wire import Connection, name_of, popped_of
 
-__all__ = ["Done", "GrpcPops", "Outcome", "Popped", "Pops", "RemotingPops"]
+__all__ = ["EVERYTHING", "Done", "Filter", "GrpcPops", "Outcome", "Popped", "Pops", "RemotingPops"]
 
 POLL_MS_MIN, HIDDEN_MS_MIN = 5_000, 10_000
 
@@ -42,6 +42,15 @@ class Popped(NamedTuple):
     place: int = 0
 
 
+class Filter(NamedTuple):
+    """The expression of a group, and the only tag that it takes; None if it takes all."""
+
+    kind: str
+    text: str
+    tag: str | None
+
+
+EVERYTHING = Filter("TAG", "*", None)
 # Takes what became of a request; None if there is no answer.
 Done = Callable[[Outcome | None], None]
 # Takes what was popped; None if there is no answer.
@@ -75,12 +84,14 @@ class RemotingPops:
         wall_ms: Callable[[], int],
         *,
         is_ordered: bool = False,
+        filter: Filter = EVERYTHING,
     ) -> None:
         self._connection = connection
         self._wall_ms = wall_ms
         self._group = group
         self._topic = topic
         self._is_ordered = is_ordered
+        self._filter = filter
 
     def pop(self, most: int, hidden_ms: int, poll_ms: int, taken: Taken, *, init_mode: int = 0) -> None:
         fields = {
@@ -93,6 +104,8 @@ class RemotingPops:
             "bornTime": self._wall_ms(),
             "initMode": init_mode,
             "order": str(self._is_ordered).lower(),
+            "expType": self._filter.kind,
+            "exp": self._filter.text,
         }
         self._connection.ask(RequestCode.POP_MESSAGE, fields, lambda answer: taken(self._read(answer)))
 
@@ -173,10 +186,11 @@ class RemotingPops:
 class GrpcPops:
     """Calls over gRPC. With `renews` the broker hides messages as long as the client is there."""
 
-    def __init__(self, calls: Calls, group: str, topic: str) -> None:
+    def __init__(self, calls: Calls, group: str, topic: str, filter: Filter = EVERYTHING) -> None:
         self._calls = calls
         self._group = group
         self._topic = topic
+        self._filter = filter
         self.renews = False
 
     def _request(self, name: str, **fields: Any) -> Message:
@@ -187,8 +201,8 @@ class GrpcPops:
 
     def pop(self, most: int, hidden_ms: int, poll_ms: int, taken: Taken, *, init_mode: int = 0) -> None:
         request = self._request("ReceiveMessageRequest", batch_size=most, auto_renew=self.renews)
-        request.filter_expression.type = 1
-        request.filter_expression.expression = "*"
+        request.filter_expression.type = FilterType.SQL if self._filter.kind == "SQL92" else FilterType.TAG
+        request.filter_expression.expression = self._filter.text
         request.invisible_duration.CopyFrom(duration_of_ms(max(hidden_ms, HIDDEN_MS_MIN)))
         request.long_polling_timeout.CopyFrom(duration_of_ms(max(poll_ms, POLL_MS_MIN)))
         self._calls.call("ReceiveMessage", request, lambda answers: taken(self._read(answers)))

@@ -27,6 +27,8 @@ WAITING_MAX = 8
 REFUSALS = (ResponseCode.SERVICE_NOT_AVAILABLE,)
 # A message can be recalled in time only if it is not given out meanwhile.
 RECALL_MS_MIN = 2_000
+# A producer may repeat its answer to a question about a transaction, at most this time later.
+REPEAT_MS_MAX = 12_000
 
 
 Link = Connection | Calls
@@ -74,6 +76,8 @@ class Producer:
         # The last offset that it received for each queue, on this connection.
         self._last: dict[tuple[str, int], int] = {}
         self._recallable: list[tuple[Sent, str]] = []
+        # Answers to questions about transactions that will be given once more, and when.
+        self._repeats: list[tuple[int, Callable[[], None]]] = []
         self.connection: Connection
 
     @property
@@ -84,6 +88,7 @@ class Producer:
     def connect(self) -> None:
         """Connect, and say who this is."""
         self._last.clear()
+        self._repeats.clear()
         self.connection = self.world.connect(self.name, self._asked)
         self.heartbeat()
 
@@ -96,6 +101,9 @@ class Producer:
         if self.link.waiting >= WAITING_MAX:
             return
         random = self.world.random
+        if self._repeats and self._repeats[0][0] <= self.world.wall_ms:
+            self._repeats.pop(0)[1]()
+            return
         if self._again and random.random() < 0.7:
             self._send(*self._again.pop())
             return
@@ -264,7 +272,11 @@ class Producer:
         sent = self.world.promises.messages[name_of(record.body)]
         self.world.promises.asked(sent)
         if self.world.random.random() < 0.8:
-            self._end(sent, int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"]), is_asked=True)
+            offset, place = int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"])
+            self._end(sent, offset, place, is_asked=True)
+            if self.world.random.random() < 0.4:
+                due_ms = self.world.wall_ms + self.world.random.randrange(REPEAT_MS_MAX)
+                self._repeats.append((due_ms, partial(self._end, sent, offset, place, is_asked=True)))
 
     # -- recalls
 

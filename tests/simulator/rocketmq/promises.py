@@ -176,13 +176,14 @@ class Promises:
         self.untold.clear()
 
     def lost_power(self) -> None:
-        """Forget the places of all messages: some may not have been on the disk."""
+        """Forget what was promised so far: some of it may not have been on the disk."""
         self.untold.clear()
         self.places.clear()
         self.counted.clear()
         self.returns.clear()
+        self.backs.clear()
         for sent in self.messages.values():
-            sent.may_be_there = True
+            sent.may_be_there, sent.is_acked, sent.is_recalled = True, False, False
 
 
 def is_judged(topic: str) -> bool:

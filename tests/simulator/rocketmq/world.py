@@ -20,9 +20,11 @@ from tests.simulator.rocketmq.changes import CHANGING, ROOT, Changing
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup, GrpcProducer
 from tests.simulator.rocketmq.lite import LITE_TOPICS, PARENT, LiteGroup, LiteProducer
+from tests.simulator.rocketmq.locks import LockClients
 from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
+from tests.simulator.rocketmq.pops import Filter
 from tests.simulator.rocketmq.process import Process, Tear
 from tests.simulator.rocketmq.producers import Link, Producer
 from tests.simulator.rocketmq.promises import Promises
@@ -49,6 +51,9 @@ CHANGING_SHARE = 3
 GRPC_LUCK = 0.35
 ORDERED_LUCK = 0.3
 LITE_LUCK = 0.25
+# Worlds with clients that lock queues, and those in which a group pops with a filter.
+LOCKS_LUCK = 0.3
+FILTER_LUCK = 0.35
 # A group in order retries for ever.
 RETRIES_MAX = 10_000
 # A slow flush of the log takes at most this time and a step.
@@ -58,6 +63,8 @@ CALM_MS = 900_000
 CALM_STEP_MS = 400
 CALM_STEPS = 20
 CALM_ACTIONS = 8
+# After a loss of power that may have taken anything, producers go on for this number of steps.
+MORE_STEPS = 60
 LITTLE_ROOM = 2_000
 # The network holds back the requests of a producer for at most this time: questions about its transactions cross them.
 HELD_MS_MAX = 12_000
@@ -130,6 +137,11 @@ class RocketWorld(NotedWorld):
         self.poppers[0].acks_together = own.random() < 0.3
         has_order = own.random() < ORDERED_LUCK
         self.ordered = [OrderedGroup(self, "g4", "t1", is_grpc=has_grpc)] if has_order else []
+        own = Random(f"rocketmq {seed} filters")
+        for popper in self.poppers:
+            if own.random() < FILTER_LUCK:
+                popper.filter = own.choice((Filter("TAG", "A", "A"), Filter("SQL92", "TAGS = 'B'", "B")))
+        self.locks = [LockClients(self)] if own.random() < LOCKS_LUCK else []
         self.has_lite = Random(f"rocketmq {seed} lite").random() < LITE_LUCK
         if self.has_lite:
             self.producers.append(LiteProducer(self, "l"))
@@ -152,7 +164,12 @@ class RocketWorld(NotedWorld):
         self._is_begun = False
         # Producers answer questions then, and send nothing.
         self._is_calm = False
-        self._clients: tuple[_Client, ...] = (*self.producers, *self.consumers, *self.changing * CHANGING_SHARE)
+        self._clients: tuple[_Client, ...] = (
+            *self.producers,
+            *self.consumers,
+            *self.locks,
+            *self.changing * CHANGING_SHARE,
+        )
         self.process: Process
         self.open()
 
@@ -401,6 +418,22 @@ class RocketWorld(NotedWorld):
         for key, least in certain.items():
             if key[0] != CHANGING and self.process.store.span(*key)[1] < least:
                 raise Violation(f"queue {key} had {least} messages on the disk, and has fewer")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send more to a store that may be shorter than positions in other files: what is acknowledged now, comes."""
+        self.disk.shared.flushes_left = FLUSHES_MAX
+        self._clients = (*self.producers,)
+        for _ in range(MORE_STEPS):
+            self.step(self.random.choice((0, 1, 3)))
+            self.wall_ms += self.random.choice(GAPS_MS)
+        end_ms, judged = self.wall_ms + CALM_MS, Judged()
+        while owed := next(what_is_owed(self.judge(judged), self.promises, (), ()), ""):
+            if self.wall_ms > end_ms:
+                raise Violation(owed)
+            for _ in range(CALM_STEPS):
+                self.step(0)
+                self.wall_ms += CALM_STEP_MS
 
     def _calm(self) -> None:
         """Go on without faults until everything has come that is owed."""
