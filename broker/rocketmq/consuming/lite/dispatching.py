@@ -40,6 +40,7 @@ class Dispatcher:
         self._orders = orders
         self._choose = choose
         self._popper = popper
+        popper.pass_on = self.go_on
         self._events = popper.events
         self._looked_ms = 0
 

@@ -59,8 +59,11 @@ class _LitePopped:
 class LitePopper:
     """Answers POP requests, at once or when a queue is assigned to the client.
 
-    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed.
+    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed. `pass_on`
+    gets a queue whose client is no longer subscribed to it, and the client's group.
     """
+
+    pass_on: Callable[[str, str, int], None]
 
     def __init__(
         self,
@@ -145,7 +148,11 @@ class LitePopper:
             queue = self.events.next(client_id, now_ms)
             if queue is None:
                 break
-            self._take_queue(header, queue, popped, now_ms)
+            if subscriber.takes_all or queue in subscriber.queues:
+                self._take_queue(header, queue, popped, now_ms)
+            else:
+                # The subscription has ended since the queue was assigned.
+                self.pass_on(queue, subscriber.group, now_ms)
         return popped
 
     def _take_queue(self, header: PopLiteMessageRequest, queue: str, popped: _LitePopped, now_ms: int) -> None:

@@ -319,6 +319,22 @@ def test_exclusive_lite_topic_goes_to_who_asked_last(rig: LiteRig) -> None:
     assert two.peer.asked == []
 
 
+def test_client_without_a_subscription_gets_nothing_that_was_assigned_to_it(rig: LiteRig) -> None:
+    for group, has_left in (("exclusive", False), ("shared", True)):
+        one, two = rig.client(f"one of {group}", group), rig.client(f"two of {group}", group)
+        one.subscribe(group)
+        assert one.popped() == []
+        if has_left:
+            two.subscribe(group)
+        one.send("x", group)
+        if has_left:
+            one.change(bodies.PARTIAL_REMOVE, group)
+        else:
+            two.subscribe(group)
+        assert one.popped() == []
+        assert two.popped() == ["x"]
+
+
 def test_exclusive_lite_topic_is_not_taken_back_by_who_repeats_what_it_asked_for(rig: LiteRig) -> None:
     one, two = rig.client("one", "exclusive"), rig.client("two", "exclusive")
     one.subscribe("a")
