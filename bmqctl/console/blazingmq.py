@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bmqctl.carrying.messages.ends import CannotBegin
-from bmqctl.carrying.messages.listing import list_command, read_listing
+from bmqctl.carrying.messages.listing import contents_command, list_command, read_contents, read_listing
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.admin import NotAdmitted as BrokerRefuses
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
-from bmqctl.console.contents import contents_value, read_contents
+from bmqctl.console.contents import contents_value
 from bmqctl.console.entries import Entries, Place
 from bmqctl.console.map import blazingmq_map
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused, ask_for, endpoint_parts, own_cluster
@@ -224,9 +224,8 @@ class BlazingmqCluster:
     def _message(self, queue: QueueUri, guid: str) -> dict[str, Any]:
         if not _GUID.fullmatch(guid):
             raise ClusterFault(f"{guid[:40]!r} is no GUID of a message")
-        command = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} MESSAGE {guid}"
         with self._at_primary(queue) as client:
-            found = ask_for(client, command, "messageContents")
+            found = ask_for(client, contents_command(str(queue), guid), "messageContents")
         apps = [str(each) for each in found.get("apps", [])]
         facts = [
             {"name": "Stored", "value": str(found["arrivalTimestamp"])},

@@ -7,48 +7,21 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final
 
+from bmqctl.carrying.messages.listing import Contents
 from bmqctl.common.pretty import pretty_front
-from formats.bmq.wire.application_data import split_application_data
-from formats.bmq.wire.properties import Property, decode_properties
-from formats.errors import FormatError
+from formats.bmq.wire.properties import Property
 
-__all__ = ["Contents", "contents_value", "hex_lines", "read_contents"]
+__all__ = ["contents_value", "hex_lines"]
 
-# Size in bytes beyond which an inflated payload is not shown; a longer text is shown up to here.
-INFLATED_BYTES_MAX: Final = 4 << 20
+# Characters of a text that are shown.
 TEXT_CHARACTERS_MAX: Final = 256 << 10
 HEX_BYTES_MAX: Final = 16 << 10
 _LINE: Final = 16
 # The first bytes of an object container file of Avro.
 _AVRO_FILE: Final = b"Obj\x01"
-
-
-class Contents(NamedTuple):
-    """A message as it was posted. `fault` names its unreadable part, which is missing here."""
-
-    payload: bytes
-    properties: Sequence[Property]
-    fault: str | None = None
-
-
-def read_contents(answer: dict[str, Any]) -> Contents:
-    """Read the contents in a broker's answer to the command MESSAGE. Raises `ValueError` if there are none."""
-    data = memoryview(base64.b64decode(answer["data"], validate=True))
-    schema_id = int(answer["schemaId"])
-    try:
-        parts = split_application_data(
-            data, bool(answer["hasProperties"]), schema_id, int(answer["compression"]), INFLATED_BYTES_MAX
-        )
-    except FormatError as fault:
-        return Contents(bytes(data), [], f"the message cannot be decompressed, or taken apart: {fault}")
-    payload = bytes(parts.payload)
-    try:
-        return Contents(payload, decode_properties(parts.properties, schema_id) if parts.properties else [])
-    except FormatError as fault:
-        return Contents(payload, [], f"the properties cannot be read: {fault}")
 
 
 def contents_value(contents: Contents) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from bmqctl.carrying.messages.listing import Contents
 from bmqctl.carrying.messages.received import UnreadableMessage, of_topic
 from bmqctl.client.rocketmq import ClientError, Content, StoredQueue
 from bmqctl.client.rocketmq import connect as connect_rocketmq
 from bmqctl.clients.rocketmq.link import AccessKeys
 from bmqctl.clients.rocketmq.moments import moment
 from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
-from bmqctl.console.contents import Contents, contents_value
+from bmqctl.console.contents import contents_value
 from bmqctl.console.map import rocketmq_map
 from bmqctl.console.resetting import Reset, plan_reset, reset_offsets
 from bmqctl.systems.explaining.rocketmq import causes_of_group

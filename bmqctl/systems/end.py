@@ -40,10 +40,6 @@ class End(CarryEnd, Protocol):
         """Open the place for consuming. Raises `ClientError`, `ValueError` or `CannotBegin`."""
         ...
 
-    def check_browsing(self, options: BrowseOptions) -> None:
-        """Raise `CannotBegin` for options that this place does not support."""
-        ...
-
     async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
         """Show messages that the place holds. Raises `CannotBegin`."""
         ...

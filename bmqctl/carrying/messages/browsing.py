@@ -31,12 +31,12 @@ class Browsed(NamedTuple):
 class BrowseOptions:
     """`count` messages from `offset` on, which counts from the end if it is negative.
 
-    `needs_payloads` names the option that shows payloads, "" if none does.
+    Without `whole`, messages of a queue are listed without their contents.
     """
 
     offset: int | None
     count: int
-    needs_payloads: str = ""
+    whole: bool = False
 
 
 class Shown(Protocol):

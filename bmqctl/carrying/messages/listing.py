@@ -1,17 +1,34 @@
-"""The messages of a queue of BlazingMQ, as the broker's administration lists them: without their payloads."""
+"""The messages of a queue of BlazingMQ, as the administration lists them, and the contents of one."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from collections.abc import Callable
-from typing import Final, NamedTuple, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
 
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.client.admin import AdminClient, AdminLost
 from formats.bmq.uri import parse_uri
+from formats.bmq.wire.application_data import split_application_data
+from formats.bmq.wire.properties import Property, decode_properties
+from formats.errors import FormatError
 
-__all__ = ["Listed", "Listing", "list_command", "list_messages", "read_listing"]
+__all__ = [
+    "INFLATED_BYTES_MAX",
+    "Contents",
+    "Listed",
+    "Listing",
+    "contents_command",
+    "list_command",
+    "list_messages",
+    "read_contents",
+    "read_listing",
+]
+
+# Size in bytes beyond which an inflated payload is not read.
+INFLATED_BYTES_MAX: Final = 4 << 20
 
 _GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
 _TIME: Final = re.compile(r"[0-9T:.+-]{1,40}", re.ASCII)
@@ -70,6 +87,37 @@ def read_listing(uri: str, answer: str) -> Listing:
         return Listing(messages, _number(contents["offset"]), _number(contents["totalQueueMessages"]))
     except (AttributeError, KeyError, TypeError, ValueError):
         _not_understood(uri, answer)
+
+
+class Contents(NamedTuple):
+    """A message as it was posted. `fault` names its unreadable part, which is missing here."""
+
+    payload: bytes
+    properties: Sequence[Property]
+    fault: str | None = None
+
+
+def read_contents(answer: dict[str, Any]) -> Contents:
+    """Read the contents in a broker's answer to the command MESSAGE. Raises `ValueError` if there are none."""
+    data = memoryview(base64.b64decode(answer["data"], validate=True))
+    schema_id = int(answer["schemaId"])
+    try:
+        parts = split_application_data(
+            data, bool(answer["hasProperties"]), schema_id, int(answer["compression"]), INFLATED_BYTES_MAX
+        )
+    except FormatError as fault:
+        return Contents(bytes(data), [], f"the message cannot be decompressed, or taken apart: {fault}")
+    payload = bytes(parts.payload)
+    try:
+        return Contents(payload, decode_properties(parts.properties, schema_id) if parts.properties else [])
+    except FormatError as fault:
+        return Contents(payload, [], f"the properties cannot be read: {fault}")
+
+
+def contents_command(uri: str, guid: str) -> str:
+    """The command that shows a message of a queue with its contents. The C++ broker does not have it."""
+    queue = parse_uri(uri)
+    return f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} MESSAGE {guid}"
 
 
 def _text(value: object, pattern: re.Pattern[str]) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "json_form",
     "of_queue",
     "of_topic",
+    "place_text",
     "row_of",
     "text_form",
     "to_json",
@@ -160,13 +161,19 @@ def _text(message: Received, payload: str) -> bytes:
 
 
 def to_placed_text(message: Received) -> bytes:
-    """A line for people about a message of a topic: its broker, queue and offset, and what `to_text` has."""
+    """A line for people: of a message of a topic its broker, queue and offset, and what `to_text` has."""
     return _place_text(message) + to_text(message)
 
 
 def _place_text(message: Received) -> bytes:
+    place = place_text(message)
+    return one_line(f"{place}  ").encode() if place else b""
+
+
+def place_text(message: Received) -> str:
+    """Return the broker, queue and offset of a message of a topic; "" for one of a queue."""
     place = message.place
-    return one_line(f"{place['broker']}/{place['queue']} {place['offset']}  ").encode()
+    return f"{place['broker']}/{place['queue']} {place['offset']}" if "broker" in place else ""
 
 
 def to_raw(message: Received) -> bytes:

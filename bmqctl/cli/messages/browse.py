@@ -12,7 +12,7 @@ from bmqctl.carrying.messages.browsing import BrowseOptions
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.framing import Frame, Framer
 from bmqctl.carrying.messages.listing import Listed, Listing
-from bmqctl.carrying.messages.received import TOPIC_PLACE, Received, Undecodable, text_form
+from bmqctl.carrying.messages.received import Received, Undecodable, place_text, text_form
 from bmqctl.carrying.messages.writing import Writer
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, choose_format, frame_of
@@ -56,7 +56,11 @@ def browse(
     output: Output = None,
     as_lines: AsLines = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Print payloads of a topic only, as they are, and a line feed behind each.")
+        bool, typer.Option("--raw", help="Print payloads only, as they are, and a line feed after each.")
+    ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Show the payload and properties of messages of a queue, as of those of a topic."),
     ] = False,
     *,
     decoding: Decoding,
@@ -65,8 +69,9 @@ def browse(
 ) -> None:
     """Look at the messages that a queue of BlazingMQ or a topic of RocketMQ holds. None is consumed or committed.
 
-    Messages of a queue are listed by the broker's administration: GUID, size and time, not the payload, which a broker
-    of BlazingMQ gives to consumers only. With `?id=APP`, only messages that the app has yet to confirm are listed.
+    Messages of a queue are listed: GUID, size and time. With --whole, --raw or --decode they are shown with what they
+    contain; the C++ broker gives that to consumers only, and refuses. With `?id=APP` they are the messages that the app
+    has yet to confirm.
 
     Messages of a topic are shown whole, by queue and offset. With `?queue=NUMBER` they are those of the queues with
     this number. The dead letters of a group are the topic %DLQ%GROUP, whose % is %25 in a URI.
@@ -77,14 +82,16 @@ def browse(
 
         bmqctl browse 'bmq://my.domain/orders?id=audit' --offset -10 --output csv
 
+        bmqctl browse bmq://my.domain/orders --whole --count 3
+
         bmqctl browse 'rocketmq://127.0.0.1:9876/orders?queue=2' --offset 1000 --count 50
 
         bmqctl browse rocketmq://127.0.0.1:9876/%25DLQ%25billing --output jsonl
 
         bmqctl browse rocketmq://127.0.0.1:9876/orders --decode protobuf --descriptor shop.desc --message shop.Order
 
-    With --output jsonl or csv each message is a line, with json an element of a list; lines of jsonl of a topic are
-    input of post --jsonl.
+    With --output jsonl or csv each message is a line, with json an element of a list; lines of jsonl of whole
+    messages are input of post --jsonl.
 
     Exit codes: 0; 1 a message, or its payload, could not be decoded; 2 there is no broker, no such queue or topic, or
     an option is invalid.
@@ -92,13 +99,12 @@ def browse(
     reach = security.reach(COMMAND)
     wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode)
     decoder = decoding.decoder(COMMAND)
-    options = BrowseOptions(offset, count, "--raw" if wanted is None else "--decode" if decoder is not None else "")
+    options = BrowseOptions(offset, count, whole or wanted is None or decoder is not None)
     try:
         end = open_end(uri, broker, "")
-        end.check_browsing(options)
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
-    shown = _Shown(frame_of(wanted, text_form(decoder, is_placed=True), TOPIC_PLACE, decoder), wanted)
+    shown = _Shown(frame_of(wanted, text_form(decoder, is_placed=True), end.columns, decoder), wanted)
     try:
         browsed = run(COMMAND, partial(end.browse, reach, options, shown))
     except BrokenPipeError:
@@ -140,7 +146,8 @@ class _Shown:
                 lines.append(self._frame.form(message))
             except Undecodable as fault:
                 self.undecoded += 1
-                say(COMMAND, f"{fault} ({message.place['broker']}/{message.place['queue']} {message.place['offset']})")
+                where = place_text(message)
+                say(COMMAND, f"{fault} ({where})" if where else str(fault))
         await self._writer.write(self._framer.join(lines))
 
     async def end(self, is_cut: bool) -> None:

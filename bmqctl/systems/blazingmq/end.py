@@ -24,9 +24,9 @@ from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, for_queue
 from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, Shown
 from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.ends import Reach, check_authority
-from bmqctl.carrying.messages.listing import list_messages
+from bmqctl.carrying.messages.listing import Listing, contents_command, list_messages, read_contents
 from bmqctl.carrying.messages.posting import PostOptions
-from bmqctl.carrying.messages.received import QUEUE_PLACE, of_queue
+from bmqctl.carrying.messages.received import QUEUE_PLACE, Received, of_queue
 from bmqctl.carrying.messages.tailing import TailOptions
 from bmqctl.carrying.moving.forms import for_other_queue, for_queue_of_run
 from bmqctl.carrying.moving.holding import Holding
@@ -43,13 +43,13 @@ from bmqctl.client import (
     connect,
 )
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.client.admin import AdminLost
+from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
 from bmqctl.client.queue import check_subscriptions
 from bmqctl.client.session import SessionOptions
-from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+from bmqctl.systems.blazingmq.status.asking import Asking, Refused, ask_for, endpoint_parts
 from bmqctl.systems.blazingmq.status.contents import contents_of, waiting_of
-from bmqctl.systems.blazingmq.status.queues import UnknownApp, check_app
+from bmqctl.systems.blazingmq.status.queues import UnknownApp, check_app, primary_of
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
 
@@ -176,17 +176,44 @@ class QueueEnd(BlazingEnd):
                     raise CannotBegin(str(fault)) from None
             yield _QueueFeed(queue)
 
-    def check_browsing(self, options: BrowseOptions) -> None:
-        if options.needs_payloads:
-            raise CannotBegin(
-                f"{options.needs_payloads} is for topics: a broker of BlazingMQ lists messages without their payloads"
-            )
-
     async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
-        connect = partial(_asking(self.means(reach)).client, self.host, self.port)
-        listing = list_messages(connect, self.uri, options.offset or 0, options.count)
-        shown.show_list(listing)
-        return Browsed(len(listing.messages), 0, listing.total)
+        means = self.means(reach)
+        if not options.whole:
+            connect = partial(_asking(means).client, self.host, self.port)
+            listing = list_messages(connect, self.uri, options.offset or 0, options.count)
+            shown.show_list(listing)
+            return Browsed(len(listing.messages), 0, listing.total)
+        try:
+            listing, messages = await self._ask(partial(self._read, options), means)
+        except (AdminLost, Refused) as fault:
+            raise CannotBegin(f"{self.uri}: {fault}") from None
+        for each in messages:
+            if isinstance(each, str):
+                shown.tell(each)
+        found = [each for each in messages if not isinstance(each, str)]
+        await shown.show(found)
+        await shown.end(is_cut=False)
+        return Browsed(len(found), len(messages) - len(found), listing.total)
+
+    def _read(
+        self, options: BrowseOptions, host: str, port: int, asking: Asking, queue: QueueUri
+    ) -> tuple[Listing, list[Received | str]]:
+        """Read messages at the primary of the queue, or why one cannot be read. Raises `AdminLost` or `Refused`."""
+        with asking.client(host, port) as client:
+            primary = primary_of(client, f"{host}:{port}", queue)
+        place = (host, port) if primary is None else endpoint_parts(primary)
+        listing = list_messages(partial(asking.client, *place), self.uri, options.offset or 0, options.count)
+        with asking.client(*place) as client:
+            return listing, [self._contents(client, each.guid) for each in listing.messages]
+
+    def _contents(self, client: AdminClient, guid: str) -> Received | str:
+        try:
+            found = read_contents(ask_for(client, contents_command(self.uri, guid), "messageContents"))
+        except ValueError as fault:
+            return f"message {guid}: {fault}"
+        if found.fault is not None:
+            return f"message {guid}: {found.fault}"
+        return Received(guid, {"guid": guid}, found.payload, found.properties)
 
     @asynccontextmanager
     async def _session(self, reach: Reach, **options: Any) -> AsyncIterator[Session]:

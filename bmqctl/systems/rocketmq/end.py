@@ -215,11 +215,9 @@ class TopicEnd(RocketEnd):
             )
             yield _TopicFeed(consumer, bool(self.group))
 
-    def check_browsing(self, options: BrowseOptions) -> None:
-        if self.key or self.group:
-            raise CannotBegin(f"{self}: no group gets what is browsed: behind ? there may be queue= only")
-
     async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
+        if self.key or self.group:
+            raise CannotBegin(f"{self}: no group gets what is browsed: after ? there may be queue= only")
         return await browse_topic(self, self._session(reach), options, shown)
 
     @asynccontextmanager

@@ -7,15 +7,9 @@ import tracemalloc
 import zlib
 from typing import Any
 
+from bmqctl.carrying.messages.listing import INFLATED_BYTES_MAX, Contents, read_contents
 from bmqctl.client.protocol.message import encode_data
-from bmqctl.console.contents import (
-    HEX_BYTES_MAX,
-    INFLATED_BYTES_MAX,
-    TEXT_CHARACTERS_MAX,
-    Contents,
-    contents_value,
-    read_contents,
-)
+from bmqctl.console.contents import HEX_BYTES_MAX, TEXT_CHARACTERS_MAX, contents_value
 from formats.bmq.wire.properties import Property, PropertyType
 
 

@@ -45,6 +45,24 @@ def test_a_queue_is_listed_and_keeps_its_messages(node: NodeProcess) -> None:
     assert run("browse", *at, "--json") == ("", "")
 
 
+def test_messages_of_a_queue_are_shown_whole(node: NodeProcess) -> None:
+    at = (f"{PRIORITY}/browse-whole", "-b", node.uri)
+    run("post", *at, "--jsonl", stdin=LINE * 3)
+    output, errors = run("browse", *at, "--whole", "--json", "--count", "2")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [(row["payload"], row["properties"]) for row in rows] == [("x", {"customer": "Ada"})] * 2
+    assert errors == "bmqctl browse: 2 of 3 messages: --offset and --count choose others\n"
+    assert run("browse", *at, "--raw")[0] == "x\n" * 3
+    output, _ = run("browse", *at, "--whole", "--offset", "-1")
+    assert output.endswith("  customer=Ada  x\n")
+    output, _ = run("browse", *at, "--whole", "--output", "csv")
+    assert output.splitlines()[0] == "guid,payload,payload_base64,properties"
+    # Nothing is consumed, and what is printed can be posted.
+    copy = (f"{PRIORITY}/browse-whole-copy", *at[1:])
+    run("post", *copy, "--jsonl", stdin=b"".join(LINE for _ in rows))
+    assert run("tail", *at, "--raw", "--count", "3")[0] == "x\n" * 3
+
+
 def test_what_is_no_queue_is_refused(node: NodeProcess) -> None:
     _, errors = run("browse", f"{PRIORITY}/browse-none", "-b", node.uri, code=2)
     assert "Queue 'browse-none' was not found" in errors

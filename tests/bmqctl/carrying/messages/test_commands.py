@@ -97,8 +97,6 @@ def test_a_format_of_the_environment_does_not_contradict_raw() -> None:
         (["queue"], "expected bmq://DOMAIN/QUEUE or rocketmq://HOST:PORT/TOPIC"),
         ([QUEUE, "-b", "tcp://127.0.0.1:PORT"], "no broker at 127.0.0.1:"),
         ([TOPIC], "is it running there?"),
-        ([QUEUE, "--raw"], "--raw is for topics"),
-        ([QUEUE, "--decode", "json"], "--decode is for topics"),
         ([TOPIC, "--raw", "--decode", "json"], "leave out --decode"),
         ([TOPIC, "--descriptor", "a.desc"], "--descriptor is for --decode"),
         ([TOPIC, "--json", "--raw"], "--json or --raw, not both"),
