@@ -94,7 +94,7 @@ class Observer:
         try:
             return await trio.to_thread.run_sync(partial(question, *words))
         except (LookupError, TypeError, ValueError, AttributeError) as fault:
-            raise ClusterFault(f"the answer of a broker is not understood: {type(fault).__name__}: {fault}") from fault
+            raise ClusterFault(f"a broker's answer cannot be read: {type(fault).__name__}: {fault}") from fault
 
     def latest(self) -> Overview | None:
         """Return the last look."""

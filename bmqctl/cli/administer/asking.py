@@ -12,11 +12,11 @@ __all__ = ["ask"]
 
 
 def ask(command: str, question: str, if_no: str) -> None:
-    """Ask the person at the terminal; exit with code 2 unless the answer is yes, or if there is nobody to ask.
+    """Ask the person at the terminal; exit with code 2 unless the answer is yes, or if standard input is not one.
 
     `if_no` is the line that is printed after another answer.
     """
     if not sys.stdin.isatty():
-        refuse(command, f"{question} There is nobody to ask; give --yes, or --dry-run")
+        refuse(command, f"{question} Standard input is not a terminal: give --yes, or --dry-run")
     if not typer.confirm(question, err=True):
         refuse(command, if_no)

@@ -187,7 +187,8 @@ def apply(
     nameserver: Nameserver = None,
     broker_name: BrokerName = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Delete topics and groups, too, that the file has not. Messages go, too.")
+        bool,
+        typer.Option("--prune", help="Also delete topics and groups that the file does not have, with their messages."),
     ] = False,
     # Not called dry_run: commands with an option of that name connect to nobody, and take no broker from a context.
     only_list: Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")] = False,

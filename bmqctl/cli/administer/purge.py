@@ -29,7 +29,7 @@ def purge_queue(
         ),
     ],
     # Not called dry_run: commands with an option of that name connect to nobody, and take no broker from a context.
-    only_list: Annotated[bool, typer.Option("--dry-run", help="Only say what there is, and remove nothing.")] = False,
+    only_list: Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     broker: Annotated[
         str, typer.Option("--broker", "-b", help="A node of the cluster, as tcp://HOST:PORT.")

@@ -83,7 +83,7 @@ def explain(
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
     except (LookupError, TypeError, ValueError, AttributeError) as fault:
-        refuse(COMMAND, f"the answer of a broker is not understood: {type(fault).__name__}: {fault}")
+        refuse(COMMAND, f"a broker's answer cannot be read: {type(fault).__name__}: {fault}")
     with until_reader_leaves():
         if output in (None, OutputFormat.TABLE):
             console = ResultConsole(soft_wrap=True)

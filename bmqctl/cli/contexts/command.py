@@ -222,7 +222,7 @@ def _secrets(context: Context, options: Set[str], given: Set[str]) -> dict[str, 
         if value is None:
             continue
         if option not in options:
-            raise BadContext(f"has --{option.replace('_', '-')}, which this command has not")
+            raise BadContext(f"has --{option.replace('_', '-')}, which this command does not have")
         found[option] = value
     return found
 

@@ -116,7 +116,7 @@ def _first_line(path: Path) -> str:
     try:
         lines = data.decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise BadContext(f"its credentials are in {path}, which is no text in UTF-8") from None
+        raise BadContext(f"its credentials are in {path}, which is not UTF-8 text") from None
     if len(data) > SECRET_BYTES_MAX or len(lines) != 1 or not lines[0]:
         raise BadContext(f"its credentials are in {path}, which should be one line, with user:password or the like")
     return lines[0]

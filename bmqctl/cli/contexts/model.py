@@ -159,7 +159,7 @@ def parse_contexts(text: str) -> Contexts:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as fault:
-        raise BadContext(f"is no JSON: {fault}") from None
+        raise BadContext(f"is not JSON: {fault}") from None
     top = _fields("the file", found, {"current", "contexts"})
     entries = top.get("contexts", {})
     if not isinstance(entries, dict):

@@ -188,7 +188,7 @@ def end_with(command: str, path: Path, account: Account, messages: int = 0, plac
     lost = [account.words()] if not account.is_sound else []
     if messages:
         first = f" ({len(places)} queues without entries, the first: {places[0]})" if places else ""
-        lost.append(f"{messages:,} messages that the store names are not there{first}")
+        lost.append(f"{messages:,} messages that the store names are missing{first}")
     say(command, f"{path}: {'; '.join(lost)}: bmqctl journal validate {path} lists all, journal repair keeps the rest")
     raise typer.Exit(EXIT_FAULTS)
 

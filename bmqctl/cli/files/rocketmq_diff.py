@@ -36,7 +36,7 @@ _MEANING: Final = {
     Status.A_AHEAD: "A is ahead: B can catch up by receiving the records beyond its end from A",
     Status.B_AHEAD: "B is ahead: A can catch up by receiving the records beyond its end from B",
     Status.DIVERGED: "they diverge: one of them must drop its records beyond the last common one",
-    Status.APART: "one begins behind the end of the other: there is nothing to compare",
+    Status.APART: "one begins after the end of the other: there is nothing to compare",
 }
 
 
@@ -201,7 +201,7 @@ def _print(found: StoreDiff, sides: list[_Side], limit: int) -> None:
         epoch, end = found.common_epoch
         console.print(f"  last common point by the epochs: {end}, in epoch {epoch}", soft_wrap=True)
     if found.contradicts_epochs:
-        console.print("  they part in front of it: one of them was written by other means than replication")
+        console.print("  they part before it: one of them was written by other means than replication")
     if found.log.first_difference is not None:
         _print_difference(console, found.log.first_difference)
     _print_beyond(console, sides, limit)

@@ -56,7 +56,7 @@ def print_repaired(report: RepairReport, limit: int) -> None:
             console.print(f"{len(notes) - limit} more lines are not shown (--limit, --output json)")
     console.print(
         f"commit log: {size_text(report.end - report.begin)}, offsets {report.begin} to {report.end}, "
-        f"{report.records} records; {report.queues} queues and {report.index_files} index files made again"
+        f"{report.records} records; {report.queues} queues and {report.index_files} index files rebuilt"
     )
     console.print(f"{report.out}: {report.errors} errors and {report.warnings} warnings")
     for code, count in report.counts.items():

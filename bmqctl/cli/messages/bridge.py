@@ -78,14 +78,14 @@ def bridge(
     ] = False,
     until_idle: Annotated[
         float | None,
-        _seconds("End when no message has come for so long; by default never.", 0.1),
+        _seconds("End when no message has come for this time; by default never.", 0.1),
     ] = None,
     wait: Annotated[
         float | None,
-        _seconds("At the start, await ends that are away for so long; by default without a limit.", 0.0),
+        _seconds("At the start, wait at most this time for unavailable ends; by default without a limit.", 0.0),
     ] = None,
     patience: Annotated[
-        float, typer.Option(min=0.0, help="When stopped, await acknowledgments for so many seconds.")
+        float, typer.Option(min=0.0, help="When stopped, wait at most this many seconds for acknowledgments.")
     ] = 10.0,
     report: Annotated[
         float | None,
@@ -96,7 +96,7 @@ def bridge(
     metrics: Annotated[
         Path | None,
         typer.Option(
-            help="Keep this file with the counts in Prometheus' text format, for a textfile collector: written anew "
+            help="Keep this file with the counts in Prometheus' text format, for a textfile collector: rewritten "
             "with each --report, or every 5 seconds.",
             show_default=False,
         ),

@@ -55,18 +55,20 @@ Expression = Annotated[
     ),
 ]
 Count = Annotated[
-    int | None, typer.Option("--count", "-n", min=1, help="At most so many messages.", show_default=False)
+    int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages.", show_default=False)
 ]
 UntilIdle = Annotated[
     float,
-    typer.Option(min=0.1, metavar="SECONDS", help="End when no message of a queue, or for a group, came for so long."),
+    typer.Option(
+        min=0.1, metavar="SECONDS", help="End when no message of a queue, or for a group, has come for this time."
+    ),
 ]
-OnlyList = Annotated[bool, typer.Option("--dry-run", help="Only say what there is, and change nothing.")]
+OnlyList = Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")]
 Window = Annotated[
     int, typer.Option(min=1, help="Maximum number of messages taken and not acknowledged, for each queue.")
 ]
 Patience = Annotated[
-    float, typer.Option(min=0.5, metavar="SECONDS", help="Give up when nothing was acknowledged for so long.")
+    float, typer.Option(min=0.5, metavar="SECONDS", help="Give up when nothing has been acknowledged for this time.")
 ]
 Broker = Annotated[str, typer.Option("--broker", "-b", help="The broker of BlazingMQ's queues, as tcp://HOST:PORT.")]
 ToBroker = Annotated[

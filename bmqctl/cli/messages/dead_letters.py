@@ -166,14 +166,14 @@ def resend(
     ],
     ids: Ids = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="At most so many letters.", show_default=False)
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of letters.", show_default=False)
     ] = None,
     to_topic: Annotated[
         str | None, typer.Option(help="The topic, for letters that do not name theirs.", show_default=False)
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Send those once more that were sent again before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also send letters that were sent again before.")] = False,
     # Not called dry_run: commands with an option of that name connect to nobody, and take no cluster from a context.
-    only_list: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    only_list: Annotated[bool, typer.Option("--dry-run", help="Only report what would be sent.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --output json: the account.")] = False,

@@ -30,7 +30,7 @@ LETTER_PLACE: Final = (*TOPIC_PLACE, "original_topic", "dead_since", "sent_again
 _OF_TOPICS: Final = ("tag", "keys", "sharding_key")
 
 AsLines = Annotated[bool, typer.Option("--json", help="The same as --output jsonl.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Print payloads only, as they are, and a line feed behind each.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Print payloads only, as they are, each followed by a line feed.")]
 
 
 def choose_format(

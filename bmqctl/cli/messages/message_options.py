@@ -64,7 +64,7 @@ AuthnData = Annotated[
 
 DecodeAs = Annotated[
     Format | None,
-    typer.Option("--decode", help="Show payloads decoded: what is not of this encoding is told.", show_default=False),
+    typer.Option("--decode", help="Show payloads decoded; report those of another encoding.", show_default=False),
 ]
 Schema = Annotated[
     Path | None,

@@ -68,7 +68,7 @@ def post(
             "--property",
             "-p",
             metavar="NAME=TEXT|NAME:=JSON",
-            help="A property of all messages: a text, or behind := a whole number, true or false.",
+            help="A property of all messages: a text, or after := a whole number, true or false.",
             show_default=False,
         ),
     ] = None,
@@ -80,17 +80,17 @@ def post(
         int | None,
         typer.Option(
             min=1,
-            help="Number of messages: one payload is posted so many times, of lines the first so many are.",
+            help="Post one payload this many times, or this many of the lines.",
             show_default=False,
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Post at most so many messages a second.", show_default=False)
+        float | None, typer.Option(min=0.001, help="Maximum number of messages posted per second.", show_default=False)
     ] = None,
     compress: Annotated[bool, typer.Option("--compress", help="Compress payloads with zlib, for a queue.")] = False,
     window: Annotated[int, typer.Option(min=1, help="Maximum number of unacknowledged messages.")] = _USUAL.window,
     patience: Annotated[
-        float, typer.Option(min=0.1, help="Give up when no acknowledgment has come for so many seconds.")
+        float, typer.Option(min=0.1, help="Give up when no acknowledgment has come for this many seconds.")
     ] = _USUAL.patience_s,
     broker: Broker = "tcp://localhost:30114",
     output: Output = None,
@@ -156,7 +156,7 @@ def _properties(texts: list[str]) -> list[Property]:
         except BadInput as fault:
             refuse(COMMAND, f"--{fault}")
         except (ValueError, RecursionError):
-            refuse(COMMAND, f"--property {name}: behind := expected a whole number, true or false")
+            refuse(COMMAND, f"--property {name}: expected a whole number, true or false after :=")
     return list(found.values())
 
 

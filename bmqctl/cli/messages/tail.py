@@ -48,14 +48,14 @@ def tail(
         ),
     ] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.", show_default=False)
+        int | None, typer.Option("--count", "-n", min=1, help="End after this many messages.", show_default=False)
     ] = None,
     until_idle: Annotated[
         float | None,
         typer.Option(
             min=0.1,
             metavar="SECONDS",
-            help="End when no message has come for so long; by default never.",
+            help="End when no message has come for this time; by default never.",
             show_default=False,
         ),
     ] = None,

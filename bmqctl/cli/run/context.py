@@ -213,7 +213,7 @@ def show(
 @app.command()
 def remove(
     name: Name,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also where credentials would be lost.")] = False,
 ) -> None:
     """Remove a context. If it is the current one, none is current afterwards.

@@ -202,7 +202,7 @@ def proxy(
     config_dir: Annotated[
         Path | None,
         typer.Argument(
-            help="Directory with bmqbrkrcfg.json, clusters.json and maybe domains/ and proxyclusters/, as the "
+            help="Directory with bmqbrkrcfg.json, clusters.json and optionally domains/ and proxyclusters/, as the "
             "reference has it. Instead of --upstream.",
             show_default=False,
         ),

@@ -56,8 +56,8 @@ def rocketmq(
             "-n",
             min=3,
             max=7,
-            help="Start a group of so many nodes on this host, a process each, with controllers that elect its "
-            "master. The ports of each node are 10 behind those of the node before it.",
+            help="Start a group of this many nodes on this host, one process each, with controllers that elect "
+            "its master. Each node's ports are 10 above those of the previous node.",
             show_default=False,
         ),
     ] = None,

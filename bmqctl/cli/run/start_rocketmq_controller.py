@@ -29,7 +29,7 @@ def rocketmq_controller(
     config_file: ConfigFile = None,
     store: Annotated[
         Path | None,
-        typer.Option(help="Directory of what it keeps; by default ./rocketmq-controller.", show_default=False),
+        typer.Option(help="Directory of the controller's files; by default ./rocketmq-controller.", show_default=False),
     ] = None,
     host: Host = None,
     port: Annotated[

@@ -96,7 +96,7 @@ def spark_export(
         bool, typer.Option("--since-last", help="Add the records since the previous export; the first exports all.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the tables of an earlier export.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written and replaced.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be written and replaced.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before tables are replaced.")] = False,
     output: Output = None,
     as_json: AsJson = False,

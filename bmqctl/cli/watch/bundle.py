@@ -49,7 +49,7 @@ def bundle(
     ] = None,
     config: Annotated[
         list[Path] | None,
-        typer.Option(help="A configuration to take along: a file, or a folder of files.", show_default=False),
+        typer.Option(help="A configuration to include: a file, or a folder of files.", show_default=False),
     ] = None,
     log: Annotated[
         list[Path] | None,
@@ -66,9 +66,9 @@ def bundle(
     ] = None,
     *,
     nodes: Nodes,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask no node: only take the files along.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask no node; only collect files.")] = False,
     logs_mib: Annotated[
-        int, typer.Option(min=0, max=4096, help="MiB of logs that are taken along, the newest first; not compressed.")
+        int, typer.Option(min=0, max=4096, help="MiB of logs to include, the newest first, before compression.")
     ] = 16,
     file: Annotated[
         Path | None,

@@ -104,7 +104,10 @@ def root() -> None:
 @expanded
 def queue(
     uri: Annotated[
-        str, typer.Argument(metavar="QUEUE", help="The queue: bmq://DOMAIN/QUEUE, maybe ?id=APP.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="QUEUE", help="The queue: bmq://DOMAIN/QUEUE, optionally with ?id=APP.", show_default=False
+        ),
     ],
     warning: Warnings = None,
     critical: Criticals = None,
@@ -290,9 +293,7 @@ def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds,
         place = f"{fault.filename}: " if fault.filename else ""
         _end(title, Status.UNKNOWN, f"{place}{fault.strerror or fault}", output)
     except (LookupError, TypeError, ValueError, AttributeError) as fault:
-        _end(
-            title, Status.UNKNOWN, f"the answer of a broker is not understood: {type(fault).__name__}: {fault}", output
-        )
+        _end(title, Status.UNKNOWN, f"a broker's answer cannot be read: {type(fault).__name__}: {fault}", output)
     _print(judge(title, measured, thresholds), output)
 
 

@@ -67,7 +67,7 @@ def console(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each node.")] = 5,
     tls_authority: TlsAuthority = None,
     authn_mechanism: Annotated[
-        str, typer.Option(help="The mechanism by which persons who log in authenticate at BlazingMQ's nodes.")
+        str, typer.Option(help="The mechanism by which users authenticate at BlazingMQ's nodes.")
     ] = "BASIC",
     listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
     decodes_avro: Annotated[bool, typer.Option("--decode-avro", hidden=True)] = False,

@@ -29,7 +29,7 @@ def take(command: str, watcher: Watcher) -> Shown:
     except watcher.faults as fault:
         refuse(command, str(fault))
     except (LookupError, TypeError, ValueError, AttributeError) as fault:
-        refuse(command, f"the answer of a broker is not understood: {type(fault).__name__}: {fault}")
+        refuse(command, f"a broker's answer cannot be read: {type(fault).__name__}: {fault}")
 
 
 def print_sample(

@@ -10,11 +10,11 @@ __all__ = ["CATALOGUE", "fault"]
 
 _REPAIR: Final = "Restore the store from a replica or a backup, or keep what is sound: bmqctl journal repair."
 _QUEUES: Final = (
-    "The messages are in the commit log. Stop the broker and move the folder consumequeue away: it is made again from "
+    "The messages are in the commit log. Stop the broker and move the folder consumequeue away: it is rebuilt from "
     "the log; or bmqctl journal repair."
 )
 _INDEX: Final = (
-    "Messages may not be found by key; nothing else uses the index. bmqctl journal repair makes it again from the log."
+    "Messages may not be found by key; nothing else uses the index. bmqctl journal repair rebuilds it from the log."
 )
 _TAIL: Final = "Nothing to do: a crash during a write leaves this, and a broker that opens the store removes it."
 _BEHIND: Final = "Nothing to do: a broker enters what is missing, while it runs or when it starts."
@@ -39,10 +39,10 @@ CATALOGUE: Final[dict[str, FaultKind]] = {
     "body-checksum": _error("The message is not what was sent. " + _REPAIR),
     "log-file-missing": _error("Bring the file back: a broker refuses the store. " + _REPAIR),
     "log-file-size": _error("A broker refuses the store. " + _REPAIR),
-    "log-tail": _error("The store was stopped, so nothing may be behind the last record. " + _REPAIR),
+    "log-tail": _error("The store was stopped, so nothing may follow the last record. " + _REPAIR),
     "torn-tail": _warning(_TAIL),
     "old-tail": _warning(
-        "Nothing to do: where Apache's broker cuts its log after a change of the master, it leaves what was behind."
+        "Nothing to do: where Apache's broker cuts its log after a change of the master, it leaves the old log's rest."
     ),
     # consume queues
     "number-gap": _error("Messages of the queue are missing in the log. " + _REPAIR),

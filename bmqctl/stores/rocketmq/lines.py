@@ -69,9 +69,9 @@ def parse_message(text: str, stored_ms: int) -> MessageLine:
     try:
         line = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadMessage(f"is no JSON: {error}") from None
+        raise BadMessage(f"is not JSON: {error}") from None
     if not isinstance(line, dict):
-        raise BadMessage("is no JSON object")
+        raise BadMessage("is not a JSON object")
     _check(line)
     try:
         return _message(line, stored_ms)

@@ -31,7 +31,7 @@ def read_domains(config: Path) -> Definitions:
         except OSError as fault:
             raise BadDefinitions(f"{path}: {fault.strerror}") from None
         except (ValueError, RecursionError) as fault:
-            raise BadDefinitions(f"{path}: is no JSON: {fault}") from None
+            raise BadDefinitions(f"{path}: is not JSON: {fault}") from None
         if not isinstance(found, dict):
             raise BadDefinitions(f"{path}: expected an object")
         domains[path.stem] = found

@@ -64,7 +64,7 @@ def parse_definitions(text: str) -> Definitions:
     try:
         found = json.loads(text, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as fault:
-        raise BadDefinitions(f"is no JSON: {fault}") from None
+        raise BadDefinitions(f"is not JSON: {fault}") from None
     if not isinstance(found, dict) or found.get("system") not in KINDS:
         raise BadDefinitions(f'system: expected one of {", ".join(KINDS)}, as in {{"system": "RocketMQ"}}')
     system = str(found["system"])
@@ -87,7 +87,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twin = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twin!r} is there twice in an object")
+        raise ValueError(f"{twin!r} occurs twice in an object")
     return found
 
 

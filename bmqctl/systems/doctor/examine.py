@@ -67,14 +67,14 @@ def of_host(facts: HostFacts) -> Iterator[Judgement]:
         )
     match facts.is_clock_synchronized:
         case None:
-            yield Judgement("clock", State.UNKNOWN, "the system does not tell if the clock is kept with others")
+            yield Judgement("clock", State.UNKNOWN, "the system does not report whether the clock is synchronized")
         case True:
-            yield Judgement("clock", State.OK, "the clock is kept with others")
+            yield Judgement("clock", State.OK, "the clock is synchronized")
         case False:
             yield Judgement(
                 "clock",
                 State.WARNING,
-                "nobody keeps the clock with others, says the kernel",
+                "the kernel reports that the clock is not synchronized",
                 "run chrony, ntpd or systemd-timesyncd: messages expire by the clock, and logs are compared by it",
             )
 
@@ -118,7 +118,7 @@ def _room(subject: str, free: int, total: int, of: str) -> Judgement:
 
 def _file_system(name: str | None) -> Judgement:
     if name is None:
-        return Judgement("file system", State.UNKNOWN, "the system does not tell what it is")
+        return Judgement("file system", State.UNKNOWN, "the system does not report its kind")
     if name in _PASSING:
         return Judgement(
             "file system",

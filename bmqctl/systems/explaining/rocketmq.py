@@ -47,11 +47,11 @@ def causes_of_group(group: str, topic: str, state: GroupState) -> list[Cause]:
     if not state.consumers:
         return [Cause("no consumer", group, lag, f"no consumer of group {group} is connected: {text}", "start one")]
     if len(behind) < len(state.queues):
-        remedy = "see to the consumer that has these queues: it hangs, or fails with a message that comes again"
+        remedy = "check the consumer of these queues: it hangs, or fails at a message that is redelivered"
     elif len(state.consumers) >= len(state.queues):
-        remedy = f"see that consumers do not hang or fail; more of them need more queues than {len(state.queues)}"
+        remedy = f"check that consumers neither hang nor fail; more consumers need more queues than {len(state.queues)}"
     else:
-        remedy = f"start more consumers, up to {len(state.queues)}, one for each queue; see that they do not fail"
+        remedy = f"start more consumers, up to {len(state.queues)}, one for each queue; check that they do not fail"
     return [
         Cause("lag", group, lag, f"group {group}, with {len(state.consumers)} connected, is behind: {text}", remedy)
     ]

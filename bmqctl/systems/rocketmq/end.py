@@ -99,7 +99,7 @@ class TopicEnd(RocketEnd):
             raise CannotBegin(f"{self}: ?key= is for the topic that messages go to")
         if not options.moves:
             if self.group:
-                raise CannotBegin(f"{self}: no group gets what is copied: behind ? there may be queue= only")
+                raise CannotBegin(f"{self}: no group gets what is copied: after ? there may be queue= only")
         elif not self.group:
             raise CannotBegin(
                 f"{self}: a topic keeps its messages: name the group that is to have consumed them, ?group=GROUP"
@@ -200,7 +200,7 @@ class TopicEnd(RocketEnd):
     @asynccontextmanager
     async def open_feed(self, reach: Reach, options: TailOptions) -> AsyncIterator[_TopicFeed]:
         if self.queue is not None or self.key:
-            raise CannotBegin(f"{self}: all queues of a topic are followed: behind ? there may be group= only")
+            raise CannotBegin(f"{self}: all queues of a topic are followed: after ? there may be group= only")
         if options.tags is not None and options.expression is not None:
             raise CannotBegin("--tags or --expression, not both")
         async with self._session(reach) as session:

@@ -123,7 +123,7 @@ class Top(App[None]):
         except self._watcher.faults as fault:
             found = str(fault)
         except (LookupError, TypeError, ValueError, AttributeError) as fault:
-            found = f"the answer of a broker is not understood: {type(fault).__name__}: {fault}"
+            found = f"a broker's answer cannot be read: {type(fault).__name__}: {fault}"
         self.call_from_thread(self._take, found)
 
     def _take(self, found: Shown | str) -> None:

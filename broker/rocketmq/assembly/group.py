@@ -356,7 +356,7 @@ class Group:
 
     def _begin_epoch(self, epoch: int, topics: Topics) -> None:
         for topic in topics.begin_epoch(epoch, self.wall_ms(), stored_topics(self.store)):
-            log.warning("topic %s has messages, and no master has told of it: it is made anew here", topic)
+            log.warning("topic %s has messages, which no master has sent: it is created here", topic)
 
     def registered(self, answer: Frame) -> None:
         """Take what a nameserver says of the master."""

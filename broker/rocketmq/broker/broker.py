@@ -348,7 +348,7 @@ class Broker:
     def lacks(self) -> str | None:
         """The reason why this broker does not serve clients, in one line for people; None if it does."""
         if self._nameservers.is_silent:
-            return "this broker waits for its role, and no nameserver is told of it yet"
+            return "this broker waits for its role, and no nameserver knows it yet"
         return self._role.lacks
 
     # -- the clock

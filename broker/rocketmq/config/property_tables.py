@@ -97,7 +97,7 @@ _NODE: Final[Table] = {
     "enableControllerInNamesrv": _P(BOOL, "has_controller", "run a controller beside the nameserver"),
     "controllerStorePath": _P(PATH, "controller_store", "folder of the controller's log; by default in the store"),
     "supportActingMaster": _P(BOOL, "supports_acting_master", "present a slave as master of brokers without one"),
-    "notifyMinBrokerIdChanged": _P(BOOL, "tells_least_id", "tell brokers when the least id of their name changes"),
+    "notifyMinBrokerIdChanged": _P(BOOL, "tells_least_id", "notify brokers when the least id of their name changes"),
     "metricsExporterType": _P(METRICS_EXPORTER, "exports_metrics", "serve metrics for Prometheus if PROM"),
     "metricsPromExporterHost": _P(TEXT, "metrics_host", "address of the metrics"),
     "metricsPromExporterPort": _P(_PORT, "metrics_port", "port of the metrics"),
@@ -184,28 +184,28 @@ _REPLICATION: Final[Table] = {
     "allAckInSyncStateSet": _P(BOOL, "all_in_sync", "sends wait for all brokers in sync"),
     "minInSyncReplicas": _P(_REPLICAS, "in_sync_replicas_min", "sends are refused if fewer brokers are in sync"),
     "haMaxTimeSlaveNotCatchup": _P(_MS, "behind_ms_max", "milliseconds after which a slave is no longer in sync"),
-    "checkSyncStateSetPeriod": _P(_MS, "check_ms", "milliseconds between looks at that"),
+    "checkSyncStateSetPeriod": _P(_MS, "check_ms", "milliseconds between checks of that"),
     "brokerHeartbeatInterval": _P(_MS, "beat_ms", "milliseconds between heartbeats to controllers and nameservers"),
     "controllerHeartBeatTimeoutMills": _P(_MS, "gone_ms", "milliseconds of silence after which controllers act"),
     "brokerElectionPriority": _P(number(0, (1 << 31) - 1), "priority", "the lowest is elected"),
-    "syncBrokerMetadataPeriod": _P(_MS, "sync_ms", "milliseconds between questions who is master"),
-    "syncControllerMetadataPeriod": _P(_MS, "leader_ms", "milliseconds between questions which controller leads"),
+    "syncBrokerMetadataPeriod": _P(_MS, "sync_ms", "milliseconds between requests for the current master"),
+    "syncControllerMetadataPeriod": _P(_MS, "leader_ms", "milliseconds between requests for the leading controller"),
     "enableSlaveActingMaster": _P(BOOL, "has_acting_master", "the slave with the least id stands in for the master"),
     "enableAutoInSyncReplicas": _P(BOOL, "auto_in_sync", "fewer brokers in sync suffice, down to `minInSyncReplicas`"),
     "totalReplicas": _P(_REPLICAS, "total_replicas", "number of brokers of the name"),
     "brokerNotActiveTimeoutMillis": _P(
         number(1000, 3_600_000), "silent_ms", "milliseconds of silence after which nameservers drop a broker"
     ),
-    "syncBrokerMemberGroupPeriod": _P(_PERIOD_MS, "members_ms", "milliseconds between questions who else is there"),
+    "syncBrokerMemberGroupPeriod": _P(_PERIOD_MS, "members_ms", "milliseconds between requests for the other brokers"),
 }
 _CONTROLLER: Final[Table] = {
     "controllerDLegerGroup": _P(TEXT, "group", "name of the controllers' group"),
     "controllerDLegerPeers": _P(_PEERS, "peers", "addresses of all controllers by their ids"),
     "controllerDLegerSelfId": _P(TEXT, "self_id", "id of this controller"),
     "enableElectUncleanMaster": _P(BOOL, "unclean", "elect a broker that was not in sync if no other is there"),
-    "notifyBrokerRoleChanged": _P(BOOL, "notifies", "tell brokers of a new master at once"),
-    "scanNotActiveBrokerInterval": _P(_PERIOD_MS, "scan_silent_ms", "milliseconds between looks for silent brokers"),
-    "scanInactiveMasterInterval": _P(_PERIOD_MS, "scan_masters_ms", "milliseconds between looks for lost masters"),
+    "notifyBrokerRoleChanged": _P(BOOL, "notifies", "notify brokers of a new master at once"),
+    "scanNotActiveBrokerInterval": _P(_PERIOD_MS, "scan_silent_ms", "milliseconds between searches for silent brokers"),
+    "scanInactiveMasterInterval": _P(_PERIOD_MS, "scan_masters_ms", "milliseconds between searches for lost masters"),
 }
 _NAMESERVER: Final[Table] = {
     "kvConfigMaxNum": _P(_COUNT, "kv_entries_max", "keys and namespaces of a nameserver's values", True),
@@ -217,7 +217,7 @@ _NAMESERVER: Final[Table] = {
         _COUNT, "routes_max", "topics of all brokers at a nameserver, counted once per broker name", True
     ),
 }
-_IN_ROOT: Final = "refused unless it names the place in `storePathRootDir`, as Apache's broker does not heed it"
+_IN_ROOT: Final = "refused unless it names the place in `storePathRootDir`, as Apache's broker ignores it"
 _PLACES: Final[Table] = {
     "storePathCommitLog": _P(PATHS, "log", "folders of the commit log"),
     "readOnlyCommitLogStorePaths": _P(PATHS, "read_only_log", "those of them in which no file is created"),

@@ -43,7 +43,7 @@ class HeldCalls:
         if held is None:
             return False
         if len(held.messages) >= _MESSAGES_MAX or self._bytes + len(data) > _BYTES_MAX:
-            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too much waits until it is known who calls")
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too much input waits for the check of its caller")
         held.messages.append(data)
         self._bytes += len(data)
         return True

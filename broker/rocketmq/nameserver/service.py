@@ -181,7 +181,7 @@ class NameserverService:
             offline_broker_addr=change.offline,
             ha_broker_addr=change.ha_address,
         )
-        log.info("broker %d at %s has the least id, which %s are told", change.broker_id, change.address, change.tell)
+        log.info("broker %d at %s has the least id; notifying %s", change.broker_id, change.address, change.tell)
         frame = Frame(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, 0, ext_fields=write_header(header))
         for address in change.tell:
             if self._calls is not None and split_address(address) is not None:

@@ -143,7 +143,9 @@ class RemotingClients:
         client.session.doubt()
         size = size_in_memory(frame)
         if not self._held.take(size):
-            client.answer(frame, Frame(ResponseCode.SYSTEM_BUSY, 0, remark="too much waits until it is known who asks"))
+            client.answer(
+                frame, Frame(ResponseCode.SYSTEM_BUSY, 0, remark="too much input waits for the check of its caller")
+            )
             return
         # The body is valid during this call only.
         whole = frame._replace(body=bytes(frame.body))

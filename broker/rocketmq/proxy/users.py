@@ -107,9 +107,9 @@ class Users:
                 return UserAnswer(None)
             info = read_user(body)
             if info.username != name:
-                raise Invalid("it tells of another user")
+                raise Invalid("its answer is about another user")
             if not info.password:
-                raise Invalid("it tells no password: have the proxy's key be that of a super user")
+                raise Invalid("it does not show the password: give the proxy the key of a super user")
             return UserAnswer(user_from(info))
 
         fields = write_header(GetUserRequest(name))
@@ -119,7 +119,7 @@ class Users:
         def read(body: Buffer) -> Policies:
             info = read_acl(body) if body else None
             if info is not None and info.subject != subject_of(name):
-                raise Invalid("it tells of another user")
+                raise Invalid("its answer is about another user")
             return Policies(parse_acl(info) if info is not None and info.policies else None)
 
         fields = write_header(GetAclRequest(subject_of(name)))

@@ -229,7 +229,7 @@ class Raft:
     def receive(self, sender: str, message: Message, now_ms: int) -> None:
         """Handle the message of another controller, whose types were checked."""
         if sender not in self._others:
-            log.warning("controller %s: a message of %s, which is none of the group", self.own_id, sender[:80])
+            log.warning("controller %s: a message of %s, which is not in the group", self.own_id, sender[:80])
             return
         position = message.position if isinstance(message, Install) else 0
         if message.term > min(self.term + JUMP_MAX, NUMBER_MAX) or position > self._journal.last + JUMP_MAX:

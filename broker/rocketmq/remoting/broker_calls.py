@@ -45,7 +45,7 @@ class BrokerCalls:
     def tell(self, address: str, frame: Frame, now_ms: int) -> None:
         """Send a one-way request to HOST:PORT."""
         if self._dialing + len(self._open) >= CALLS_MAX:
-            log.warning("broker %s is not told of a change: %d others are", address, CALLS_MAX)
+            log.warning("broker %s is not notified of a change: %d others are", address, CALLS_MAX)
             return
 
         def connected(where: str) -> Session:
@@ -57,7 +57,7 @@ class BrokerCalls:
 
         def failed(reason: str) -> None:
             self._dialing -= 1
-            log.info("broker %s is not told of a change: %s", address, reason)
+            log.info("broker %s is not notified of a change: %s", address, reason)
 
         self._dialing += 1
         self._dial(address, connected, failed)
@@ -65,7 +65,7 @@ class BrokerCalls:
     def tick(self, now_ms: int) -> None:
         """Close old connections."""
         for session in [session for session, until_ms in self._open.items() if now_ms >= until_ms]:
-            session.give_up("the broker was told what it is to know")
+            session.give_up("the broker was notified")
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
         """Leave every frame to `receive`."""

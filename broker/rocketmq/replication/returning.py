@@ -87,7 +87,7 @@ class OffsetsReturning:
             return
         self._answered.add(address)
         if answer.code != ResponseCode.SUCCESS:
-            log.warning("%s does not tell its consumer offsets: %s", address, answer.remark or f"code {answer.code}")
+            log.warning("%s does not report its consumer offsets: %s", address, answer.remark or f"code {answer.code}")
             return
         try:
             is_taken = self._offsets.follow_newer(bytes(answer.body))

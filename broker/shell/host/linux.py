@@ -108,7 +108,7 @@ class LinuxHost:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) << 10
-        raise OSError(0, "the kernel does not tell the process's anonymous memory")
+        raise OSError(0, "the kernel does not report the process's anonymous memory")
 
     def open_files(self, pid: int) -> int:
         return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

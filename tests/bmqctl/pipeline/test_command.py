@@ -109,7 +109,7 @@ def test_a_store_is_exported_and_summed_up(this_session: None, golden: Callable[
     unsure = run(store, "--out", out, "--overwrite")
     assert (unsure.exit_code, unsure.stdout) == (2, "")
     assert f"bmqctl spark-export: Replace records and messages in {out}, {file_count} files" in unsure.stderr
-    assert unsure.stderr.endswith("There is nobody to ask; give --yes, or --dry-run\n")
+    assert unsure.stderr.endswith("Standard input is not a terminal: give --yes, or --dry-run\n")
     assert (out / "_bmqctl" / "manifest.json").read_bytes() == manifest
 
     over = run(store, "--out", out, "--overwrite", "--yes")

@@ -99,7 +99,7 @@ def test_a_queue_is_moved_to_another_broker(node: NodeProcess, tmp_path: Path) -
         _, errors = run("move", *ends, code=2)
         assert errors == (
             f"bmqctl move: Move 50 messages from {source} to {moved}? "
-            "There is nobody to ask; give --yes, or --dry-run\n"
+            "Standard input is not a terminal: give --yes, or --dry-run\n"
         )
         output, _ = run("move", *ends, "--dry-run")
         assert output.startswith("50 messages, ")

@@ -108,7 +108,7 @@ def test_letters_are_listed_shown_and_sent_again_once(rocket: RocketProcess) -> 
     _, errors = run(*words, code=2)
     assert errors == (
         f"bmqctl dead-letters resend: Send {count} letters to letters? "
-        "There is nobody to ask; give --yes, or --dry-run\n"
+        "Standard input is not a terminal: give --yes, or --dry-run\n"
     )
     output, _ = run(*words, "--dry-run", "--json")
     assert (json.loads(output)["sent"], json.loads(output)["to"]) == (count, {"letters": count})

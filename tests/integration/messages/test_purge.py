@@ -95,7 +95,7 @@ def test_it_asks(node: NodeProcess) -> None:
     run("post", *at[2:], "one")
     _, errors = run(*at, code=2)
     assert errors.startswith("bmqctl queue purge: Remove 1 message, 3 bytes, the oldest of ")
-    assert errors.endswith("There is nobody to ask; give --yes, or --dry-run\n")
+    assert errors.endswith("Standard input is not a terminal: give --yes, or --dry-run\n")
     code, text = answered("n", *at)
     assert code == 2
     assert "nothing is removed" in text

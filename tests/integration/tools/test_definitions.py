@@ -50,7 +50,7 @@ def test_topics_and_groups(tmp_path: Path) -> None:
         assert (result.exit_code, "billing" in result.stdout) == (0, True)
         code, out = run("apply", file, *at)
         assert code == 2
-        assert "There is nobody to ask; give --yes, or --dry-run" in out
+        assert "Standard input is not a terminal: give --yes, or --dry-run" in out
         assert run("diff", file, *at)[0] == 1
         assert run("apply", file, *at, "--yes")[0] == 0
         assert run("diff", file, *at) == (0, "Nothing differs.\n")

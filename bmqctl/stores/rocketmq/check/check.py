@@ -94,7 +94,7 @@ class _LogCheck:
         for found in behind:
             self._fault(found, is_last=True)
         if self._old_tail is not None:
-            self._tell("old-tail", self._old_tail, "records of an older log are behind the end of this one")
+            self._tell("old-tail", self._old_tail, "records of an older log follow the end of this one")
 
     def _chunks(self, on_progress: Progress) -> Iterator[tuple[LogRecords, list[LogFault]]]:
         """Yield the log's records and faults, up to its end."""
@@ -125,7 +125,7 @@ class _LogCheck:
             self._tell("log-file-missing", offset, f"{size} bytes of the log: {text}")
         elif is_last:
             code = "torn-tail" if self._may_lag else "log-tail"
-            self._tell(code, offset, f"{size} bytes behind the last record: {text}")
+            self._tell(code, offset, f"{size} bytes after the last record: {text}")
         else:
             self._tell("record", offset, f"{size} bytes: {text}")
 

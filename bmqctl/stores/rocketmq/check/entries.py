@@ -131,7 +131,7 @@ def _row_faults(queue: QueueFiles) -> Iterator[Fault]:
             yield fault("queue-file-size", str(file.path), 0, reason)
     for file, after in zip(queue.files, queue.files[1:], strict=False):
         if after.begin > file.begin + size:
-            reason = f"the file behind it is missing: the next one begins at {after.begin}"
+            reason = f"the file after it is missing: the next one begins at {after.begin}"
             yield fault("queue-file-missing", str(file.path), file.end - file.begin, reason)
 
 

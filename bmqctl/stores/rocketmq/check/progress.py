@@ -85,7 +85,7 @@ def check_checkpoint(store: StoreFiles, log_end: int, last_ms: int, note: Note) 
             note(fault("checkpoint-ahead", str(path), 8 * at, reason))
     for at, name in ((3, "master_flushed_offset"), (4, "confirm_offset")):
         if found[at] > log_end and not (name == "master_flushed_offset" and found[at] == (1 << 63) - 1):
-            note(fault("checkpoint-ahead", str(path), 8 * at, f"{name} is {found[at]}, behind the log's end {log_end}"))
+            note(fault("checkpoint-ahead", str(path), 8 * at, f"{name} is {found[at]}, after the log's end {log_end}"))
     data = _read(store.root / MARK_NAME, note, "checkpoint")
     mark = None if data is None else decode_mark(data)
     if mark is not None and mark.stored_ms >= found.commit_log_ms and mark.log_end > log_end:
@@ -107,7 +107,7 @@ def check_epochs(store: StoreFiles, log_end: int, note: Note) -> None:
     line = len(data.split(b"\n", 2)[0]) + len(data.split(b"\n", 2)[1]) + 2
     for entry in entries:
         if entry.start_offset > log_end:
-            reason = f"epoch {entry.epoch} begins at {entry.start_offset}, behind the log's end {log_end}"
+            reason = f"epoch {entry.epoch} begins at {entry.start_offset}, after the log's end {log_end}"
             note(fault("epoch-offset", str(path), line, reason))
         line += len(f"{entry.epoch}-{entry.start_offset}\n")
 

@@ -258,7 +258,7 @@ class QueueCheck:
             is_ahead = is_entry & ((offsets >= log_end) | (self._is_cut and end == queue.survey.end))
             for code, which, text in (
                 ("entry-without-record", is_entry & ~is_ahead, "name places of the log without a record of theirs"),
-                (ahead, is_ahead, "name places behind the log"),
+                (ahead, is_ahead, "name places after the log"),
             ):
                 for run_begin, run_end in _runs(np.flatnonzero(which) + first):
                     reason = f"entries {run_begin} to {run_end - 1} of {queue.name} {text}"

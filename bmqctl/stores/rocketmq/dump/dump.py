@@ -302,7 +302,7 @@ class LogFollower:
         file = next((file for file in files if file.begin <= offset < file.end), None)
         if file is None or _bytes_at(file, offset) not in (front, None):
             raise FollowEnded(
-                f"{self._root}: the record at {offset} is no more: the log was cut, or is another one; start again"
+                f"{self._root}: the record at {offset} no longer exists: the log was cut or replaced; start again"
             )
 
 

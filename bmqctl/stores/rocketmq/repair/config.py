@@ -63,7 +63,7 @@ def write_epochs(store: StoreFiles, out: Path, end: int, report: RepairReport) -
     entries = read_epochs(store)
     kept = [entry for entry in entries if entry.start_offset <= end]
     for entry in entries[len(kept) :]:
-        reason = f"epoch {entry.epoch} began behind the end of the log"
+        reason = f"epoch {entry.epoch} began after the end of the log"
         report.left_out.append(Note(entry.start_offset, 0, EPOCHS, reason))
     if not entries:
         reason = "cannot be read: as a replica of others, the store has to be emptied instead"

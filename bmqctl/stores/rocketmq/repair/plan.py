@@ -229,7 +229,7 @@ class _Planner:
         topic, queue_id = self._keys.queue(hole.key)
         room = sum(area.end - area.begin for area in self._plan.areas if hole.low < area.begin < hole.high)
         if (hole.end - hole.begin) * SMALLEST > room:
-            reason = "are missing, without a place in the log at which they were: the queue begins behind them"
+            reason = "are missing, without a place in the log at which they were: the queue begins after them"
             what = f"messages up to {hole.end - 1}"
             self._plan.left_out.append(Note(hole.high, 0, what, reason, topic, queue_id, hole.begin))
             return
@@ -251,7 +251,7 @@ class _Planner:
             choices = range(first, len(areas)) if known is None or known < first else range(known, len(areas))
             place = next((at for at in choices if areas[at].begin < each.high and left[at] >= size), None)
             if place is None:
-                reason = "no room is left where the message was: the queue begins behind it"
+                reason = "no room is left where the message was: the queue begins after it"
                 note = Note(each.offset or each.high, 0, "message", reason, *each.lost)
                 self._plan.left_out.append(note)
                 continue

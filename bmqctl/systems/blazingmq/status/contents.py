@@ -91,7 +91,7 @@ def _unopened(client: AdminClient, queue: QueueUri, refusal: Refused) -> QueueCo
     if _NOT_OPENED not in str(refusal):
         raise refusal
     if queue.app_id:
-        raise Refused(f"no client has opened {queue} since its broker began, so that its apps are not told")
+        raise Refused(f"no client has opened {queue} since its broker began, so its apps are unknown")
     info = ask_for(client, f"DOMAINS DOMAIN {queue.qualified_domain} INFOS", "domainInfo")
     try:
         storages = info["storageContent"]["storages"]

@@ -124,7 +124,7 @@ class _Found:
             if not isinstance(metadata, Unheard) and metadata.is_leader and known:
                 found = await self._asked(address, lambda line: self._ask_sets(line, sorted(known)))
                 if isinstance(found, Unheard):
-                    self._refusal = f"controller {address} does not tell who is in sync: {found.reason}"
+                    self._refusal = f"controller {address} does not report who is in sync: {found.reason}"
                 else:
                     self._sets |= found
         replicas = [each for told in self._sets.values() for each in told.in_sync_replicas + told.not_in_sync_replicas]

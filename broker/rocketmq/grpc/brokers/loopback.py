@@ -142,7 +142,7 @@ class Loopback:
             self._said_bytes += len(frame.body)
             self._keep(len(frame.body))
             if self._said_bytes > OUTPUT_BYTES_MAX:
-                self._session.give_up(f"it was told {self._said_bytes} bytes at once")
+                self._session.give_up(f"it was sent {self._said_bytes} bytes at once")
                 return
         self._said.append(frame)
         self._changed(self)

@@ -61,25 +61,25 @@ def _checked(names: tuple[bytes, ...]) -> tuple[str, ...]:
             if name in _FORBIDDEN:
                 raise BadHeaders(f"the header field {name!r} is none of HTTP/2")
         elif name not in _PSEUDO or name in pseudo or is_behind:
-            raise BadHeaders(f"the header field {name[:80]!r} is unknown, or twice there, or not at the beginning")
+            raise BadHeaders(f"the header field {name[:80]!r} is unknown, repeated, or not at the beginning")
         else:
             pseudo.add(name)
     if b":method" not in pseudo:
         raise BadHeaders("a request without a method")
     if b":authority" not in pseudo and b"host" not in names:
-        raise BadHeaders("a request that does not say to whom")
+        raise BadHeaders("a request without an authority")
     if names.count(b"host") > 1:
-        raise BadHeaders("a request says twice to whom")
+        raise BadHeaders("a request with two hosts")
     return tuple(name.decode("ascii") for name in names)
 
 
 def _check_values(headers: dict[str, str]) -> None:
     is_connect, has_protocol = headers[":method"] == "CONNECT", ":protocol" in headers
     if has_protocol and not is_connect:
-        raise BadHeaders("a protocol in a request that is no CONNECT")
+        raise BadHeaders("a protocol in a request other than CONNECT")
     if (has_protocol or not is_connect) and not (headers.get(":path") and ":scheme" in headers):
         raise BadHeaders("a request without a path or a scheme")
     if headers.get("te", "trailers").lower() != "trailers":
         raise BadHeaders("a transfer encoding that is none of HTTP/2")
     if ":authority" in headers and headers.get("host", headers[":authority"]) != headers[":authority"]:
-        raise BadHeaders("a request says in two ways to whom")
+        raise BadHeaders("a request with a host other than its authority")

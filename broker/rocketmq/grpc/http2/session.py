@@ -50,7 +50,7 @@ _REFUSING_BYTES: Final = 16 << 20
 _PORTION_BYTES: Final = 8 << 10
 _WINDOW_OF_HTTP2: Final = 65_535
 _HEADER_TABLE_BYTES_MAX: Final = 4_096
-_NO_HTTP: Final = "what it sent is no HTTP/2 as it should be"
+_NO_HTTP: Final = "it sent invalid HTTP/2"
 
 # In bytes, as it is written.
 _STATUS: Final = b"grpc-status"
@@ -220,7 +220,7 @@ class GrpcSession:
         elif isinstance(event, events.StreamReset):
             self._reset(event)
         elif isinstance(event, events.ConnectionTerminated):
-            self._close("the peer says farewell", None)
+            self._close("the peer ends the connection", None)
         elif isinstance(event, events.PingReceived) and self._nuisances.take_ping():
             pass
         elif isinstance(event, _CONTROL):

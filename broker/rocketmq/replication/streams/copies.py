@@ -113,7 +113,7 @@ class Copy:
             )
         if offset < self.acknowledged:
             self._enter(CopyEvent.REFUSED)
-            raise FormatError("Report.offset", 0, f"offset {offset} is behind {self.acknowledged}, which was reported")
+            raise FormatError("Report.offset", 0, f"offset {offset} is below {self.acknowledged}, which was reported")
         self._enter(CopyEvent.REPORTED)
         self.acknowledged = offset
         self._moved()

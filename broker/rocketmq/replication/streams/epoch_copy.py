@@ -130,7 +130,7 @@ class EpochCopy:
             )
         if offset < self.acknowledged:
             raise self._refuse(
-                "EpochReport.offset", f"offset {offset} is behind {self.acknowledged}, which was reported"
+                "EpochReport.offset", f"offset {offset} is below {self.acknowledged}, which was reported"
             )
         self.acknowledged = offset
         if offset >= self._sent_end:

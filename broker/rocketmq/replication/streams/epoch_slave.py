@@ -101,7 +101,7 @@ class EpochSlaveStream:
             if isinstance(said, MasterEpochs):
                 self._align(said.epochs, said.head.offset)
             elif self.master_epochs is None:
-                raise FormatError("EpochTransfer", 0, "the master has not told its epochs")
+                raise FormatError("EpochTransfer", 0, "the master has not sent its epochs")
             else:
                 self._take_piece(self.master_epochs, said.head, said.body)
         # The rest of an incomplete piece is on its way, and is waited for.
@@ -121,7 +121,7 @@ class EpochSlaveStream:
     def _align(self, theirs: list[EpochEntry], their_end: int) -> None:
         """Cut the log and its epochs where they diverge from the master's."""
         if self.master_epochs is not None:
-            raise FormatError("EpochHandshake", 0, "the master tells its epochs once more")
+            raise FormatError("EpochHandshake", 0, "the master sends its epochs again")
         end = self._store.log.end
         point: int | None = 0
         if self._store.log.files.files and end:

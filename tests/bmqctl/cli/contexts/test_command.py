@@ -258,7 +258,7 @@ def test_a_context_that_a_command_cannot_use_is_refused(context: Run, tmp_path: 
     assert "has credentials, and this command cannot use any" in refusal("--context", "secret", command="plain")
     (tmp_path / "ca.pem").touch()
     add(context, "tls", "tcp://a:1", "--tls-authority", str(tmp_path / "ca.pem"))
-    assert "has --tls-authority, which this command has not" in refusal("--context", "tls", command="plain")
+    assert "has --tls-authority, which this command does not have" in refusal("--context", "tls", command="plain")
     assert "is of BlazingMQ, and --rocketmq is given" in refusal("--context", "tls", "--rocketmq")
 
 
@@ -345,7 +345,7 @@ def test_credentials_are_not_removed_without_a_yes(context: Run, home: Path) -> 
     before = home.read_text()
     result = context("remove", "prod")
     assert result.exit_code == 2
-    assert "which are kept nowhere else? There is nobody to ask; give --yes, or --dry-run" in result.stderr
+    assert "which are kept nowhere else? Standard input is not a terminal: give --yes, or --dry-run" in result.stderr
     result = context("remove", "prod", "--dry-run")
     assert (result.exit_code, result.stdout) == (
         0,

@@ -62,7 +62,7 @@ def test_a_link_to_the_file_stays_one(path: Path, tmp_path: Path) -> None:
     assert read_contexts(kept) == SECRET
 
 
-@pytest.mark.parametrize(("data", "reason"), [(b"\x7b\xff", "no UTF-8 at offset 1"), (b"{", "is no JSON")])
+@pytest.mark.parametrize(("data", "reason"), [(b"\x7b\xff", "no UTF-8 at offset 1"), (b"{", "is not JSON")])
 def test_damage_names_the_file(path: Path, data: bytes, reason: str) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(data)

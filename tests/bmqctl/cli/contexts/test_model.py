@@ -37,8 +37,8 @@ def test_no_context_is_current_after_it_was_removed() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("[]", "the file: expected an object"),
         ('{"context": {}}', "the file: unknown field 'context'"),
         ('{"contexts": []}', "contexts: expected an object"),

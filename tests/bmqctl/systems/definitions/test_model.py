@@ -26,15 +26,15 @@ def definitions(**topics: dict[str, Any]) -> Definitions:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("[]", "system: expected one of BlazingMQ, RocketMQ"),
         ('{"system": "Kafka"}', "system: expected one of"),
         ('{"system": "RocketMQ", "domains": {}}', "domains: RocketMQ has topics and groups"),
         ('{"system": "BlazingMQ", "topics": {}}', "topics: BlazingMQ has domains"),
         ('{"system": "RocketMQ", "topics": []}', "topics: expected an object of objects"),
         ('{"system": "RocketMQ", "topics": {"a": 1}}', "topics: expected an object of objects"),
-        ('{"system": "RocketMQ", "topics": {"a": {}, "a": {}}}', "'a' is there twice"),
+        ('{"system": "RocketMQ", "topics": {"a": {}, "a": {}}}', "'a' occurs twice"),
     ],
 )
 def test_a_file_that_is_none(text: str, reason: str) -> None:

@@ -167,9 +167,9 @@ def test_groups() -> None:
     assert "group g, with 2 connected, is behind: 3 messages of t not consumed, the oldest 4 s old" in one.text
     assert "a/1 (3)" in one.text
     (every,) = of_group(1, 1)
-    assert one.remedy.startswith("see to the consumer that has these queues")
+    assert one.remedy.startswith("check the consumer of these queues")
     assert every.remedy.startswith("start more consumers, up to 2")
     (enough,) = of_group(1, 1, consumers=2)
-    assert enough.remedy == "see that consumers do not hang or fail; more of them need more queues than 2"
+    assert enough.remedy == "check that consumers neither hang nor fail; more consumers need more queues than 2"
     (many,) = of_group(*([1] * 7))
     assert many.text.endswith(" and 2 more")

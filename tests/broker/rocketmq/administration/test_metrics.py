@@ -169,7 +169,7 @@ def test_a_broker_without_a_role_or_copies_is_not_ready() -> None:
     nameservers = Nameservers(rig.options, rig.topics, ())
     broker = rig.make_broker(nameservers)
     nameservers.is_silent = True
-    assert broker.lacks == "this broker waits for its role, and no nameserver is told of it yet"
+    assert broker.lacks == "this broker waits for its role, and no nameserver knows it yet"
     nameservers.is_silent = False
     assert rig.make_broker(nameservers).lacks is None
 

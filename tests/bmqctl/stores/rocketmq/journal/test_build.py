@@ -162,9 +162,9 @@ def test_log_that_begins_later(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("7", "is no JSON object"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("7", "is not a JSON object"),
         ('{"queue_id": 3}', "topic: is required"),
         ('{"topic": "../../etc"}', "cannot be the name of a folder"),
         ('{"topic": "a", "queue_id": true}', "queue_id: is not a number between 0 and 65535"),

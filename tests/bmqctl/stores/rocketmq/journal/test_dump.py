@@ -280,7 +280,7 @@ def test_follower_ends_when_the_log_is_no_more(tmp_path: Path, change: str) -> N
         written.path(written.offsets[999]).unlink()
     else:
         write_log(tmp_path, [each._replace(flag=1) for each in every])
-    with pytest.raises(FollowEnded, match="deleted" if change == "deleted" else "is no more"):
+    with pytest.raises(FollowEnded, match="deleted" if change == "deleted" else "no longer exists"):
         list(follower.poll())
 
 

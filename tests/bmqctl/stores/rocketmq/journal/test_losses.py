@@ -169,7 +169,7 @@ def test_the_first_file_of_the_log_that_no_broker_has_removed(run: Run, tmp_path
     written.path(0).unlink()
     for name in ("summary", "queues", "dump"):
         outcome = run(name, tmp_path)
-        assert (outcome.code, "messages that the store names are not there" in outcome.err) == (1, True), name
+        assert (outcome.code, "messages that the store names are missing" in outcome.err) == (1, True), name
     begin = min(each.physical_offset for each in _outside(written.records, 0, FILE_BYTES))
     (tmp_path / "abort").touch()
     for name in ("summary", "queues", "dump"):

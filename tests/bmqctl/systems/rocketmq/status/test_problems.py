@@ -96,7 +96,7 @@ def test_controllers_that_name_different_members() -> None:
 
 
 def test_leader_that_does_not_tell_who_is_in_sync() -> None:
-    refusal = "controller 10.0.0.1:9878 does not tell who is in sync: NO_PERMISSION"
+    refusal = "controller 10.0.0.1:9878 does not report who is in sync: NO_PERMISSION"
     found = problems(well(refusal=refusal))
     assert [each.text for each in found] == [refusal]
     assert "--authn-data" in found[0].remedy

@@ -185,7 +185,7 @@ def test_slave_without_disk_is_given_up_and_comes_again(master: Master, replica:
     [
         ([1 << 40], "empty the store of the slave"),
         ([0, 1 << 40], "was not sent"),
-        ([0, 300, 200], "is behind 300"),
+        ([0, 300, 200], "is below 300"),
         ([-1], "-1 is less than 0"),
     ],
 )
