@@ -181,13 +181,13 @@ def say(command: str, text: str) -> None:
 def end_with(command: str, path: Path, account: Account, messages: int = 0, places: Sequence[str] = ()) -> None:
     """Say what a store has lost, with the number of messages that are gone, and exit with 1; return if nothing is.
 
-    `places` describe queues that are missing: the first one is printed.
+    `places` describe queues that do not name their messages: the first one is printed.
     """
     if account.is_sound and not messages:
         return
     lost = [account.words()] if not account.is_sound else []
     if messages:
-        first = f" ({len(places)} queues without entries, the first: {places[0]})" if places else ""
+        first = f" ({len(places)} queues do not name theirs, the first: {places[0]})" if places else ""
         lost.append(f"{messages:,} messages that the store names are missing{first}")
     say(command, f"{path}: {'; '.join(lost)}: bmqctl journal validate {path} lists all, journal repair keeps the rest")
     raise typer.Exit(EXIT_FAULTS)

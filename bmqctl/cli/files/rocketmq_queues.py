@@ -46,7 +46,7 @@ def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> No
     """Print the queues of the topics whose name contains `name`."""
     with stopped_by(COMMAND, path), LateProgress("reading the commit log") as on_progress:
         store = open_store(path)
-        losses = find_losses(store.log, on_progress)
+        losses = find_losses(store, on_progress)
         found = read_queues(store, losses, lambda topic: name is None or name in topic)
     with until_reader_leaves():
         chosen = choose_format(output)
@@ -79,7 +79,7 @@ def queue_json(queue: QueueFigures) -> dict[str, Any]:
 
 
 def missing_places(queues: Iterable[QueueFigures]) -> list[str]:
-    """Describe the queues that have no entries for their messages in the log."""
+    """Describe the queues whose entries do not name their messages in the log."""
     return [queue.place for queue in queues if queue.place is not None]
 
 

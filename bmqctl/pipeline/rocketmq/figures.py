@@ -19,6 +19,7 @@ from bmqctl.pipeline.rocketmq.tables import batch_of_rows
 from bmqctl.pipeline.source.arrays import micros_of_ms
 from bmqctl.pipeline.source.options import Table
 from bmqctl.pipeline.source.stores import StoreError
+from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.regular import open_buffered
 from bmqctl.stores.rocketmq.read.files import OFFSET_MAX, QueueFiles, StoreFiles
@@ -51,12 +52,25 @@ class _Queue:
     files: QueueFiles | None
 
 
-def figure_batches(broker: Broker, table: Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a broker. Raises `OSError`, and StoreError if the stores cannot be read."""
+def figure_batches(
+    broker: Broker, table: Table, schema: pa.Schema, failfast: bool, account: Account
+) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a broker; `account` gets the messages that its queues have lost.
+
+    Raises `OSError`, and StoreError if the stores cannot be read or, with `failfast`, have lost messages.
+    """
     try:
         queues = _queues(broker)
     except NotAStoreFile as error:
         raise StoreError(str(error)) from None
+    for (topic, queue_id), queue in queues.items():
+        figures = queue.figures
+        for count, is_missing in ((figures.damaged, False), (figures.missing, True)):
+            if count:
+                where = f"{queue.log.root}: {figures.place or f'queue {queue_id} of {topic} has lost {count} messages'}"
+                if failfast:
+                    raise StoreError(f"{where}; mode=permissive leaves them out")
+                account.lose(where, 0, is_missing=is_missing, count=count)
     rows = list(_ROWS[table](broker, queues))
     if rows:
         yield batch_of_rows(rows, schema)
@@ -69,7 +83,7 @@ def _queues(broker: Broker) -> dict[Place, _Queue]:
             continue
         store = StoreFiles(log.root, log.files, ())
         files = {(each.topic, each.queue_id): each for each in store.queues()}
-        for figures in read_queues(store, find_losses(log.files, with_queues=False)):
+        for figures in read_queues(store, find_losses(store)):
             place = figures.topic, figures.queue_id
             if place not in found or found[place].figures.end < figures.end:
                 found[place] = _Queue(figures, log, files.get(place))

@@ -52,7 +52,7 @@ def _batches(
     if isinstance(part, StorePart):
         yield from store_fault_batches(part.broker, part.root, schema)
     elif isinstance(part, BrokerPart):
-        yield from figure_batches(part.broker, options.table, schema)
+        yield from figure_batches(part.broker, options.table, schema, options.failfast, account)
     elif isinstance(part, LogPart):
         broker = part.broker
         columns = RecordColumns(broker.name, broker.epochs)

@@ -130,7 +130,7 @@ def summarize_log(
     on_progress: Progress = lambda done, total: None,
 ) -> LogSummary:
     """Compute the figures of the topics that are wanted. Raises `OSError` and `NotAStoreFile`."""
-    losses = find_losses(store.log, on_progress)
+    losses = find_losses(store, on_progress)
     every = read_queues(store, losses)
     queues = [queue for queue in every if wanted(queue.topic)]
     topics = [

@@ -21,14 +21,18 @@ from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.losses import record_losses
 from bmqctl.stores.rocketmq.read.files import log_files, open_store
 from bmqctl.stores.rocketmq.read.losses import find_losses
-from bmqctl.stores.rocketmq.read.queues import count_gone
+from bmqctl.stores.rocketmq.read.queues import count_gone, read_queues
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from tests.bmqctl.stores.blazingmq.losses_rig import store_of_two_partitions
 from tests.bmqctl.stores.rocketmq.journal.losses_rig import whole_store
+from tests.bmqctl.stores.rocketmq.journal.test_queues import entry, write_queue
+from tests.bmqctl.stores.rocketmq.logs import message, write_log
 
 COMMANDS: Final = (("summary",), ("queues",), ("dump", "--payload", "auto"))
 TABLES: Final = (Table.RECORDS, Table.MESSAGES, Table.PAYLOADS)
 DATA_BYTES: Final = 232
 QLIST_BYTES: Final = 128
+ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
 Damage = Callable[[Path], object]
 
 
@@ -167,10 +171,91 @@ ROCKETMQ: Final[dict[str, tuple[Damage, tuple[int, ...], tuple[int, int]]]] = {
         (0, 0),
     ),
     "the head of a record": (lambda root: _ones(0, 4)(log_files(root)[1].path), (599, 1, 459, 0, 0), (0, 0)),
-    "a queue without entries": (
-        lambda root: shutil.rmtree(root / "consumequeue/orders/1"),
-        (600, 0, 0, 0, 0),
-        (0, 0),
+}
+
+
+def _queue(root: Path) -> Path:
+    return root / "consumequeue/orders/1/00000000000000000000"
+
+
+def _repeat(entry: int, at: int, count: int = 1) -> Damage:
+    """Write an entry over those from number `at` on."""
+
+    def damage(root: Path) -> None:
+        data = bytearray(_queue(root).read_bytes())
+        data[at * ENTRY_BYTES : (at + count) * ENTRY_BYTES] = data[entry * ENTRY_BYTES :][:ENTRY_BYTES] * count
+        _queue(root).write_bytes(data)
+
+    return damage
+
+
+def _insert(entry: int) -> Damage:
+    """Write an entry twice, and the following ones one place later."""
+
+    def damage(root: Path) -> None:
+        data, end = _queue(root).read_bytes(), (entry + 1) * ENTRY_BYTES
+        _queue(root).write_bytes(data[:end] + data[end - ENTRY_BYTES : -ENTRY_BYTES])
+
+    return damage
+
+
+def _swap(one: int, other: int) -> Damage:
+    def damage(root: Path) -> None:
+        data = bytearray(_queue(root).read_bytes())
+        a, b = (slice(at * ENTRY_BYTES, (at + 1) * ENTRY_BYTES) for at in (one, other))
+        data[a], data[b] = data[b], data[a]
+        _queue(root).write_bytes(data)
+
+    return damage
+
+
+def _exchange(root: Path) -> None:
+    other = root / "consumequeue/orders/2/00000000000000000000"
+    ours, theirs = _queue(root).read_bytes(), other.read_bytes()
+    _queue(root).write_bytes(theirs)
+    other.write_bytes(ours)
+
+
+def _without_first_file(root: Path) -> None:
+    """Write entries in files of ten, without the first file."""
+    data = _queue(root).read_bytes()
+    size = 10 * ENTRY_BYTES
+    _queue(root).unlink()
+    for at in range(size, len(data), size):
+        _queue(root).with_name(f"{at:020}").write_bytes(data[at : at + size])
+
+
+def _both(*damages: Damage) -> Damage:
+    def damage(root: Path) -> None:
+        for each in damages:
+            each(root)
+
+    return damage
+
+
+# Of 150 messages in queue 1: how many its entries do not name, since they are damaged and since they are missing.
+QUEUES: Final[dict[str, tuple[Damage, tuple[int, int]]]] = {
+    "a queue without entries": (lambda root: shutil.rmtree(root / "consumequeue/orders/1"), (0, 150)),
+    "an entry that is doubled in place of the next": (_repeat(20, 21), (1, 0)),
+    "the first entry in place of all others": (_repeat(0, 1, 149), (149, 0)),
+    "the last entry in place of all others": (_repeat(149, 0, 149), (149, 0)),
+    # There is an entry more than there are messages.
+    "an entry that is doubled in front of the next": (_insert(20), (130, 0)),
+    "an entry after the last message's": (_repeat(149, 150), (1, 0)),
+    "entries in another order": (_swap(7, 8), (2, 0)),
+    "entries of another size": (lambda root: _ones(48 * ENTRY_BYTES + 9, 1)(_queue(root)), (1, 0)),
+    "the entries of another queue": (_exchange, (300, 0)),
+    "a queue that is cut": (lambda root: _cut(100 * ENTRY_BYTES)(_queue(root)), (0, 50)),
+    "a queue that is cut in an entry": (lambda root: _cut(100 * ENTRY_BYTES + 7)(_queue(root)), (0, 50)),
+    "a queue that ends in zeros": (lambda root: _zeros(100 * ENTRY_BYTES)(_queue(root)), (0, 50)),
+    "a queue without its first file": (_without_first_file, (0, 10)),
+    "a queue that is cut after a doubled entry": (
+        _both(_repeat(3, 4), lambda root: _cut(100 * ENTRY_BYTES)(_queue(root))),
+        (1, 50),
+    ),
+    "a queue of one doubled entry": (
+        _both(_repeat(3, 0), lambda root: _cut(ENTRY_BYTES)(_queue(root))),
+        (1, 149),
     ),
 }
 
@@ -180,18 +265,61 @@ def test_readers_of_rocketmq_agree(name: str, tmp_path: Path) -> None:
     damage, counts, gone = ROCKETMQ[name]
     whole_store(tmp_path)
     damage(tmp_path)
-    losses = find_losses(log_files(tmp_path))
+    losses = find_losses(open_store(tmp_path))
     assert _counts(losses.account) == counts
     assert count_gone(open_store(tmp_path), losses.end) == gone
     records, *lost = counts
     expected = (records, lost[0] + gone[0], lost[1], lost[2] + gone[1], lost[3])
     for table in (Table.MESSAGES, Table.PAYLOADS):
         assert _counts(_exported(tmp_path, table)) == expected, table
-    if name == "a queue without entries":
-        # A dump and an export read the log, which has all messages.
-        assert _codes(tmp_path) == {0, 1}
-    else:
-        assert _codes(tmp_path) == {int(any(expected[1:]))}
+    assert _codes(tmp_path) == {int(any(expected[1:]))}
+    for table in (Table.QUEUES, Table.TOPICS, Table.GROUPS):
+        account = _exported(tmp_path, table)
+        assert (account.damaged + account.missing == 0) == (not any(expected[1:])), table
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_readers_of_queues_agree(name: str, tmp_path: Path) -> None:
+    damage, lost = QUEUES[name]
+    whole_store(tmp_path)
+    damage(tmp_path)
+    store = open_store(tmp_path)
+    queues = read_queues(store, find_losses(store))
+    assert (sum(queue.damaged for queue in queues), sum(queue.missing for queue in queues)) == lost
+    # An entry after the last message's is damaged, and no message.
+    surplus = sum(queue.end for queue in queues) - 600
+    assert sum(queue.entries for queue in queues) == 600 + surplus - sum(lost)
+    for table in (Table.QUEUES, Table.TOPICS, Table.GROUPS):
+        account = _exported(tmp_path, table)
+        assert (account.damaged, account.missing) == lost, table
+    assert CliRunner().invoke(app, ["journal", "validate", str(tmp_path)]).exit_code == 1
+    # A dump and an export of messages read the log, which has all of them.
+    assert count_gone(store, store.end) == (0, 0)
+    for table in (Table.MESSAGES, Table.PAYLOADS):
+        assert _counts(_exported(tmp_path, table)) == (600, 0, 0, 0, 0), table
+    assert _codes(tmp_path) == {0, 1}
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_entries_that_a_broker_may_yet_write_are_not_missing(name: str, tmp_path: Path) -> None:
+    damage, (damaged, _) = QUEUES[name]
+    whole_store(tmp_path)
+    damage(tmp_path)
+    (tmp_path / "abort").touch()
+    store = open_store(tmp_path)
+    queues = read_queues(store, find_losses(store))
+    assert (sum(queue.damaged for queue in queues), sum(queue.missing for queue in queues)) == (damaged, 0)
+
+
+def test_a_topic_that_was_made_once_more_is_sound(tmp_path: Path) -> None:
+    """Number the messages of two topics with one name from 0 each; only the later ones have entries."""
+    numbers = [*range(40), *range(24)]
+    written = write_log(tmp_path, (message(number) for number in numbers))
+    for queue_id in range(4):
+        write_queue(written, queue_id, [entry(each) for each in written.records[40:] if each.queue_id == queue_id])
+    store = open_store(tmp_path)
+    queues = read_queues(store, find_losses(store))
+    assert [(queue.entries, queue.damaged, queue.missing) for queue in queues] == [(6, 0, 0)] * 4
 
 
 @contextmanager

@@ -54,6 +54,13 @@ class QueueEntries:
                 _read(file, view[low - begin : high - begin], low - file.begin)
         return np.frombuffer(buffer, CONSUME_QUEUE_ENTRY.dtype)
 
+    def at(self, numbers: Numbers) -> NDArray[Any]:
+        """Read the entries with these numbers; unwritten ones where a file is missing."""
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low <= 4 * len(numbers) + CHUNK_ENTRIES:
+            return self.read(low, high + 1 - low)[numbers - low]
+        return np.concatenate([self.read(number, 1) for number in numbers.tolist()])
+
     def between(self, begin: int, end: int) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the entries from number `begin` to before `end` for which there are files, with that of the first."""
         for file in self.queue.files:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from bmqctl.stores.rocketmq.check.entries import CHUNK_ENTRIES, QueueEntries, Survey
+from bmqctl.stores.rocketmq.check.entries import QueueEntries, Survey
 from bmqctl.stores.rocketmq.faults import fault
 from bmqctl.stores.rocketmq.read.derived import Bits, QueueKeys, Rows
 from bmqctl.stores.rocketmq.read.files import StoreFiles
@@ -168,12 +168,7 @@ class QueueCheck:
 
     def _compare_entries(self, queue: _Queue, entries: QueueEntries, rows: Rows, is_delay: bool) -> None:
         _, numbers, offsets, sizes, codes, times = rows
-        low = int(numbers.min())
-        count = int(numbers.max()) + 1 - low
-        if count <= 4 * len(numbers) + CHUNK_ENTRIES:
-            found = entries.read(low, count)[numbers - low]
-        else:
-            found = np.concatenate([entries.read(number, 1) for number in numbers.tolist()])
+        found = entries.at(numbers)
         codes_there = found["tags_code"].astype(np.int64)
         latest = times + _DELAY_MS_MAX
         is_code = (codes_there >= times) & (codes_there <= latest) if is_delay else codes_there == codes

@@ -58,8 +58,8 @@ class QueueFigures:
     count those whose records, or whose entries, are not; `unfinished` the ones after the end of a log that was cut.
     `unwritten` counts the missing ones that lack only their entry, as far as the queue shows.
     `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
-    there is no message. `log_end` is where the record of the last entry ends. `place` describes where the messages are
-    of a queue that has no entries for them; its `begin`, `end` and `log_end` are those of its records.
+    there is no message. `log_end` is where the record of the last entry ends. `place` describes entries of other
+    messages, which count as damaged, and messages without an entry.
     """
 
     topic: str
@@ -119,29 +119,38 @@ def count_gone(store: StoreFiles, end: int, wanted: Callable[[str], bool] = lamb
 def _add_lacking(
     store: StoreFiles, losses: LogLosses, found: list[QueueFigures], wanted: Callable[[str], bool]
 ) -> None:
-    """Add the queues without entries whose messages are in the log; `found` are the queues with files."""
+    """Count the messages in the log that no entry names; `found` are the queues with files.
+
+    Numbers without an entry in the files of a queue, up to its last entry, have been counted.
+    """
     # Imported here: each start of journal dump imports this module, and needs no checks.
     from bmqctl.stores.rocketmq.check.progress import read_topics
     from bmqctl.stores.rocketmq.check.queues import may_lack_entries
 
     by_name = {(queue.topic, queue.queue_id): queue for queue in found}
     topics = read_topics(store)
-    for topic, queue_id, logged in losses.queues.without(name for name, queue in by_name.items() if queue.log_end):
+    for topic, queue_id, logged in losses.queues.items():
         if not wanted(topic) or may_lack_entries(topic, topics):
             continue
         queue = by_name.get((topic, queue_id))
-        if queue is not None and queue.end >= logged.end:
-            continue  # the queue has got that far, and its files for these messages are gone
         if queue is None:
             queue = QueueFigures(topic, queue_id)
             found.append(queue)
-        queue.begin, queue.end, queue.log_end = logged.begin, logged.end, logged.log_end
-        queue.missing += logged.count
-        queue.unwritten += logged.count
-        queue.place = (
-            f"{QUEUE_FOLDER}/{topic}/{queue_id} has no entries: the commit log has {logged.count} messages for it, "
-            f"the first at offset {logged.first_offset}"
-        )
+        name = f"{QUEUE_FOLDER}/{topic}/{queue_id}"
+        if queue.begin < queue.end:
+            numbers, offsets = logged.lacking(queue.end, losses.queues.entered_to)
+            if len(numbers):
+                queue.begin, queue.end = min(queue.begin, int(numbers.min())), max(queue.end, int(numbers.max()) + 1)
+                _lack(queue, len(numbers), f"{name} has no entries for", int(offsets.min()))
+        elif queue.end < logged.end:  # otherwise the queue has got that far, and its files for these messages are gone
+            queue.begin, queue.end, queue.log_end = logged.begin, logged.end, logged.log_end
+            _lack(queue, logged.count, f"{name} has no entries: the commit log has", logged.first_offset)
+
+
+def _lack(queue: QueueFigures, count: int, text: str, offset: int) -> None:
+    queue.missing += count
+    queue.unwritten += count
+    queue.place = queue.place or f"{text} {count} messages for it, the first at offset {offset}"
 
 
 def queue_figures(
@@ -154,30 +163,43 @@ def queue_figures(
     first = last = None
     if not (store.root / ABORT).exists():
         figures.missing = _count_dropped(store, queue)
+    logged = losses.queues.get(queue.topic, queue.queue_id)
+    wrong = 0
     at = queue.begin // _ENTRY_BYTES
     for index, entries in entry_chunks(queue):
         offsets = entries["physical_offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
         is_filler = (offsets == FILLER.physical_offset) & (sizes == FILLER.size)
-        there = np.flatnonzero((offsets >= store.begin) & (sizes > 0) & ~is_filler)
+        is_wrong = np.zeros(len(entries), np.bool_)
+        if logged is not None:
+            is_wrong = logged.is_wrong(np.arange(index, index + len(entries)), offsets) & (sizes > 0) & ~is_filler
+        named = np.flatnonzero((offsets >= store.begin) & (sizes > 0) & ~is_filler | is_wrong)
         # A file of the queue is missing, or what was in it.
         figures.unwritten += _count_unwritten(queue, at, index) + int(np.count_nonzero(sizes <= 0))
         at = index + len(entries)
+        if not len(named):
+            continue
+        if figures.begin == figures.end:
+            figures.begin = index + int(named[0])
+        figures.end = index + int(named[-1]) + 1
+        wrong += int(np.count_nonzero(is_wrong))
+        there = named[~is_wrong[named]]
         if not len(there):
             continue
-        if first is None:
-            figures.begin = index + int(there[0])
-            first = _place(offsets, sizes, int(there[0]))
+        first = first or _place(offsets, sizes, int(there[0]))
         last = _place(offsets, sizes, int(there[-1]))
-        figures.end = index + int(there[-1]) + 1
         there = _count_lost(figures, store, losses, entries, there)
         figures.entries += len(there)
         figures.size += int(sizes[there].sum())
         if queue.topic != DELAY_TOPIC and len(codes) < _CODES_MAX:
             _count_codes(entries[there], codes, samples)
     figures.missing += figures.unwritten
-    if first is None or last is None:
+    if wrong:
+        figures.damaged += wrong
+        figures.place = f"{QUEUE_FOLDER}/{queue.topic}/{queue.queue_id} has {wrong} entries of other messages"
+    if figures.begin == figures.end:
         figures.begin = figures.end = _end_without_entries(queue)
+    if first is None or last is None:
         return figures
     figures.log_end = last[0] + last[1]
     figures.first_ms, figures.last_ms = stored_ms_at(store.log, *first), stored_ms_at(store.log, *last)

@@ -138,11 +138,13 @@ def test_messages_that_no_queue_has_are_counted(run: Run, store: Written) -> Non
 
 def figures(root: Path) -> list[QueueFigures]:
     store = open_store(root)
-    return read_queues(store, find_losses(store.log))
+    return read_queues(store, find_losses(store))
 
 
 def test_queue_begins_with_what_the_log_still_has(tmp_path: Path) -> None:
-    written = write_log(tmp_path, (message(4 * number) for number in range(20)), begin=FILE_BYTES)
+    written = write_log(
+        tmp_path, (message(4 * number, queue_offset=303 + number) for number in range(20)), begin=FILE_BYTES
+    )
     gone = ConsumeQueueEntry(100, 200, 0)
     write_queue(written, 0, [FILLER, FILLER, gone, *map(entry, written.records)], begin=300)
     (queue,) = figures(tmp_path)
@@ -150,7 +152,7 @@ def test_queue_begins_with_what_the_log_still_has(tmp_path: Path) -> None:
     assert queue.first_ms == written.records[0].stored_ms
     write_queue(written, 0, [FILLER, gone], begin=300)
     (queue,) = figures(tmp_path)
-    assert (queue.begin, queue.end, queue.entries, queue.first_ms) == (302, 302, 0, None)
+    assert (queue.begin, queue.end, queue.entries, queue.missing, queue.first_ms) == (303, 323, 0, 20, None)
 
 
 def test_queue_of_several_files_and_chunks(store: Written, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,12 +176,12 @@ def test_cut_file_of_a_queue_costs_its_own_entries(store: Written) -> None:
     assert (queue.begin, queue.end, queue.entries, queue.missing) == (0, 10, 8, 2)
 
 
-def test_entries_of_strangers_are_no_harm(store: Written) -> None:
+def test_entries_of_strangers_are_damaged(store: Written) -> None:
     wrong = [ConsumeQueueEntry(1 << 60, 0x7FFFFFFE, 5), ConsumeQueueEntry(3, 100, 6)]
     write_queue(store, 0, wrong)
     queue = figures(store.root)[0]
-    assert (queue.entries, queue.unfinished, queue.first_ms, queue.last_ms) == (1, 1, None, None)
-    assert queue.tags == {"#6": 1}
+    assert (queue.entries, queue.damaged, queue.missing, queue.unfinished) == (0, 2, 8, 0)
+    assert (queue.begin, queue.end, queue.first_ms, queue.last_ms, queue.tags) == (0, 10, None, None, {})
 
 
 def test_table_that_cannot_be_read_is_told(run: Run, store: Written) -> None:
