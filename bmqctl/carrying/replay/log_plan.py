@@ -16,6 +16,7 @@ from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.filters import BadFilter
 from bmqctl.stores.rocketmq.read.files import LOG_FOLDER, StoreFiles
 from bmqctl.stores.rocketmq.read.filters import LogFilters, LogSelector
+from bmqctl.stores.rocketmq.read.queues import count_gone
 from bmqctl.stores.rocketmq.read.records import LogRecords
 from bmqctl.stores.rocketmq.read.scan import LogChunk, LogScan
 from bmqctl.stores.rocketmq.read.tables import read_delays, read_progress
@@ -90,6 +91,8 @@ def make_log_plan(
         found.entries = np.concatenate(parts)
         found.entries["time"] = np.maximum.accumulate(found.entries["time"])
     found.damaged = walk.damaged
+    if walk.gone:
+        found.left_out = [f"{store.root}: {walk.gone} messages that its queues name are not there"]
     found.unseen = tuple(sorted(walk.unseen))
     return found
 
@@ -106,6 +109,7 @@ class _LogWalk:
         self.numbers: dict[str, int] = {}
         self.seen: set[str] = set()
         self.damaged = 0
+        self.gone = 0
         self.log_end = 0
         self._store = store
         self._selection = selection
@@ -128,6 +132,7 @@ class _LogWalk:
         files, filters = self._store.log, self._selection.filters
         scan = LogScan(files, filters.begin(files))
         parts = []
+        is_whole = True
         for chunk in scan.chunks():
             on_progress(chunk.end - scan.begin, max(1, self._store.end - scan.begin))
             records = chunk.records
@@ -138,12 +143,25 @@ class _LogWalk:
                 part = self._entries(records)
                 if len(part):
                     parts.append(part)
-            if filters.ends_before(chunk.records, chunk.end) or (self._end is not None and chunk.end >= self._end):
+            if filters.ends_before(chunk.records, chunk.end):
+                is_whole = False
+                break
+            if self._end is not None and chunk.end >= self._end:
+                is_whole = scan.end <= self._end
                 break
         if self._end is not None and scan.end < self._end:
             raise StoreChanged(f"{self._store.root} has a commit log up to {scan.end}, and had one up to {self._end}")
         self.log_end = scan.end if self._end is None else self._end
+        if is_whole:
+            self.gone = sum(count_gone(self._store, self.log_end, self._wants))
         return parts
+
+    def _wants(self, topic: str) -> bool:
+        """Return whether the selection has messages of a topic, or messages that wait in it."""
+        if topic == DELAY_TOPIC and self._selection.delayed:
+            return True
+        topics = self._selection.filters.topics
+        return topic in topics if topics else kind_of(topic) is TopicKind.ORDINARY
 
     def _count_faults(self, chunk: LogChunk) -> None:
         faults = (fault for fault in chunk.faults if fault.is_loss and self._selection.filters.passes_fault(fault))

@@ -73,8 +73,8 @@ class Plan:
     RocketMQ they are topics. `ends` are the ends of the journals' parts that were read, by file name. `damaged` counts
     slots without a record before the last one. `known` are the names of all queues, `queues` of those that are
     selected. Of times there are `per_s` in a second. `unseen` are ids of messages that were asked for and not found,
-    `widths` the numbers of queues that topics have. `left_out` names the journals whose files cannot be read, with the
-    reasons.
+    `widths` the numbers of queues that topics have. `left_out` describes the journals whose files cannot be read, and
+    messages that consume queues name and the log lacks.
     """
 
     sources: Sequence[Source]

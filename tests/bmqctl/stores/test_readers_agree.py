@@ -273,6 +273,9 @@ def test_readers_of_rocketmq_agree(name: str, tmp_path: Path) -> None:
     for table in (Table.MESSAGES, Table.PAYLOADS):
         assert _counts(_exported(tmp_path, table)) == expected, table
     assert _codes(tmp_path) == {int(any(expected[1:]))}
+    replayed = CliRunner().invoke(app, ["replay", "--dry-run", "--to", "rocketmq://127.0.0.1:1/t", str(tmp_path)])
+    assert replayed.exit_code == int(any(expected[1:])), replayed.output
+    assert (f"{sum(gone)} messages that its queues name are not there" in replayed.output) == (sum(gone) > 0)
     for table in (Table.QUEUES, Table.TOPICS, Table.GROUPS):
         account = _exported(tmp_path, table)
         assert (account.damaged + account.missing == 0) == (not any(expected[1:])), table
