@@ -1,7 +1,8 @@
 """An invocation of each command, which the matrix runs under every condition.
 
-Words are in braces where the place differs between runs: `{bmq}` and `{rmq}` are stores, `{folder}` is a folder for
-output, `{config}` a configuration, `{broker}` and `{nameserver}` are brokers that run, `{port}` is a free port.
+Words are in braces where the place differs between runs: `{bmq}` is a store, `{export}` an export of it if spark-verify
+is to run, `{folder}` is a folder for output, `{config}` a configuration, `{broker}` and `{nameserver}` are brokers that
+run, `{port}` is a free port.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ EXAMPLES: Mapping[str, Example] = {
     "replay": _words("--dry-run", "{bmq}"),
     "spark-export": _words("{bmq}", "--out", "{folder}/export", slow=True),
     "spark-report": _words("{bmq}", slow=True),
-    "spark-verify": _words("{folder}/nothing", "--store", "{bmq}", code=2, slow=True),
+    "spark-verify": _words("{export}", "--store", "{bmq}", slow=True),
     "start cluster": _words("--dir", "{folder}/cluster", "--port", "{port}", listens=True, slow=True),
     "start node": _words("--data-dir", "{folder}/node", "--port", "{port}", "--host", "127.0.0.1", listens=True),
     "start proxy": _words(

@@ -68,7 +68,7 @@ def test_every_command_has_an_example() -> None:
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def ground(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Ground]:
     root = tmp_path_factory.mktemp("matrix")
     lines = small_lines()
     (root / "lines.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -77,10 +77,11 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     with NodeProcess(root / "node") as node, RocketProcess(root / "rocketmq") as rocket:
         for uri in (QUEUE, TOPIC.format(nameserver=rocket.nameserver)):
             assert CliRunner().invoke(app, ["post", uri, "payload", "--broker", node.uri]).exit_code == 0
-        yield Ground(
+        made = Ground(
             root,
             {
                 "bmq": str(build_small_store(root / "store")),
+                "export": str(root / "export"),
                 "config": str(config),
                 "file": str(root / "file.json"),
                 "lines": str(root / "lines.jsonl"),
@@ -89,6 +90,10 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
                 "nameserver": rocket.nameserver,
             },
         )
+        if "spark-verify" in pytestconfig.getoption("--slow-command"):
+            export = _run(made, "spark-export", label="export", words=("{bmq}", "--out", "{export}"))
+            assert [each.code for each in _outcomes([export])] == [0]
+        yield made
 
 
 def _run(
