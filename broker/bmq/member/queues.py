@@ -396,6 +396,8 @@ class ClusterQueues:
                 to_relay(queue, relay, handles[id(queue)])
                 if relay.openings.is_unused and not relay.unacknowledged:
                     self._forget(relay)
+            else:
+                retire(queue)
         self._connect(partition_id)
 
     def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:

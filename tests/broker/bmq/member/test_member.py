@@ -96,6 +96,26 @@ def test_consumers_confirm_before_their_node_leaves(caplog: pytest.LogCaptureFix
     assert "no unconfirmed message(s)" in caplog.text
 
 
+def test_a_domain_does_not_count_messages_that_another_node_serves() -> None:
+    """A queue without clients at its former primary, where it does not become a relay."""
+    cluster = members()
+    former = cluster.leader
+    producer = cluster.connect(former.node_id)
+    producer.open(1, QUEUE, WRITE | ACK)
+    producer.put(1, guid(1), b"1")
+    producer.close(1, QUEUE, WRITE | ACK)
+    cluster.run()
+    usage = former.node.domains["priority"].usage
+    assert (usage.messages, usage.bytes) == (1, 1)
+    former.member.retire()
+    cluster.until(
+        lambda: any(each.member.partitions[0].is_primary for each in cluster.processes.values() if each is not former)
+    )
+    cluster.run()
+    assert cluster.queue(former.node_id, QUEUE) is None
+    assert (usage.messages, usage.bytes) == (0, 0)
+
+
 @pytest.mark.parametrize("codec", [ber, jsonc])
 def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
     """A node that acts like a primary is not one for that, and partitions that do not exist are refused."""
