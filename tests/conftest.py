@@ -16,7 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from bmqctl.common import installed
 from scripts.releases.compiled_tree import MARKER
-from tests import port_watch
+from tests import forked_starts, port_watch
 
 # The same examples in every run; and no deadline, as the first example may unpack a capture on a busy machine.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -67,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="K/N",
         help="where tests fail every call of a step: the K-th and each N-th after it (1/1 for all; default: 1/3)",
     )
+    parser.addoption("--fresh-starts", action="store_true", help="start a new interpreter for each bmqctl")
     parser.addoption(
         "--slow-command",
         action="append",
@@ -96,6 +97,7 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(port_watch)
+    config.pluginmanager.register(forked_starts)
     # A shell without job control starts background processes with interrupts ignored, nohup with SIGHUP ignored. The
     # processes that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from bmqctl.app import COMMANDS, app
+from bmqctl.cli.files import COMMANDS as JOURNAL_COMMANDS
 from bmqctl.cli.run.start import COMMANDS as START_COMMANDS
 
 
@@ -75,6 +76,26 @@ needless = [module for module in {NEEDLESS[name]!r} if module in sys.modules]
 assert not needless, needless
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.process
+def test_the_module_of_each_command_imports_all_that_it_needs() -> None:
+    """Import each one in a process that has only the table of commands, and no module that others imported."""
+    code = """
+import os, sys
+from importlib import import_module
+import bmqctl.app
+for name in sys.argv[1:]:
+    pid = os.fork()
+    if pid == 0:
+        import_module(name)
+        sys.exit()
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, name
+"""
+    modules = {each.module for commands in (COMMANDS, JOURNAL_COMMANDS, START_COMMANDS) for each in commands.values()}
+    done = subprocess.run([sys.executable, "-c", code, *sorted(modules)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -19,11 +19,19 @@ from blazingmq.session_events import Connected
 from bmqctl.testing import NodeProcess
 from formats.bmq.control.messages import ClientType
 from formats.bmq.wire.event import EventType, build_event, build_schema_event
+from tests.forked_starts import NEW_INTERPRETER
 from tests.rigs.official import Client, Connect, confirm, queue_name
 from tests.rigs.raw import READ, WRITE, Raw, configure_request, identity, open_request
 from tests.waiting import eventually
 
 MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A new interpreter, whose memory is its own."""
+    with NodeProcess(tmp_path_factory.mktemp("node") / "store", command=NEW_INTERPRETER) as running:
+        yield running
 
 
 class Witness:

@@ -18,6 +18,7 @@ from broker.shell.host.calls import HOST as SYSTEM
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame
+from tests.forked_starts import NEW_INTERPRETER
 from tests.rigs.grpc_calls import ask_route, connect
 from tests.rigs.grpc_topics import make_topics
 from tests.rigs.remoting import Remote
@@ -72,7 +73,7 @@ def half_of_hello() -> bytes:
 def node(tmp_path: Path) -> Iterator[RocketProcess]:
     config = tmp_path / "broker.conf"
     config.write_text(f"metricsExporterType=PROM\nmetricsPromExporterPort={free_port()}\n")
-    with RocketProcess(tmp_path / "store", config_file=config) as process:
+    with RocketProcess(tmp_path / "store", config_file=config, command=NEW_INTERPRETER) as process:
         make_topics(process.port)
         yield process
 

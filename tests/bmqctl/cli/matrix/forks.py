@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import base64
 import ctypes
-import gc
 import json
 import os
-import pkgutil
 import signal
 import socket
 import sys
@@ -21,18 +19,17 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from tests.bmqctl.cli.matrix import conditions
+from tests.rigs.fork_server import load
 
 __all__ = ["Outcome", "Run"]
 
 PARALLEL = 2
 POLL_S = 0.005
-NEEDS_SPARK = "bmqctl.pipeline"
 PR_SET_PDEATHSIG = 1
 
 
@@ -80,21 +77,9 @@ class _Child(NamedTuple):
     began_s: float
 
 
-def _load() -> None:
-    """Import all modules of the tools, so that no run has to."""
-    import bmqctl
-
-    for module in pkgutil.walk_packages(bmqctl.__path__, "bmqctl."):
-        if not module.name.startswith(NEEDS_SPARK):
-            import_module(module.name)
-    # Objects that are never collected are not copied for each process.
-    gc.collect()
-    gc.freeze()
-
-
 def main() -> None:
     """Carry out the runs of standard input, some at a time; print each outcome as it comes."""
-    _load()
+    load()
     left = [Run.from_json(line) for line in sys.stdin]
     children: list[_Child] = []
     told: set[int] = set()
