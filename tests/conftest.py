@@ -7,6 +7,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +113,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+@cache
+def _kind_of(file: Path) -> str:
+    path = file.relative_to(Path(__file__).parent).as_posix()
+    return next((kind for place, kind in KIND_OF.items() if path == place or path.startswith(f"{place}/")), "unit")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test that has no marker of its kind the one of its folder."""
-    root = Path(__file__).parent
     for item in items:
         if not any(item.get_closest_marker(kind) for kind in KINDS):
-            path = item.path.relative_to(root).as_posix()
-            kind = next(
-                (kind for place, kind in KIND_OF.items() if path == place or path.startswith(f"{place}/")), "unit"
-            )
-            item.add_marker(kind)
+            item.add_marker(_kind_of(item.path))
         if IS_COMPILED and item.get_closest_marker("interpreted"):
             item.add_marker(pytest.mark.skip(reason="modules are compiled here"))
     if "PYTEST_XDIST_WORKER" in os.environ:
