@@ -373,7 +373,7 @@ def test_other_protocols_are_sent_away(echo: Echo, data: bytes) -> None:
     session.receive(memoryview(data))
     session.receive(memoryview(bytes(64)))
     assert session.finished
-    assert "no HTTP/2" in session.reason
+    assert "invalid HTTP/2" in session.reason
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))

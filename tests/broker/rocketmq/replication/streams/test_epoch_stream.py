@@ -219,7 +219,7 @@ def test_pieces_before_the_epochs_are_refused() -> None:
     there, _ = slave.follow()
     piece = EPOCH_TRANSFER.pack(EPOCH_TRANSFER.unpack(bytes(3) + bytes([HaState.TRANSFER]) + bytes(32), 0))
     there.receive(memoryview(piece))
-    assert "has not told its epochs" in there.reason
+    assert "has not sent its epochs" in there.reason
 
 
 def test_epochs_told_twice_are_refused() -> None:
@@ -227,7 +227,7 @@ def test_epochs_told_twice_are_refused() -> None:
     there, _ = slave.follow()
     told = encode_epoch_handshake(0, [EpochEntry(1, 0)])
     there.receive(memoryview(told + told))
-    assert "once more" in there.reason
+    assert "again" in there.reason
 
 
 def test_epoch_file_that_cannot_be_written_ends_the_connection_before_its_records_come() -> None:
