@@ -120,7 +120,6 @@ def choose_format(wanted: OutputFormat | None) -> OutputFormat:
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]], columns: list[Column], wanted: OutputFormat) -> None:
-    """Print rows, whose keys are those of the columns, in one of the formats."""
     if wanted is OutputFormat.TABLE:
         print_table(rows, columns)
     else:
@@ -285,7 +284,6 @@ def print_table(
     console: ResultConsole | None = None,
     title: str | None = None,
 ) -> None:
-    """Print the rows as one table: see `TablePrinter`."""
     TablePrinter(columns, console, title).print(rows)
 
 

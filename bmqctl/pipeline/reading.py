@@ -87,8 +87,6 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class BlazingMQTables:
-    """The tables of BlazingMQ's stores."""
-
     order: tuple[str, ...] = ("messages", "confirms", "records")
     usual: tuple[str, ...] = ("records", "messages")
     partitions: tuple[tuple[str, str], ...] = (("date", "date"), ("domain", "string"))

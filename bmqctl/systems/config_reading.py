@@ -61,7 +61,6 @@ class Finding(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The finding in one line."""
         where = f"{self.file}: {self.place}" if self.place else self.file
         return f"{'fault' if self.is_fault else 'note'}: {where}: {self.problem}; {self.remedy}"
 

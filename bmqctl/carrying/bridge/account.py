@@ -42,7 +42,6 @@ class Account:
         return self.taken - self.delivered - self.returned - self.refused.total()
 
     def as_json(self) -> dict[str, Any]:
-        """The account as JSON has it."""
         return {
             "taken": self.taken,
             "delivered": self.delivered,

@@ -105,11 +105,9 @@ class Confirming:
         self.options = options
 
     def wanted(self, messages: list[Message]) -> list[Message]:
-        """All of them."""
         return messages
 
     def settle(self, queue: Queue, messages: list[Message]) -> None:
-        """Confirm messages."""
         queue.confirm_all(messages)
 
     async def attend(self, queue: Queue) -> None:

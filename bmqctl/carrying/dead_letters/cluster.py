@@ -108,7 +108,6 @@ class Letters:
         self._ids = UniqueIds()
 
     async def groups(self) -> list[Group]:
-        """Count the letters of all groups."""
         try:
             marks = await self.marks()
             return [await self._count(group, marks) for group in groups_of(await self._client.topics())]

@@ -42,13 +42,9 @@ class BrowseOptions:
 class Shown(Protocol):
     """The place where messages are shown: those of a queue as one list, those of a topic in portions."""
 
-    def show_list(self, listing: Listing) -> None:
-        """Show a list of messages."""
-        ...
+    def show_list(self, listing: Listing) -> None: ...
 
-    async def show(self, messages: Sequence[Received]) -> None:
-        """Show a portion of the messages."""
-        ...
+    async def show(self, messages: Sequence[Received]) -> None: ...
 
     def tell(self, text: str) -> None:
         """Say why a message cannot be shown."""

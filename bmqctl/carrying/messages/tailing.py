@@ -66,9 +66,7 @@ class Feed(Protocol):
         """Decode a message. Raises `UnreadableMessage`."""
         ...
 
-    def confirm(self, messages: Sequence[Any]) -> None:
-        """Confirm messages that were shown."""
-        ...
+    def confirm(self, messages: Sequence[Any]) -> None: ...
 
     def leave(self, message: Any) -> bool:
         """Leave a message that was not shown where it is; return True if it stays among the unconfirmed ones."""

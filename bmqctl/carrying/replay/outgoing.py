@@ -46,7 +46,6 @@ class ForBlazingMQ(NamedTuple):
 
 
 def payload_size(message: Stored) -> int:
-    """The size of the payload, decompressed."""
     return len(message.payload if isinstance(message, StoredMessage) else message.record.body)
 
 

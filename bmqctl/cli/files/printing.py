@@ -130,7 +130,6 @@ class Stop:
         return self._is_set
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a signal, at most `timeout_s`."""
         select.select([self._wakeup], [], [], timeout_s)
 
 

@@ -84,7 +84,6 @@ def missing_places(queues: Iterable[QueueFigures]) -> list[str]:
 
 
 def with_lost(columns: list[Column], lost: int) -> list[Column]:
-    """Return the columns, with that of lost messages if there are any."""
     return [column for column in columns if column.key != "lost" or lost]
 
 

@@ -70,7 +70,6 @@ def check_files(files: Files) -> None:
 
 
 def print_scenarios(scenarios: Iterable[Scenario], wanted: OutputFormat) -> None:
-    """Print the table of scenarios."""
     rows = [
         {
             "name": scenario.name,
@@ -85,7 +84,6 @@ def print_scenarios(scenarios: Iterable[Scenario], wanted: OutputFormat) -> None
 
 
 def print_report(runs: Sequence[Run], wanted: OutputFormat, files: Files, *, is_series: bool) -> None:
-    """Print the report of a run, or of a series of them, and write the files."""
     if files.histograms is not None:
         _write_histograms(runs, files.histograms)
     with until_reader_leaves():

@@ -217,7 +217,6 @@ def _int32(text: str) -> int:
 
 
 def stream_options(command: OpenQueue | ConfigureQueue) -> StreamOptions:
-    """Make the stream options of a command."""
     return StreamOptions(
         max_unconfirmed_messages=command.max_unconfirmed_messages,
         max_unconfirmed_bytes=command.max_unconfirmed_bytes,

@@ -67,6 +67,5 @@ class Log:
             self._stream.flush()
 
     def print(self, text: str) -> None:
-        """Print text that is not a record."""
         self._out.write(text)
         self._out.flush()

@@ -153,5 +153,4 @@ def load_profile(text: str) -> Parameters:
 
 
 def dump_profile(parameters: Parameters) -> str:
-    """Format `parameters` as a profile."""
     return json.dumps(encode(parameters), indent=2)

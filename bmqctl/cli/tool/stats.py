@@ -33,7 +33,6 @@ class Stats:
         self.event_bytes += event_bytes
 
     def add_latency(self, latency_ns: int) -> None:
-        """Add one message's latency."""
         self.recent.append(latency_ns)
         self.latency_min = latency_ns if self.latency_min is None else min(self.latency_min, latency_ns)
         self.latency_max = latency_ns if self.latency_max is None else max(self.latency_max, latency_ns)

@@ -62,9 +62,7 @@ class _Stored(Protocol):
     """A message of a queue."""
 
     @property
-    def queue_offset(self) -> int:
-        """Return the offset in its queue."""
-        ...
+    def queue_offset(self) -> int: ...
 
 
 class Pulled(NamedTuple):
@@ -147,7 +145,6 @@ class QueuePuller:
         self.offset = read_header(GetMinOffsetResponse, answer.ext_fields).offset
 
     async def seek_end(self) -> None:
-        """Go to the end of the queue."""
         fields = write_header(GetMaxOffsetRequest(self._topic, self._queue_id))
         answer = await self._link.call(RequestCode.GET_MAX_OFFSET, fields, self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:

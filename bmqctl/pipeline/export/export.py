@@ -102,7 +102,6 @@ class ExportPlan:
     lost: Account
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> Summary:
-        """Run the export as a job."""
         return export_store(context, self, on_progress=on_progress)
 
     def replaced(self) -> dict[str, dict[str, int]]:

@@ -134,7 +134,6 @@ class Written:
     account: Account = field(default_factory=lambda: Account(compares=True))
 
     def count(self, batch: pa.RecordBatch) -> None:
-        """Count rows that were written."""
         if self.table == "records":
             for value in batch.column("type").value_counts().to_pylist():
                 self.types[value["values"]] += value["counts"]

@@ -56,8 +56,6 @@ class TopicTraffic:
 
 @dataclass(frozen=True)
 class HotKey:
-    """A key of messages of a topic."""
-
     topic: str
     key: str
     messages: int

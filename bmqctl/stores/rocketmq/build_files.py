@@ -124,7 +124,6 @@ class QueueWriter:
         return len(self._queues)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of a queue's next message."""
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.end
 
@@ -170,7 +169,6 @@ class QueueWriter:
         return path.open("r+b")
 
     def flush(self) -> None:
-        """Write what is not written yet."""
         for queue in self._queues.values():
             data, at = bytes(queue.pending), queue.end * _ENTRY_BYTES - len(queue.pending)
             queue.pending.clear()

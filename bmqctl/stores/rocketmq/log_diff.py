@@ -102,7 +102,6 @@ class Replica:
     faults: int = 0
 
     def file_at(self, offset: int) -> Path | None:
-        """The file that has an offset; None if there is none."""
         return next((file.path for file in self.files if file.begin <= offset < file.end), None)
 
 
@@ -352,7 +351,6 @@ def _difference(replicas: tuple[Replica, Replica], others: Sequence[LogRecords |
 
 
 def _last_record(replica: Replica, segment: _Segment) -> Row | None:
-    """The last record that begins in a segment."""
     last = None
     for records in _records_in(replica, segment):
         last = rows_of(records.where(slice(len(records) - 1, None)))[0]

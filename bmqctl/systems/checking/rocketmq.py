@@ -15,7 +15,6 @@ GROUP_VALUES = ("lag", "oldest")
 
 
 def measure_group(topic: str, group: str, queues: Sequence[QueueLag]) -> Measured:
-    """Measure a group by its progress in all queues of a topic."""
     lag = sum(each.messages for each in queues)
     oldest_s = max(each.oldest_ms for each in queues) / 1000
     where = f"{len(queues)} queue" + ("" if len(queues) == 1 else "s")

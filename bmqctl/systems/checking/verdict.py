@@ -49,7 +49,6 @@ class Range(NamedTuple):
     is_inverted: bool = False
 
     def alerts(self, value: float) -> bool:
-        """Return whether a value raises an alert."""
         return (self.low <= value <= self.high) == self.is_inverted
 
 

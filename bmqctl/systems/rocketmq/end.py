@@ -297,7 +297,6 @@ class _Nowhere:
         self._bridge: Bridge | None = None
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Be there."""
         self._bridge = bridge
         task_status.started()
         bridge.destination_up()

@@ -42,7 +42,6 @@ class Shown(NamedTuple):
 
 
 def purge_text(row: Row) -> str:
-    """Say what a purge of a row will do."""
     many = "an unknown number of" if row.backlog is None else f"{row.backlog:,}"
     if row.part:
         return (

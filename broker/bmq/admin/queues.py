@@ -135,7 +135,6 @@ def _meter(name: str, usage: Usage, messages_max: int, bytes_max: int, parent: C
 
 
 def _all_parameters(queue: Queue, held: Iterable[Held]) -> QueueHandleParameters:
-    """Return the combined parameters of the handles."""
     reads = sum(stream.readers for _, handle in held for stream in handle.streams.values())
     writes = sum(handle.writes for _, handle in held)
     return _parameters(queue.uri, PRIMARY_QUEUE_ID, reads, writes)
@@ -227,7 +226,6 @@ def _monitor(subscription: Subscription) -> UsageMonitor:
 
 
 def _state(left: int, limit: int) -> str:
-    """Return the state of a limit with `left` remaining."""
     if left <= 0:
         return "STATE_FULL"
     return "STATE_HIGH_WATERMARK" if left <= limit // LOW_DIVISOR else "STATE_NORMAL"

@@ -49,7 +49,6 @@ def find_partition(context: CommandContext, partition_id: int) -> StoredPartitio
 
 
 def storage_summary(context: CommandContext, partition_id: int | None = None) -> ClusterStorageSummary:
-    """Summarise all partitions, or one."""
     partitions = context.node.partitions
     chosen = sorted(partitions) if partition_id is None else [find_partition(context, partition_id).partition_id]
     stores = tuple(FileStore(each, "open", _file_store(context, partitions[each])) for each in chosen)

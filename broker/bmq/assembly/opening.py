@@ -189,7 +189,6 @@ def open_ledger(
 
 
 def _read_ledger(ledger: Ledger) -> StoreDamaged | None:
-    """Read the ledger; return its damage, if any."""
     directory = ledger.directory
     try:
         found = ledger.recover()
@@ -298,7 +297,6 @@ def _names(queue: RecoveredQueue, info: QueueInfo) -> Iterator[tuple[str, str]]:
 
 
 def _offset_of(queue: RecoveredQueue, files: PartitionFiles) -> int:
-    """Return the offset of the queue in QLIST."""
     records = iter_qlist(files.qlist.buffer)
     return next((record.offset for record in records if record.queue_key == queue.key), 0)
 

@@ -34,7 +34,6 @@ def open_pages(config: NodeConfig) -> socket.socket | None:
 def serve_pages(
     sock: socket.socket | None, config: NodeConfig, node: Node, server: Server, watched: WatchedBroker
 ) -> None:
-    """Serve the pages beside the node, if they are wanted."""
     if sock is None:
         return
     from broker.bmq.admin.metrics import Metrics

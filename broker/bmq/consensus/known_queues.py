@@ -20,8 +20,6 @@ class QueueChange(NamedTuple):
 
 
 class KnownQueues:
-    """The queues that this node knows of."""
-
     def __init__(self) -> None:
         self._known: dict[str, QueueInfo] = {}
 

@@ -50,7 +50,6 @@ class Primaries:
         return self._known.get(partition_id, (None, 0))
 
     def tell(self, partition_id: int, node_id: int | None, lease_id: int) -> None:
-        """Set a partition's primary."""
         if self._known.get(partition_id) != (node_id, lease_id):
             self._known[partition_id] = (node_id, lease_id)
             self._told(partition_id, node_id, lease_id)

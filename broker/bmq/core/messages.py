@@ -184,9 +184,7 @@ class Log(Protocol):
         """Record a confirm by one app, not the last."""
         ...
 
-    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Record the removal of a message."""
-        ...
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None: ...
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
         """Record a purge of all messages, or of one app's messages from its `first` on. Raises `Full`, without effect.

@@ -37,9 +37,7 @@ class Peer(Protocol):
         """True if it reports that it takes a queue's data before its subscriptions."""
         ...
 
-    def send_event(self, event: Buffer) -> None:
-        """Send whole events."""
-        ...
+    def send_event(self, event: Buffer) -> None: ...
 
     def end(self, reason: str) -> None:
         """Close the link."""

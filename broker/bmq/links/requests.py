@@ -104,7 +104,6 @@ class Requests:
         return number
 
     def respond(self, node_id: int, request: ControlMessage, choice: Choice) -> None:
-        """Answer a node's request."""
         assert request.r_id is not None
         self._links.send(node_id, _event(request.r_id, choice))
 

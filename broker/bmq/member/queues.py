@@ -423,7 +423,6 @@ class ClusterQueues:
             self.node.queues[relay.uri] = relay
 
     def _handles(self, queues: set[int]) -> Mapping[int, list[Handle]]:
-        """Return the clients' handles of these queues."""
         found: dict[int, list[Handle]] = {queue: [] for queue in queues}
         for session in self.node.sessions.values():
             for handle in session.handles.values():

@@ -38,9 +38,7 @@ class RestoringNode(Protocol):
     @property
     def clocks(self) -> Clocks: ...
 
-    def domain(self, name: str) -> DomainInUse | None:
-        """Return the domain of that name; None if there is none."""
-        ...
+    def domain(self, name: str) -> DomainInUse | None: ...
 
     def make_queue(
         self,
@@ -115,7 +113,6 @@ class Restoration:
             queue.history.restore(b"", self._since_ms, (removed,))
 
     def take(self, found: RecoveredMessage) -> None:
-        """Restore the next message."""
         guid, key, offset, _, compression, size, has_properties, schema_id, confirmed, timestamp, checksum = found
         queue = self.queues[key]
         if not (queue.messages or queue.config.persistent):

@@ -47,8 +47,6 @@ class RoundsNode(Protocol):
 
 
 class NodeRounds:
-    """The rounds of one node."""
-
     def __init__(self, holder: RoundsNode) -> None:
         self._holder = holder
         self._is_under_way = False

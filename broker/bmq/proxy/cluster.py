@@ -120,7 +120,6 @@ class ProxyCluster:
 
     @property
     def queues(self) -> list[RelayQueue]:
-        """The proxy's queues of this cluster."""
         return list(self._relay_links.relays.values())
 
     def observed(self) -> Observed:

@@ -79,8 +79,6 @@ class ConnectAdmin:
 
 @dataclass(frozen=True, slots=True)
 class ConnectClusterNode:
-    """Connect as a node of a cluster."""
-
     cluster_name: str
 
 
@@ -212,7 +210,6 @@ class Authorizations:
 
 
 def connection_action(identity: ClientIdentity) -> Action:
-    """Return the action of a peer that connects with this identity."""
     match identity.client_type:
         case ClientType.TCPADMIN:
             return ConnectAdmin()

@@ -45,8 +45,6 @@ __all__ = ["LocatedMessage", "Moving", "confirms_ahead"]
 
 
 class LocatedMessage(Protocol):
-    """A message's location."""
-
     offset: int
 
 

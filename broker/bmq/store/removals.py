@@ -433,7 +433,6 @@ def _blocks(name: str, content: bytes) -> Iterator[RemovalBlock]:
 
 
 def _rolled_over_s(files: PartitionFiles) -> int | None:
-    """Return the time of the rollover to these files; None if there was none."""
     header = JOURNAL_FILE_HEADER.unpack(files.journal.buffer, FILE_HEADER.size)
     offset = header.first_sync_point_after_rollover_offset_words * WORD
     return ANY_RECORD.unpack(files.journal.buffer, offset).timestamp if offset else None

@@ -25,7 +25,6 @@ STEP_FILES: Final = 10
 
 
 def _at_any_time(now_ms: int) -> bool:
-    """Return True."""
     return True
 
 

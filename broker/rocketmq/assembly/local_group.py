@@ -82,7 +82,6 @@ class GroupNode:
 
     @property
     def ports(self) -> list[int]:
-        """The ports that it listens on."""
         broker = self.broker.port
         found = [self.nameserver.port, self.controller.port, broker, broker + 1, broker - SECOND_PORT_BELOW]
         return found + [each.port for each in (self.grpc, self.remoting) if each is not None]

@@ -36,7 +36,6 @@ def serve_pages(
     broker: Broker,
     wall_ms: Callable[[], int],
 ) -> None:
-    """Serve the pages beside the node, if they are wanted."""
     if sock is None:
         return
     from broker.rocketmq.administration.metrics import Metrics

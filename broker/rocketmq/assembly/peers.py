@@ -40,7 +40,6 @@ def controller_peers(config: RocketConfig, addresses: Addresses) -> KnownPeers:
 def make_admission(
     config: RocketConfig, routes: Routes, peers: KnownPeers, guard: Guard, tables: AccessTables
 ) -> NameserverAdmission:
-    """Make the admission of a nameserver."""
     administrators = Administrators(config.administrators, lambda: guard.authenticates)
     if config.inner_credentials is None:
         return NameserverAdmission(routes, peers, administrators)

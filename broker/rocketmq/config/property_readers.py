@@ -167,7 +167,6 @@ def _read_role(text: str) -> Role:
 
 
 def read_master_role(text: str) -> Role:
-    """Read the role of a master."""
     role = _read_role(text)
     if role is Role.SLAVE:
         raise ValueError("is only used at the start of a broker")

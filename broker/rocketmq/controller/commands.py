@@ -56,7 +56,6 @@ _STATE: Final = BodyCodec(_GroupState)
 
 
 def encode_command(command: Command) -> str:
-    """Encode a command as text."""
     if isinstance(command, ApplyId):
         address, code = command.replica
         text = _CommandText("applyId", command.name, command.cluster, command.broker_id, address, code)

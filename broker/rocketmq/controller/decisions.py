@@ -107,7 +107,6 @@ class Decisions:
     # -- new brokers
 
     def next_id(self, asked: headers.GetNextBrokerIdRequest) -> Decision:
-        """Return an id that a broker may apply for."""
         group = self._groups.get(asked.broker_name or "")
         found = FIRST_ID if group is None else group.next_id
         return Decision(headers.GetNextBrokerIdResponse(asked.cluster_name, asked.broker_name, found))

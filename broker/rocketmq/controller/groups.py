@@ -46,7 +46,6 @@ class Group:
     members_epoch: int = 0
 
     def address(self, broker_id: int | None) -> str | None:
-        """Return the address of a broker, if it exists."""
         replica = None if broker_id is None else self.replicas.get(broker_id)
         return None if replica is None else replica.address
 

@@ -12,8 +12,6 @@ LAST_PRIORITY: Final = (1 << 31) - 1
 
 
 class BrokerKey(NamedTuple):
-    """A broker of a name."""
-
     name: str
     broker_id: int
 

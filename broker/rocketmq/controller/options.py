@@ -29,7 +29,6 @@ class ControllerOptions:
 
     @property
     def address(self) -> str:
-        """The address of this controller."""
         return self.peers[self.self_id]
 
     @property

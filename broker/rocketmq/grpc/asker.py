@@ -50,7 +50,6 @@ class ClientAsker:
 
     @property
     def key(self) -> object:
-        """The client."""
         return self.client
 
     @property
@@ -92,7 +91,6 @@ class ClientAsker:
             self._failed(error)
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
-        """Ask a broker."""
         self._link().ask(broker, self.seal(frame), partial(self._take, done), wait_ms)
 
     def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:

@@ -37,7 +37,6 @@ _DELAYING: Final = frozenset(("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "T
 
 
 def system_flags_of(message: Message) -> int:
-    """Return the system flags of a message to be stored."""
     system = message.system_properties
     flags = _COMPRESSED if system.body_encoding == Encoding.GZIP else 0
     return flags | (_PREPARED if system.message_type == MessageType.TRANSACTION else 0)
@@ -144,7 +143,6 @@ def _user_properties(message: Message) -> dict[str, str]:
 
 
 def message_type(properties: dict[str, str]) -> MessageType:
-    """Return the type of a message by its properties."""
     if properties.get("TRAN_MSG") == "true":
         return MessageType.TRANSACTION
     if not _DELAYING.isdisjoint(properties):

@@ -37,7 +37,6 @@ class GrpcClients:
         return iter(list(self._clients.values()))
 
     def get(self, address: str, client_id: str, user: str = "") -> GrpcClient | None:
-        """Return the client of that id and user at that address."""
         return self._clients.get((address, user, client_id))
 
     def check_room(self, address: str) -> None:

@@ -102,7 +102,6 @@ class GrpcService:
     def connect(
         self, number: int, host: Host, changed: Callable[[GrpcSession], None], step_time: StepTime | None = None
     ) -> GrpcSession:
-        """Make the session of a connection."""
         session = GrpcSession(number, host, self, changed, self._now_ms, step_time=step_time)
         self._sessions[session] = None
         return session

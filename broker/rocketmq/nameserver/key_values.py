@@ -19,8 +19,6 @@ ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 
 
 class _KeyValueFile(NamedTuple):
-    """The file."""
-
     config_table: dict[str, dict[str, str]] = {}
 
 
@@ -53,7 +51,6 @@ class KeyValues:
         self.file = self._kept.file
 
     def get(self, namespace: str, key: str) -> str | None:
-        """Return a value; None if there is none."""
         return self._kept.table.get((namespace, key))
 
     def put(self, namespace: str, key: str, value: str) -> None:
@@ -76,7 +73,6 @@ class KeyValues:
             _refuse(f"all values would have {whole} bytes, kvConfigMaxBytes allows {bounds.kv_bytes_max}")
 
     def delete(self, namespace: str, key: str) -> None:
-        """Delete a value, if there is one."""
         if (namespace, key) in self._kept.table:
             self._kept.change({(namespace, key): None}, None)
 

@@ -55,7 +55,6 @@ class RouteRequests:
         self._values = values
 
     def answer(self, request: Frame) -> Frame:
-        """Return the answer to a request."""
         try:
             header = read_header(routing.GetRouteInfoRequest, request.ext_fields)
         except FormatError as error:

@@ -44,8 +44,6 @@ class BrokerAddress(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A broker's registration."""
-
     cluster: str
     address: str
     name: str
@@ -336,7 +334,6 @@ class Routes:
     # -- topics
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Return a topic's route; None if no broker has the topic."""
         queues = self._topics.get(topic)
         brokers = [self._data(name) for name in queues or () if name in self._brokers]
         if not queues or not brokers:
@@ -397,7 +394,6 @@ class Routes:
         return ClusterInfo({name: self._data(name) for name in self._brokers}, names)
 
     def member_group(self, cluster: str, name: str) -> BrokerMemberGroup:
-        """Return the brokers of one name; none if it is unknown."""
         brokers = self._brokers.get(name)
         return BrokerMemberGroup(cluster, name, dict(brokers.addresses) if brokers is not None else {})
 

@@ -68,7 +68,6 @@ class Brokers:
 
     @property
     def names(self) -> list[str]:
-        """The names of the known brokers."""
         return sorted(self._addresses)
 
     def learn(self, brokers: Iterable[BrokerData]) -> None:
@@ -110,7 +109,6 @@ class Brokers:
             self._look()
 
     def address_of(self, name: str) -> str | None:
-        """The address of the broker of a name, if it is known."""
         addresses = self._addresses.get(name)
         return (addresses.get(MASTER_ID) or addresses[min(addresses)]) if addresses else None
 

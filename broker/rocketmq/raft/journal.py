@@ -126,7 +126,6 @@ class Journal:
 
     @property
     def last_term(self) -> int:
-        """The term of the last entry."""
         return self.entries[-1].term if self.entries else self.snapshot.term
 
     def term_of(self, index: int) -> int | None:

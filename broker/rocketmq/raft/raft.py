@@ -79,9 +79,7 @@ class Machine(Protocol):
         """Replace the state by one that was checked."""
         ...
 
-    def state(self) -> str:
-        """Return the state."""
-        ...
+    def state(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,7 @@ class Peer(Protocol):
         """The address that it comes from."""
         ...
 
-    def answer(self, request: Frame, answer: Frame) -> None:
-        """Answer one of its requests."""
-        ...
+    def answer(self, request: Frame, answer: Frame) -> None: ...
 
     def ask(self, request: Frame, *, one_way: bool = False) -> int:
         """Send it a request; return the number of its answer."""

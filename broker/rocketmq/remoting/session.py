@@ -121,7 +121,6 @@ class Session:
 
     @property
     def description(self) -> str:
-        """A description of the session for people."""
         return f"{self.host}#{self.session_id}"
 
     # -- bytes; see `broker.shell.connections.link.Machine`
@@ -287,7 +286,6 @@ class Session:
     # -- frames
 
     def send(self, frame: Frame) -> None:
-        """Send a frame as it is."""
         self.send_bytes(encode_frame(frame))
 
     def send_bytes(self, data: bytes) -> None:

@@ -68,8 +68,6 @@ EPOCH_COPY_TRANSITIONS: dict[tuple[CopyState, CopyEvent], CopyState] = {
 
 
 class SlaveState(Enum):
-    """The states of a slave."""
-
     ALONE = "knows no master"
     PAUSING = "waits before it dials"
     DIALING = "dials its master"
@@ -78,8 +76,6 @@ class SlaveState(Enum):
 
 
 class SlaveEvent(Enum):
-    """The events in the life of a slave."""
-
     MASTER = "another master is known"
     DUE = "the pause is over"
     CONNECTED = "connected"

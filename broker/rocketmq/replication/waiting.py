@@ -62,7 +62,6 @@ class WaitingSenders:
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether any senders wait."""
         return self._options.role is Role.SYNC_MASTER and self._replicas not in (0, 1)
 
     @property

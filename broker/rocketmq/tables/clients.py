@@ -183,7 +183,6 @@ class Clients:
         return None
 
     def ids(self, group: str) -> list[str]:
-        """Return the client ids of a group of consumers."""
         found = self.consumers.get(group)
         return [] if found is None else [member.client_id for member in found.members.values()]
 

@@ -109,7 +109,6 @@ class Groups:
         self.kept.put(changed, self._next_version(now_ms))
 
     def delete(self, group: str, now_ms: int) -> None:
-        """Delete a group, if it is there."""
         self.kept.put({group: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, GroupConfig], version: DataVersion) -> None:

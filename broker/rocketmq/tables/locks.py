@@ -60,7 +60,6 @@ class Locks:
             self._groups.pop(group, None)
 
     def are_held(self, group: str, now_ms: int) -> bool:
-        """Return whether any consumer of a group has a lock."""
         return any(now_ms - lock.taken_ms <= LOCK_MS for lock in self._groups.get(group, {}).values())
 
     def expire(self, now_ms: int) -> None:

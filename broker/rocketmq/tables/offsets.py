@@ -57,7 +57,6 @@ class Offsets:
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
 
     def has_any(self, topic: str, group: str) -> bool:
-        """Return whether a group has an offset in any queue of a topic."""
         return f"{topic}{_SEPARATOR}{group}" in self._table
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -139,7 +138,6 @@ class Offsets:
         return max(pulled, self.get(topic, group, queue_id) or 0)
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
-        """Return the committed offsets of a group in a topic, by queue."""
         return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
 
     def all(self) -> list[tuple[str, str, dict[int, int]]]:
@@ -148,11 +146,9 @@ class Offsets:
         return [(topic, group, queues) for (topic, _, group), queues in parted]
 
     def topics(self, group: str) -> list[str]:
-        """Return the topics in which a group has offsets."""
         return list(self._topics.get(group, ()))
 
     def groups(self, topic: str) -> list[str]:
-        """Return the groups that have offsets in a topic."""
         return list(self._groups.get(topic, ()))
 
     def forget_group(self, group: str) -> None:

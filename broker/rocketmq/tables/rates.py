@@ -19,7 +19,6 @@ class Rate:
         self._samples: deque[tuple[int, int]] = deque(maxlen=_SPANS_S[-1] + 1)
 
     def add(self, count: int = 1) -> None:
-        """Add to the counter."""
         self.total += count
 
     def sample(self, now_ms: int) -> None:

@@ -56,7 +56,6 @@ class Counter:
         self._spans = [deque([first], maxlen=kept) for _, kept in _STEPS]
 
     def add(self, count: int) -> None:
-        """Add `count` to the sum."""
         self.total += count
         self.times += 1
 
@@ -103,7 +102,6 @@ class Statistics:
     # -- counting
 
     def stored(self, topic: str, count: int, size: int) -> None:
-        """Count stored messages of a topic."""
         self.put.add(count)
         self.put_bytes += size
         self._add("TOPIC_PUT_NUMS", topic, count)

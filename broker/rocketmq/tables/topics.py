@@ -106,7 +106,6 @@ class Topics:
         self.kept.change(missing, self._next_version(now_ms))
 
     def delete(self, topic: str, now_ms: int) -> None:
-        """Delete a topic, if it is there."""
         self.kept.put({topic: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
@@ -164,7 +163,6 @@ class Topics:
         return fastjson.without_lines(_text(items, version or self.version))
 
     def _limited(self, name: str, permission: int) -> str:
-        """Return the text of a topic with no permission beyond `permission`."""
         perm = self.table[name].perm
         # No attribute can contain this text, since quotation marks are escaped in it.
         return self.kept.texts[name].replace(f'"perm":{perm}', f'"perm":{perm & permission}', 1)
@@ -252,8 +250,6 @@ def _text(texts: Iterable[str], version: DataVersion) -> str:
 
 
 def _system_topics(options: BrokerOptions) -> list[TopicConfig]:
-    """Return the topics that every broker has."""
-
     def topic(name: str, queues: int = 1, permission: int = _READ_WRITE) -> TopicConfig:
         return TopicConfig(name, queues, queues, permission)
 

@@ -26,7 +26,6 @@ class AcceptedConnections:
         self._chosen_ms = -CHOICE_MS
 
     def add(self, connection: Connection) -> None:
-        """Add a connection."""
         self._strangers[connection] = None
         self._by_address.setdefault(connection.address, {})[connection] = None
 

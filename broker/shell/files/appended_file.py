@@ -85,7 +85,6 @@ class AppendedFile:
         self._is_sound = True
 
     def close(self) -> None:
-        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None

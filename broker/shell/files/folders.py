@@ -170,7 +170,6 @@ class FolderView:
         return sorted({*there, *self._elsewhere})
 
     def folder(self, name: str) -> FolderView:
-        """Return a folder in it."""
         return FolderView(*self._elsewhere.get(name, [path / name for path in self._paths]))
 
     def size_of(self, name: str) -> int:

@@ -136,8 +136,6 @@ def _seconds(text: str) -> float:
 
 
 class PipeWakener:
-    """A pipe."""
-
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)

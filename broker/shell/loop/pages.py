@@ -47,7 +47,6 @@ PageMaker = Callable[[], Page]
 
 
 def text_page(status: HTTPStatus, line: str) -> Page:
-    """Make a page of one line."""
     return Page(status, PLAIN, f"{line}\n".encode())
 
 

@@ -106,7 +106,6 @@ class Events:
         return len(self.kinds)
 
     def queues(self, events: NDArray[Any]) -> NDArray[Any]:
-        """The queues of some events."""
         queues: NDArray[Any] = self.group_keys[0][self.group[events]]
         return queues
 

@@ -102,7 +102,6 @@ def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) ->
 
 
 def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> bytes:
-    """Build an event around `body`."""
     length = EVENT_HEADER_SIZE + len(body)
     return _pack(length, PROTOCOL_VERSION << 6 | event_type, EVENT_HEADER_SIZE // WORD, type_specific, b"") + body
 

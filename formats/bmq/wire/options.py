@@ -152,7 +152,6 @@ def _infos(option: Option) -> list[SubQueueInfo]:
 
 
 def message_group_id(area: memoryview) -> bytes | None:
-    """The message's group, or None."""
     for option in iter_options(area):
         if option.type == OptionType.MSG_GROUP_ID:
             try:

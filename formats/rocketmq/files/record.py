@@ -164,7 +164,6 @@ def body_crc(body: Buffer) -> int:
 
 
 def record_bytes(version: Magic, system_flags: int, body_size: int, topic_size: int, properties_size: int) -> int:
-    """The size in bytes of a record with parts of these sizes."""
     front = FRONTS[system_flags & _V6_MASK].size
     return front + body_size + (1 if version is Magic.V1 else 2) + topic_size + 2 + properties_size
 

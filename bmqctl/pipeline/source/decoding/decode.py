@@ -27,7 +27,6 @@ def payload_fields(options: ReadOptions) -> list[pa.Field]:
 
 
 def decoder_of(options: ReadOptions) -> Decoder | None:
-    """Return the decoder for these options; None if payloads are not to be decoded."""
     return Decoder(_codec(options), failfast=options.failfast) if options.payload_format else None
 
 

@@ -103,7 +103,6 @@ class ConfirmColumns:
         self._reasons = code_labels(ConfirmReason)
 
     def implied(self, turn: Turn) -> Rows:
-        """Return the confirms implied by deletions."""
         ended = ended_in(turn)
         by = turn.step.ended_by
         chosen = np.flatnonzero(ended.ends == End.CONFIRMED)

@@ -101,7 +101,6 @@ class Printer:
         self._unseen: set[Wanted] = {*filters.guids, *filters.seqnums, *filters.offsets}
 
     def begin(self, journal: Journal) -> None:
-        """Begin the records of this journal."""
         self._unseen = self.unseen
         self._journal = journal
         self._selector = Selector(self._filters, journal.names)

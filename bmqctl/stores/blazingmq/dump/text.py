@@ -36,8 +36,6 @@ class Style(Protocol):
 
 
 class JsonLineStyle:
-    """JSON lines, one object each."""
-
     def template(self, groups: tuple[Columns, ...]) -> bytes:
         return b"{" + b"".join(map(self._slot, groups)).removeprefix(b", ") + b"}\n"
 

@@ -58,7 +58,6 @@ class Account:
 
     @classmethod
     def total(cls, parts: Iterable[Account]) -> Account:
-        """Return the account of all parts together."""
         found = cls()
         for part in parts:
             found.add(part)

@@ -83,8 +83,6 @@ def _check_place(source: Path, out: Path) -> None:
 
 @dataclass(slots=True)
 class _Part:
-    """A partition and its plan."""
-
     files: FileSet
     damaged: Damaged
     plan: Plan
@@ -382,7 +380,6 @@ def _is_rolled_over(journal: Source) -> bool:
 
 
 def _run(checker: Generator[Fault, None, T]) -> tuple[list[Fault], T]:
-    """Run a checker; return all faults, and its result."""
     faults = []
     while True:
         try:

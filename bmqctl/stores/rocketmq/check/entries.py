@@ -38,8 +38,6 @@ class Survey:
 
 
 class QueueEntries:
-    """The entries of one queue."""
-
     def __init__(self, queue: QueueFiles) -> None:
         self.queue = queue
 
@@ -76,7 +74,6 @@ class QueueEntries:
         return str(file.path), max(0, at - file.begin)
 
     def fault(self, code: str, number: int, reason: str) -> Fault:
-        """Make a fault of an entry."""
         return fault(code, *self.place(number), reason)
 
     def survey(self, log_begin: int) -> Survey:

@@ -56,7 +56,6 @@ def read_checkpoint(store: StoreFiles) -> StoreCheckpoint | None:
 
 
 def read_epochs(store: StoreFiles) -> list[EpochEntry]:
-    """The epochs; none if they cannot be read."""
     data = _read(store.root / EPOCHS, _ignore, "epoch-file")
     try:
         return [] if data is None else decode_epochs(data)
@@ -94,7 +93,6 @@ def check_checkpoint(store: StoreFiles, log_end: int, last_ms: int, note: Note) 
 
 
 def check_epochs(store: StoreFiles, log_end: int, note: Note) -> None:
-    """Check the epochs against the log."""
     path = store.root / EPOCHS
     data = _read(path, note, "epoch-file")
     if data is None:

@@ -39,7 +39,6 @@ class JsonLines:
         self._lines = _Lines(bodies, _JSON)
 
     def text(self, records: LogRecords, faults: Sequence[LogFault] = ()) -> bytes:
-        """Format records and faults in the order of the log."""
         if not faults and _is_ordinary(records):
             return self._lines.text(records)
         return b"".join(json.dumps(row).encode() + b"\n" for row in rows_of(records, faults, self._bodies))
@@ -55,7 +54,6 @@ class CsvLines:
         self.names = _csv_rows([[column.name for column in self._columns]])
 
     def text(self, records: LogRecords, faults: Sequence[LogFault] = ()) -> bytes:
-        """Format records and faults in the order of the log."""
         if not faults and _is_ordinary(records):
             return self._lines.text(records)
         return _csv_rows(

@@ -53,7 +53,6 @@ class LogColumns:
         self._properties: Memo[str] = Memo(lambda data: json.dumps(decode_properties(data)))
 
     def of(self, records: LogRecords) -> dict[str, Sequence[Any]]:
-        """The columns of some records."""
         stored, hosts, offsets = records.stored_ms, records.store_hosts, records.offsets.tolist()
         seconds = self._seconds.all((stored // 1000).tolist())
         columns: dict[str, Sequence[Any]] = {

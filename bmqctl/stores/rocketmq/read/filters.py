@@ -118,7 +118,6 @@ class LogSelector:
         return len(found) == len(self.filters.ids) and not self.unseen
 
     def select(self, records: LogRecords) -> LogRecords:
-        """Select the records that pass."""
         for mask in (_in_range, _in_queues):
             wanted = mask(records, self.filters)
             if wanted is not None and not wanted.all():

@@ -83,7 +83,6 @@ class LogRecords:
 
     @property
     def offsets(self) -> Numbers:
-        """The records' offsets in the log."""
         return self.starts + self.offset
 
     @property
@@ -93,7 +92,6 @@ class LogRecords:
 
     @cached_property
     def flags(self) -> Numbers:
-        """The records' system flags."""
         return self.front("system_flags")
 
     def front(self, name: str) -> Numbers:
@@ -126,7 +124,6 @@ class LogRecords:
         return self._hosts("store_host", self._born_more, _STORE_V6)
 
     def topics(self) -> list[bytes]:
-        """The records' topics."""
         return self.strings(self.topic_at, self.topic_sizes)
 
     def properties(self) -> list[bytes]:

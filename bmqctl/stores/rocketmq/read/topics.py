@@ -42,7 +42,6 @@ class TopicKind(StrEnum):
 
 
 def kind_of(topic: str) -> TopicKind:
-    """The kind of a topic, by its name."""
     if topic.startswith(RETRY_PREFIX):
         return TopicKind.RETRY
     if topic.startswith(DEAD_LETTER_PREFIX):

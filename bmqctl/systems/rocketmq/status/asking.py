@@ -223,7 +223,6 @@ def _addresses(text: str | None) -> tuple[str, ...]:
 
 
 def _reason(fault: BaseException) -> str:
-    """The reason of a fault, for people."""
     # Trio's own words begin with the address, which stands before the reason anyhow.
     if isinstance(fault, OSError) and fault.errno:
         return os.strerror(fault.errno)

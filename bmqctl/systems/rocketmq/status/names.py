@@ -27,5 +27,4 @@ def is_own_topic(topic: str, brokers: frozenset[str]) -> bool:
 
 
 def is_own_group(group: str) -> bool:
-    """Return whether a group is a broker's own."""
     return group in _GROUPS or group.startswith(OWN_GROUP_PREFIX)

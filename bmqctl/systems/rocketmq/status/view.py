@@ -122,7 +122,6 @@ class Name(NamedTuple):
 
     @property
     def master(self) -> Broker | None:
-        """The master, if there is one."""
         return next((each for each in self.brokers if each.is_master), None)
 
     @property

@@ -66,7 +66,6 @@ _VALUES = ("value", "old_value", "new_value")
 
 
 def to_json(result: Result, *, pretty: bool) -> str:
-    """Return the result as JSON."""
     content = result.text if isinstance(result, Stats) else _plain(result)
     return dumped({_SELECTIONS[type(result)]: content}, pretty=pretty)
 

@@ -81,7 +81,6 @@ class LitePopper:
         self.handlers: Handlers = {RequestCode.POP_LITE_MESSAGE: self._pop}
 
     def waits(self, client_id: str) -> bool:
-        """Return whether a client waits for messages."""
         return self._waits.count(_place(client_id)) > 0
 
     def _pop(self, request: Request) -> None:

@@ -50,7 +50,6 @@ class Registry:
         self.count = 0
 
     def get(self, client_id: str) -> LiteSubscriber | None:
-        """The subscription of a client."""
         return self._clients.get(client_id)
 
     def __len__(self) -> int:
@@ -119,7 +118,6 @@ class Registry:
         return gone
 
     def leave(self, client_id: str) -> LiteSubscriber | None:
-        """Forget a client; return its subscription, if it had one."""
         subscriber = self._clients.pop(client_id, None)
         if subscriber is None:
             return None
@@ -163,7 +161,6 @@ class Registry:
         return list(self._queues.get(queue, {}).get(group, ()))
 
     def subscribers(self, queue: str, parent: str) -> list[LiteSubscriber]:
-        """Return all clients that are subscribed to a queue."""
         clients = [each for group in self._queues.get(queue, {}).values() for each in group]
         clients += [each for group in self._takers.get(parent, {}).values() for each in group]
         return [self._clients[each] for each in dict.fromkeys(clients)]

@@ -113,7 +113,6 @@ class AssignmentRequests:
         return with_body(ASSIGNMENTS.write(Assignments(told)))
 
     def _queues(self, topic: str, others: Sequence[QueueData]) -> list[MessageQueue] | None:
-        """Return the queues of a topic, by broker and number; None if there is no such topic."""
         known = {queues.broker_name: queues for queues in others}
         config = self._services.topics.get(topic)
         if config is not None:

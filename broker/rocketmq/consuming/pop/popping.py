@@ -182,7 +182,6 @@ class Popper:
     # -- messages
 
     def _take(self, header: PopMessageRequest, wanted: Filter, topic: TopicConfig, now_ms: int) -> _Popped:
-        """Pop the available messages for a request."""
         luck = self._choose(100)
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
         topics = self._services.topics

@@ -39,8 +39,6 @@ _HOSTS_V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 
 class _RevivedMessage(NamedTuple):
-    """A message to be revived, and its checkpoint."""
-
     record: Record
     point: CheckPoint
 

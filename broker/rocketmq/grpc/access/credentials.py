@@ -22,7 +22,6 @@ class CallCredential(NamedTuple):
 
 
 def read_credential(headers: Mapping[str, str]) -> CallCredential | None:
-    """Return the credential of a call; None without a readable one."""
     scheme, _, rest = headers.get("authorization", "").partition(" ")
     if not scheme:
         return None

@@ -42,7 +42,6 @@ class Topic(NamedTuple):
 
 
 def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:
-    """Return the types of messages that a topic accepts."""
     name = config.attributes.get(_TYPE, MessageType.NORMAL.name).upper()
     if name == "MIXED":
         return _MIXED

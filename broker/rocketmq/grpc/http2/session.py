@@ -122,7 +122,6 @@ class GrpcSession:
 
     @property
     def description(self) -> str:
-        """A description of the session for people."""
         return f"{self.host}#{self.session_id}"
 
     # -- bytes; see `broker.shell.connections.link.Machine`
@@ -337,7 +336,6 @@ class GrpcSession:
     # -- answers
 
     def send(self, call: Call, data: bytes) -> None:
-        """Send a message of a call."""
         if call.is_over or self._finished:
             return
         self._add(call, data)

@@ -89,7 +89,6 @@ class ReplicationSession:
 
     @property
     def description(self) -> str:
-        """A description of the session for people."""
         return f"{self.host}#{self.session_id}"
 
     @property
@@ -158,7 +157,6 @@ class ReplicationSession:
             self._changed(self)
 
     def take_output(self) -> bytearray:
-        """Take the output to be sent."""
         if self.finished:
             return bytearray()
         if self._entrance is not None:
