@@ -1,8 +1,7 @@
 """A client's session without I/O: bytes in, events out; calls in, bytes out.
 
 The driver passes in the bytes read (`receive`), the time (`tick`, at `deadline_ns` at the latest) and the
-connection's end (`lost`), and writes the output of `data_to_send`. Every call that takes `now_ns` needs the same
-monotonic clock.
+connection's end (`cut`), and writes the output of `data_to_send`. All calls with `now_ns` share a monotonic clock.
 
 A session with `resume` outlives its connections: whenever `state` is RECONNECTING, the driver makes a new one and
 calls `start` again. Queues are then reopened, and unacked messages are sent again.
