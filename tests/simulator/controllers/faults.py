@@ -6,13 +6,18 @@ from itertools import permutations
 from random import Random
 from typing import Protocol
 
-from formats.rocketmq.remoting.codes import RequestCode
+from formats.rocketmq.remoting.bodies.controllers import SYNC_STATE_SET, SyncStateSet
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import write_header
+from formats.rocketmq.remoting.headers.replicating import AlterSyncStateSetRequest
 from tests.broker.fakes import Crash
 from tests.simulator.controllers.clients import Link
 from tests.simulator.controllers.controllers import Controller
 from tests.simulator.controllers.judge import Judge
 from tests.simulator.controllers.machines import Machine
 from tests.simulator.controllers.network import Network
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.process import CLUSTER
 
 __all__ = ["Faults"]
@@ -33,6 +38,7 @@ EMPTY_CHANCE = 0.003
 UNCLEAN_CHANCE = 0.3
 UNCLEAN_MS = (10_000, 40_000)
 FORK_CHANCE = 0.01
+LATE_CHANCE = 0.005
 FORK_MS = (3_000, 10_000)
 
 
@@ -49,6 +55,7 @@ class FaultyWorld(Protocol):
     def lose_power(self, machine: Machine, late_ms: int | None = None) -> None: ...
     def kill(self, who: Controller | Machine) -> None: ...
     def administer(self, controller: str) -> Link: ...
+    def connect_from(self, machine: Machine, controller: str) -> Link: ...
     def permit_unclean(self) -> None: ...
 
 
@@ -59,7 +66,14 @@ class Faults:
     what it has lost: what a group keeps of that is on the others only.
     """
 
-    def __init__(self, world: FaultyWorld, random: Random, own_random: Random, unclean_random: Random) -> None:
+    def __init__(
+        self,
+        world: FaultyWorld,
+        random: Random,
+        own_random: Random,
+        unclean_random: Random,
+        late_random: Random,
+    ) -> None:
         self._world = world
         self._random = random
         # A random of their own, so that worlds without these faults stay as they were.
@@ -72,6 +86,7 @@ class Faults:
         self._rejoining: tuple[Controller, int] | None = None
         # The time at which the controllers of a contested election hear each other again.
         self._contest_ms: int | None = None
+        self._late_random = late_random
         self._unclean_random = unclean_random
         has_unclean = unclean_random.random() < UNCLEAN_CHANCE
         self._unclean_ms = unclean_random.randrange(*UNCLEAN_MS) if has_unclean else None
@@ -82,7 +97,7 @@ class Faults:
     @property
     def randoms(self) -> tuple[Random, ...]:
         """The generators that decide on faults."""
-        return self._random, self._own_random, self._unclean_random
+        return self._random, self._own_random, self._unclean_random, self._late_random
 
     def act(self) -> None:
         """Let something break, or become well."""
@@ -93,6 +108,8 @@ class Faults:
         if self._unclean_ms is not None and self._world.now_ms >= self._unclean_ms:
             self._is_unclean, self._unclean_ms = True, None
             self._world.permit_unclean()
+        if self._late_random.random() < LATE_CHANCE:
+            self._propose_late()
         if self._is_mending() or self._is_rejoining():
             return
         if self._is_unclean:
@@ -248,6 +265,30 @@ class Faults:
         if controller.service is not None and controller.service.raft.applied >= applied:
             self._rejoining = None
         return self._rejoining is not None
+
+    def _propose_late(self) -> None:
+        """Have a set of brokers in sync proposed that follows an older set than the controllers have."""
+        world, random = self._world, self._late_random
+        services = {each.name: each.service for each in world.controllers.values() if not each.is_paused}
+        leader = next((name for name, each in services.items() if each and each.raft.is_leader), None)
+        service = None if leader is None else services[leader]
+        machine = random.choice([each for each in world.machines.values() if each.process] or [None])
+        if leader is None or service is None or machine is None or machine.process is None:
+            return
+        group, broker_id = service.groups.by_name.get(machine.name), machine.process.membership.broker_id
+        if group is None or group.master != broker_id or not group.members_epoch:
+            return
+        other = random.choice([each for each in group.replicas if each != broker_id] or [0])
+        epoch, known = random.randrange(group.members_epoch), group.members_epoch
+        header = AlterSyncStateSetRequest(group.name, broker_id, group.master_epoch, 0)
+        body = SYNC_STATE_SET.write(SyncStateSet(sorted(group.members ^ {other}), epoch))
+
+        def done(answer: Frame | None) -> None:
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                raise Violation(f"{leader} takes a set of {machine.name} that follows set {epoch}, and has set {known}")
+
+        code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+        world.connect_from(machine, leader).ask(code, body, write_header(header), lambda answer: None, done)
 
     def _designate(self) -> None:
         """Have an administrator elect somebody."""

@@ -36,6 +36,8 @@ TICK_MS = 100
 BROKER_TICK_MS = 200
 CALM_MS = 120_000
 KEPT_MAX = 30
+# The entries that a leader sends in one message, in different worlds.
+ENTRIES_MAX = (1, 2, 64, 64)
 # The time that a dialing process waits for an answer.
 DIAL_MS = 2_000
 # The time after a machine's restart in which others learn that its connections are gone.
@@ -74,7 +76,11 @@ class ControllerWorld(NotedWorld):
         self._hosts = {machine.address: machine for machine in self.machines.values()}
         self._states: dict[int, int] = {}
         self.faults = Faults(
-            self, Random(self.random.random()), Random(f"own faults {seed}"), Random(f"unclean {seed}")
+            self,
+            Random(self.random.random()),
+            Random(f"own faults {seed}"),
+            Random(f"unclean {seed}"),
+            Random(f"late proposals {seed}"),
         )
 
     def _begin(self, network: Network) -> None:
@@ -253,11 +259,21 @@ class ControllerWorld(NotedWorld):
         self._join_client("administrator", controller, link, "", None)
         return link
 
+    def connect_from(self, machine: Machine, controller: str) -> Link:
+        """Connect to a controller from the host of a machine."""
+        name = f"another process of {machine.key}"
+        self._peer_hosts[name] = machine.address
+        link = Link(self.network.wake, lambda: None)
+        self._join_client(name, controller, link, "", None)
+        return link
+
     # -- steps
 
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it must be."""
-        kept, raft_module.KEPT_MAX = raft_module.KEPT_MAX, KEPT_MAX  # type: ignore[misc]
+        kept = raft_module.KEPT_MAX, raft_module.ENTRIES_MAX  # type: ignore[attr-defined]
+        most = Random(f"entries {self._seed}").choice(ENTRIES_MAX)
+        raft_module.KEPT_MAX, raft_module.ENTRIES_MAX = KEPT_MAX, most  # type: ignore[misc, attr-defined]
         try:
             for controller in self.controllers.values():
                 controller.start()
@@ -270,7 +286,7 @@ class ControllerWorld(NotedWorld):
                 self.step()
             self._calm()
         finally:
-            raft_module.KEPT_MAX = kept  # type: ignore[misc]
+            raft_module.KEPT_MAX, raft_module.ENTRIES_MAX = kept  # type: ignore[misc, attr-defined]
 
     def opened(self, machine: Machine) -> None:
         """See `machines.MachineWorld`."""

@@ -211,6 +211,13 @@ CONTROLLERS = (
         "        if is_new:\n",
     ),
     _mutant(
+        "older-set-followed",
+        "A set of brokers in sync is accepted though it follows an older one.",
+        "controller.decisions",
+        "        if epoch != group.members_epoch:\n",
+        "        if epoch > group.members_epoch:\n",
+    ),
+    _mutant(
         "asker-elected-without-master",
         "A name without a master gets the broker that asks, though another one may have more.",
         "controller.decisions",
