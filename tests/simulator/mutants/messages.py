@@ -529,4 +529,73 @@ MESSAGES = (
             ),
         ),
     ),
+    Mutant(
+        "put-aside-not-carried",
+        "routing",
+        "Groups that are built again forget the messages put aside for them.",
+        "broker.bmq.queue.routing",
+        (
+            (
+                "            for text, group in self.groups.items():\n                group.waiting = before[text].waiting\n            return\n",
+                "            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-consumer-too-many",
+        "admission",
+        "A domain admits one consumer of an app more than its limit.",
+        "broker.bmq.queue.handles",
+        (("parameters.read_count + readers > config.consumers_max", "readers > config.consumers_max"),),
+    ),
+    Mutant(
+        "runs-not-counted",
+        "capacity",
+        "The posts of a whole event do not count against the limits of their domain.",
+        "broker.bmq.queue.capacity",
+        (
+            (
+                "            if usage.messages >= usage.messages_rise_at or usage.bytes >= usage.bytes_rise_at:\n                usage._update()\n            usage = usage.parent\n",
+                "            if usage.messages >= usage.messages_rise_at or usage.bytes >= usage.bytes_rise_at:\n                usage._update()\n            usage = None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "moved-queues-counted",
+        "capacity",
+        "A domain counts messages of queues that nobody had open here when another node became their primary.",
+        "broker.bmq.member.queues",
+        (
+            (
+                "            else:\n                retire(queue)\n        self._connect(partition_id)\n",
+                "        self._connect(partition_id)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "waiting-bytes-leak",
+        "capacity",
+        "Posts that were let in after a rollover still count against the room of the waiting ones.",
+        "broker.bmq.partition.waiting_posts",
+        (("            self._bytes -= size\n", ""),),
+    ),
+    Mutant(
+        "attempts-lost-in-takeover",
+        "attempts",
+        "Messages that consumers hold when a relay becomes the root have all their attempts again.",
+        "broker.bmq.relay.takeover",
+        (
+            (
+                "                holder.unconfirmed.add(message.guid, (message, subscription))\n                _move_attempts(attempts, app, message.guid)\n",
+                "                holder.unconfirmed.add(message.guid, (message, subscription))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "readded-app-keeps-key",
+        "apps",
+        "An app that was removed and added again in the meantime is taken for the former one.",
+        "broker.bmq.node.changes",
+        (("if wanted.get(app.app_id) != app.key]", "if app.app_id not in wanted]"),),
+    ),
 )
