@@ -104,7 +104,6 @@ class Plan:
         return self.consumers if self.shape.broadcast else max(len(self.shape.apps), 1)
 
     def producer_uri(self, index: int) -> str:
-        """Return the queue of producer `index`."""
         return self._uri(self.producer_queue(index))
 
     def producer_queue(self, index: int) -> int:

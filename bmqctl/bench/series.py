@@ -127,7 +127,6 @@ which the first was better, as median, min and max over the rounds |
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """Return the report of one run of a series for JSON."""
     return {"scenario": run.scenario, "round": run.round, "broker": run.broker, **as_json(run.outcome)}
 
 

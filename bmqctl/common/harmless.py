@@ -97,7 +97,6 @@ class _Output:
             raise
 
     def flush(self) -> None:
-        """Flush the stream."""
         try:
             self._stream.flush()
         except OSError as fault:

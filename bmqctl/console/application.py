@@ -72,7 +72,6 @@ class AssetFiles:
         return self._answer(request, "index.html")
 
     async def asset(self, request: Request) -> Response:
-        """Answer with a file."""
         return self._answer(request, request.path_params["path"])
 
     def _read(self, folder: Traversable, prefix: str) -> None:

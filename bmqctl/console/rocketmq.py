@@ -44,8 +44,6 @@ def connector(places: Places, timeout_s: float) -> Callable[[Login | None], Rock
 
 
 class _Place(NamedTuple):
-    """A message's place."""
-
     broker: str
     queue_id: int
     offset: int

@@ -19,8 +19,6 @@ GRACEFUL_S = 1.0
 
 
 class Certificate(NamedTuple):
-    """The files of a certificate and its key, in PEM."""
-
     certificate: Path
     key: Path
 

@@ -106,7 +106,6 @@ class Node:
         """Do nothing: output that waits for the disk waits at the gate of its connection."""
 
     def add(self, part: Part) -> None:
-        """Add a part, which takes part in each step."""
         self._parts.append(part)
 
     def connect_to(

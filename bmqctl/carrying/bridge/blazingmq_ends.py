@@ -320,7 +320,6 @@ class _OpenBatch:
         self.left = left
 
     def answer(self, at: int, answer: Answer) -> None:
-        """Note one answer."""
         if self.answers[at] is None:
             self.answers[at] = answer
             self.left -= 1

@@ -17,8 +17,6 @@ class ImpossibleForBridge(Exception):
 
 
 class Lane(Enum):
-    """The states of a lane."""
-
     EMPTY = auto()
     READY = auto()  # messages wait, and the next batch may go as soon as the destination is there
     SENDING = auto()  # a batch is with the destination
@@ -28,8 +26,6 @@ class Lane(Enum):
 
 
 class LaneInput(Enum):
-    """The inputs of a lane."""
-
     TAKEN = auto()  # messages came from the source
     SENT = auto()  # a batch was made of what waits
     SETTLED = auto()  # the batch came to an end, or could not be sent as it was, and messages wait

@@ -219,7 +219,6 @@ def _kinds(text: str) -> dict[str, PropertyType]:
 
 
 def _typed(name: str, kind: PropertyType | None, text: str) -> Property:
-    """Make a property of its type; a string if the text is none of that type."""
     value = None if kind is None or kind is PropertyType.STRING else _READ[kind](text)
     if kind is None or value is None:
         return Property(name, PropertyType.STRING, text)

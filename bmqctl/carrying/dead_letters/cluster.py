@@ -129,7 +129,6 @@ class Letters:
             raise CannotBegin(words_of(fault)) from None
 
     async def marks(self) -> dict[str, list[Mark]]:
-        """Read the marks of all letters, by the letters' keys."""
         found: dict[str, list[Mark]] = {}
         try:
             if await self._client.queues(MARKS_TOPIC, Permission.READ):

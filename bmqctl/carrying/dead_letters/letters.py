@@ -97,14 +97,12 @@ def to_retry(letter: Letter, topic: str) -> BatchMessage | CompressedMessage:
 
 
 def mark_message(letter: Letter, to: str, at: str, unique_id: str) -> BatchMessage:
-    """Make the message that marks a letter as sent again."""
     body = json.dumps({"letter": letter.key, "message_id": letter.message_id, "to": to, "at": at}).encode()
     keys: Mapping[str, str] = {"KEYS": letter.message_id} if letter.message_id else {}
     return BatchMessage(0, body, encode_properties({"UNIQ_KEY": unique_id, "TAGS": letter.group, **keys}))
 
 
 def read_mark(body: bytes) -> Mark | None:
-    """Read a mark; None for a message that is none."""
     try:
         found: Any = json.loads(body)
         texts = [found["letter"], found["to"], found["at"]]

@@ -185,7 +185,6 @@ def to_text_properties(properties: Sequence[Property]) -> dict[str, str]:
 
 
 def payload_row(payload: bytes) -> dict[str, str]:
-    """The field with a payload."""
     try:
         return {"payload": payload.decode("utf-8")}
     except UnicodeDecodeError:

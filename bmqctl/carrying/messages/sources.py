@@ -15,16 +15,12 @@ __all__ = ["Form", "Input", "make_source"]
 
 
 class Form(Enum):
-    """The form of an input."""
-
     PAYLOAD = "one payload"
     LINES = "each line a payload"
     JSON = "each line a message in JSON"
 
 
 class Input(NamedTuple):
-    """A payload, or the descriptor that payloads are read from."""
-
     form: Form
     payload: bytes | None = None
     descriptor: int = 0

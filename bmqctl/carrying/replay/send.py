@@ -184,7 +184,6 @@ class _Noting:
         await self._inner.run(bridge, task_status)
 
     def send(self, send: Send) -> None:
-        """Send a batch."""
         self._steps[[item.token for item in send.items]] = ReplayStep.SENT
         self._inner.send(send)
 

@@ -145,7 +145,6 @@ class DialingCommand(TyperCommand):
         return {f"to_{each}": value for each, value in found.items()} if is_of_destination else found
 
     def _topics(self, given: Mapping[str, Any]) -> list[str]:
-        """The arguments that are topics."""
         has_two = any(each.name == _SIGNS_FOR_EITHER for each in self.params)
         return [each for each in (*_TOPICS, *(_TWO_TOPICS if has_two else ())) if _is_topic(given.get(each))]
 

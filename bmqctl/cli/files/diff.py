@@ -112,7 +112,6 @@ def _is_of_rocketmq(a: Path, b: Path) -> bool:
 
 
 def _compare(a: Path, b: Path, limit: int) -> list[PartitionDiff]:
-    """Compare the journals of all partitions."""
     found = []
     try:
         ours, theirs = journals_of(a), journals_of(b)

@@ -15,12 +15,10 @@ __all__ = ["note_keys", "note_rows"]
 def note_rows(
     left_out: Iterable[Note] | Iterable[LogNote], restored: Iterable[Note] | Iterable[LogNote]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each note, with its `outcome`: left_out or restored."""
     for outcome, notes in (("left_out", left_out), ("restored", restored)):
         for note in notes:
             yield {"outcome": outcome, **asdict(note)}
 
 
 def note_keys(kind: type[Note] | type[LogNote]) -> list[str]:
-    """Return the keys of the rows of such notes."""
     return ["outcome", *(field.name for field in fields(kind))]

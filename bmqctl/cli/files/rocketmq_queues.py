@@ -58,7 +58,6 @@ def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> No
 
 
 def queue_json(queue: QueueFigures) -> dict[str, Any]:
-    """The figures of a queue, with its times also as text."""
     return {
         "topic": queue.topic,
         "queue_id": queue.queue_id,

@@ -60,7 +60,6 @@ def start_group(directory: Path, options: GroupOptions, flush: str | None, log_l
 
 
 def _member(node: GroupNode, folder: Path, more: tuple[str, ...]) -> Member:
-    """A node of a group; its store and its log are in its folder."""
     words = ("start", "rocketmq", "--config", str(folder / CONFIG_NAME), "--store", str(folder / STORE_NAME))
     return Member(node.name, words + more, words)
 
@@ -101,7 +100,6 @@ def _ready_master(name: Name, view: View, brokers: int) -> str | None:
 
 
 def ready_lines(nodes: Sequence[GroupNode], directory: Path, master: str) -> list[str]:
-    """Return what is printed of a group that is ready."""
     places: dict[str, list[Any]] = {
         "nameservers": [node.nameserver for node in nodes],
         "controllers": [node.controller for node in nodes],

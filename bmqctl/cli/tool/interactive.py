@@ -87,7 +87,6 @@ class Interactive:
         await self._session.stop()
 
     def keep(self, queue: ToolQueue, message: Message) -> None:
-        """Keep a message that is to be confirmed by hand."""
         self._unconfirmed.setdefault(queue.uri, {})[message.guid] = (queue, message)
 
     async def _run_line(self, line: str) -> None:

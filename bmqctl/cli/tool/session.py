@@ -102,8 +102,6 @@ class ToolQueue:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a request."""
-
     queue: ToolQueue
     result: IntEnum
     error: str = ""
@@ -124,8 +122,6 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SessionNote:
-    """An event of the session, or of one of its queues."""
-
     type: str
     status: GenericResult = GenericResult.SUCCESS
     error: str = ""

@@ -26,7 +26,6 @@ class Stats:
     latency_max: int | None = None
 
     def add(self, messages: int, message_bytes: int, events: int, event_bytes: int) -> None:
-        """Add to the counts."""
         self.messages += messages
         self.message_bytes += message_bytes
         self.events += events

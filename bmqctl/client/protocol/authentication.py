@@ -47,7 +47,6 @@ class Authentication:
         self.due_ns: int | None = None
 
     def request(self) -> bytes:
-        """Make the authentication request."""
         self.due_ns = None
         request = AuthenticationRequest(mechanism=self._credentials.mechanism, data=self._credentials.data)
         return build_schema_event(ber.encode(AuthenticationMessage(choice=request)), EventType.AUTHENTICATION)

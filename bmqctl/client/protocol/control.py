@@ -180,7 +180,6 @@ class Requests:
 
     @property
     def deadline_ns(self) -> int | None:
-        """Deadline of the oldest request, or None."""
         oldest = [next(iter(self._pending.values()), None), *self._unsent[:1]]
         return min((pending.deadline_ns for pending in oldest if pending), default=None)
 

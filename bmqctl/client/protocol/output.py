@@ -59,7 +59,6 @@ class Output:
         self._kind = None
 
     def take(self) -> bytearray:
-        """Take all bytes."""
         self.close()
         data, self.data = self.data, bytearray()
         return data

@@ -36,7 +36,6 @@ class _Asked:
     answered: trio.Event = field(default_factory=trio.Event)
 
     def take(self, answer: Frame | str) -> None:
-        """Keep the answer."""
         self.answer = answer
         self.answered.set()
 

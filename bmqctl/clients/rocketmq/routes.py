@@ -35,7 +35,6 @@ class Route(NamedTuple):
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of the masters."""
         return sorted({queue.address for queue in (*self.readable, *self.writable)})
 
     def to_write(self, topic: str) -> tuple[Queue, ...]:

@@ -411,7 +411,6 @@ class _Export:
         }
 
     def _in_place(self, file: WrittenFile, moves: dict[str, str]) -> WrittenFile:
-        """Return the file at its final place, and note the move."""
         directory, _, name = file.path.removeprefix(f"{self.staging}/").rpartition("/")
         path = f"{directory}/run-{self.number:06}-{name}"
         moves[file.path] = path

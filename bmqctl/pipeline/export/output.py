@@ -123,7 +123,6 @@ class Output(NamedTuple):
         return {info.path[start:]: info.size for info in infos if info.type == fs.FileType.File}
 
     def directories(self, under: str) -> list[str]:
-        """List the names of a directory's subdirectories."""
         selector = fs.FileSelector(self.path(under), allow_not_found=True)
         start = len(self.root) + 1
         infos = self.files.get_file_info(selector)

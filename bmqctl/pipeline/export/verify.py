@@ -101,7 +101,6 @@ class VerifyRequest:
     against_store: bool = True
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> Verdict:
-        """Verify as a job."""
         return verify(context, self, on_progress)
 
 

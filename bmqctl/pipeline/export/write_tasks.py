@@ -168,7 +168,6 @@ def hashed_columns(schema: pa.Schema) -> list[str]:
 
 
 def run_task(task: WritePart | Rewrite) -> Written:
-    """Carry out a task."""
     return _write_part(task) if isinstance(task, WritePart) else _rewrite(task)
 
 

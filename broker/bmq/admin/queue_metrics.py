@@ -132,7 +132,6 @@ class QueueMetrics:
         self._labels: dict[tuple[str, str, str], str] = {}
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the text, in pieces."""
         read = Read(*(MetricRows(MetricLabels(), []) for _ in Read._fields))
         queues = list(self._node.queues.values())
         if len(self._labels) > 2 * len(queues) + LINES_MAX:

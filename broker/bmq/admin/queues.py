@@ -156,7 +156,6 @@ def _parameters(
 
 
 def _app_parameters(app: App) -> str:
-    """Return the combined parameters of all streams of an app."""
     subscriptions = tuple(_subscription(each) for stream in app.streams for each in stream.subscriptions)
     return printable(printed(StreamParameters(app_id=app.app_id, subscriptions=subscriptions)))
 

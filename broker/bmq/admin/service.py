@@ -33,8 +33,6 @@ def _may_read_all(uri: str) -> bool:
 
 
 class Admin:
-    """Administers one node."""
-
     def __init__(self, context: CommandContext) -> None:
         self._context = context
 

@@ -40,7 +40,6 @@ def partitions_in(folder: Path) -> set[int]:
 
 
 def _queues_of(ledger: FileView) -> Iterable[LedgerQueue]:
-    """Return the queues of a ledger's sound records."""
     checking = check_ledger(ledger)
     while True:
         try:

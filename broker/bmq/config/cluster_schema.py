@@ -71,7 +71,6 @@ class ClusterNode(Model):
 
     @property
     def tls(self) -> bool:
-        """True if connections to the node use TLS."""
         return self.transport.tcp is not None and self.transport.tcp.tls
 
     @property

@@ -47,9 +47,7 @@ class ResolvedDomain:
 class DomainSource(Protocol):
     """A source of domain definitions."""
 
-    def names(self) -> list[str]:
-        """Return all names, sorted."""
-        ...
+    def names(self) -> list[str]: ...
 
     def read(self, name: str) -> tuple[str, DomainVariant] | None:
         """Return the file that defines domain `name`, for messages, and its contents; None if there is none."""

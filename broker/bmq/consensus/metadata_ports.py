@@ -16,9 +16,7 @@ class MetadataListener(Protocol):
         """Handle another primary of a partition, None when it is lost, or another lease of it."""
         ...
 
-    def on_queues(self, change: QueueChange) -> None:
-        """Handle a committed change of queues."""
-        ...
+    def on_queues(self, change: QueueChange) -> None: ...
 
     def on_agreed(self) -> None:
         """Note that this node has agreed with the leader on the state; its primaries are acted on after this."""

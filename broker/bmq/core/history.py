@@ -39,7 +39,6 @@ class GuidChunk:
 
     @property
     def size(self) -> int:
-        """Number of GUIDs."""
         return len(self.data) // GUID_SIZE or len(self._index)
 
     def has(self, guid: bytes) -> bool:
@@ -120,7 +119,6 @@ class History:
         return True
 
     def add(self, guid: bytes, now_ms: int) -> None:
-        """Add the GUID of a removed message."""
         data = self._data
         if data is not None and len(data) < CHUNK_BYTES:
             data += guid
@@ -130,7 +128,6 @@ class History:
             self.add(guid, now_ms)
 
     def add_all(self, guids: Sequence[bytes], now_ms: int) -> None:
-        """Add the GUIDs of removed messages."""
         data = self._data
         if data is not None and len(data) + GUID_SIZE * len(guids) <= CHUNK_BYTES:
             data += b"".join(guids)

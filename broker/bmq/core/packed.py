@@ -59,7 +59,6 @@ class Column:
 
     @property
     def first(self) -> int:
-        """The first number."""
         return self._least + (0 if self._above is None else self._above[0])
 
 
@@ -109,7 +108,6 @@ class Packed:
         return [guids[at : at + GUID_SIZE] for at in range(0, len(guids), GUID_SIZE)]
 
     def has(self, guid: bytes) -> bool:
-        """Return True if a message has this GUID."""
         at = self._guids.find(guid)
         while at >= 0 and at % GUID_SIZE:
             at = self._guids.find(guid, at + 1)

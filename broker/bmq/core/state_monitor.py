@@ -63,8 +63,6 @@ class _State(Enum):
 
 
 class _Subject:
-    """A subject and its history."""
-
     def __init__(self, limits: Limits, bad: str, still: str, now_ms: int) -> None:
         self.limits = limits
         self.bad = bad

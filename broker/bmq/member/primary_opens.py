@@ -43,8 +43,6 @@ class Served(Protocol):
 
 
 class HeldOpen(NamedTuple):
-    """An open that waits."""
-
     parameters: QueueHandleParameters
     opened: Opened
 

@@ -123,7 +123,6 @@ def sync_apps_at_start(holder: QueueHolder) -> None:
 
 
 def names_of(app_ids: Iterable[str]) -> str:
-    """Format app ids for an alarm."""
     return "the apps " + ", ".join(f"'{printable(app_id)}'" for app_id in sorted(app_ids))
 
 

@@ -75,7 +75,6 @@ class ActiveNode:
         self._changed = changed
 
     def waited(self) -> None:
-        """End the wait for a node nearby."""
         self.state = TRANSITIONS[self.state, ActiveNodeTrigger.WAITED]
         self._choose()
 

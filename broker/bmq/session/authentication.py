@@ -80,7 +80,6 @@ class Authenticator(Protocol):
 
 
 def basic_principal(user: str) -> str:
-    """Return the principal of a user of BASIC."""
     return f"BASIC_USER-{user}"
 
 

@@ -61,9 +61,7 @@ class EnteringSession(Protocol):
 
     def end(self, reason: str) -> None: ...
 
-    def fail(self, error: Exception) -> None:
-        """Report that the session's work failed."""
-        ...
+    def fail(self, error: Exception) -> None: ...
 
 
 def uncertified() -> frozenset[str]:

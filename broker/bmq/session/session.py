@@ -116,9 +116,7 @@ class SessionHost(QueueHost, Protocol):
     def now(self) -> Now: ...
 
     @property
-    def dirty(self) -> set[Session]:
-        """The sessions with output."""
-        ...
+    def dirty(self) -> set[Session]: ...
 
     @property
     def next_guid(self) -> Callable[[], bytes]:

@@ -268,7 +268,6 @@ def _queues(files: PartitionFiles, records: NDArray[np.void]) -> dict[bytes, Rec
 
 
 def apply_queue_op(files: PartitionFiles, queues: dict[bytes, RecoveredQueue], op: QueueOpRecord, index: int) -> None:
-    """Apply the queue operation at an index of the journal."""
     if op.queue_op_type in (QueueOpType.CREATION, QueueOpType.ADDITION):
         record = parse_queue_record(files.qlist.buffer, op.queue_uri_record_offset_words * WORD)
         queue = queues.setdefault(op.queue_key, RecoveredQueue(record.uri, op.queue_key))

@@ -63,8 +63,6 @@ MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
 class Located(Protocol):
-    """A message's location."""
-
     offset: int
 
 

@@ -105,7 +105,6 @@ class SlicedRecovery:
     # -- the first walk
 
     def advance(self, rows: int) -> None:
-        """Examine up to `rows` records."""
         start = self._row
         part = self._part(start, rows)
         self._row += len(part)

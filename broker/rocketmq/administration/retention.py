@@ -80,7 +80,6 @@ class FileRetention:
             self.look(now_ms)
 
     def remove_old(self, now_ms: int) -> None:
-        """Remove all files that are too old."""
         while self._remove(self._end_of_old(now_ms)):
             pass
 

@@ -51,7 +51,6 @@ GRPC_MODULES: Final = (
 
 
 def listen_for_grpc(config: RocketConfig) -> tuple[socket.socket | None, str]:
-    """Listen on the port for gRPC, if there is to be one; see `listen_if_free`."""
     port = config.grpc_listen_port
     return (
         (None, "") if port is None else listen_if_free(config.bind_address, port, "grpc", config.grpc_port is not None)

@@ -29,7 +29,6 @@ EPOCHS: Final = "epochFileCheckpoint"
 
 
 def small_file(config: RocketConfig, name: str) -> Path:
-    """Return the path of a file of a store, which may be elsewhere."""
     places = config.places
     identity = places.identity or config.store / IDENTITY
     elsewhere = {EPOCHS: places.epochs, IDENTITY: identity, APPLICANT: identity.with_name(f"{identity.name}-temp")}

@@ -20,7 +20,6 @@ __all__ = ["listen_for_pages", "serve_pages"]
 
 
 def listen_for_pages(config: RocketConfig, stack: ExitStack) -> socket.socket | None:
-    """Listen for requests of pages; None if the configuration wants no pages."""
     if not config.exports_metrics:
         return None
     sock = listen(config.metrics_host, config.metrics_port, "--metrics-port")

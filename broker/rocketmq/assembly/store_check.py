@@ -44,7 +44,6 @@ def root_of_store(config: RocketConfig) -> FileFolder:
 
 
 def log_folders(config: RocketConfig) -> tuple[Path, ...]:
-    """Return the folders to which the commit log is written."""
     return config.places.log or (config.store / COMMIT_LOG,)
 
 

@@ -45,7 +45,6 @@ class ProxyKeys:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings for the log."""
         found = []
         if self.credentials is not None and not self.checks.authentication:
             found.append(

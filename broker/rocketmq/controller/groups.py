@@ -60,8 +60,6 @@ class ApplyId(NamedTuple):
 
 
 class SetAddress(NamedTuple):
-    """A broker has another address."""
-
     name: str
     broker_id: int
     address: str

@@ -36,7 +36,6 @@ class Liveness:
         self._heard: set[BrokerKey] = set()
 
     def hear(self, key: BrokerKey, live: Live) -> None:
-        """Note a heartbeat."""
         self._live[key] = live
         if live.heard_ms - self._since_ms < TIMEOUT_MS:
             self._heard.add(key)

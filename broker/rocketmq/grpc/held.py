@@ -24,8 +24,6 @@ class Held:
 
 
 class HeldCalls:
-    """The waiting calls."""
-
     def __init__(self) -> None:
         self._calls: dict[Call, Held] = {}
         self._bytes = 0
@@ -34,7 +32,6 @@ class HeldCalls:
         return bool(self._calls)
 
     def begin(self, call: Call) -> None:
-        """Add a call."""
         self._calls[call] = Held()
 
     def keep(self, call: Call, data: bytes) -> bool:

@@ -188,7 +188,6 @@ class GrpcService:
             self._carry_out(call, opened, opened.messages.pop())
 
     def cancelled(self, call: Call) -> None:
-        """Forget a call."""
         self._held.end(call)
         self._rejected.pop(call, None)
         opened = self._open.pop(call, None)
@@ -337,7 +336,6 @@ class GrpcService:
         return command is not None
 
     def _tell(self, client: GrpcClient, broker: str, frame: Frame) -> None:
-        """Send a broker a frame about a client that leaves."""
         if client.link is not None:
             client.link.ask(broker, frame, lambda _: None)
 

@@ -53,7 +53,6 @@ class CallRejected(Exception):
 
 
 def status(code: Code, text: str | None = None) -> Message:
-    """Make a status; the default text is the name of the code."""
     return make("Status", code=code.value, message=code.name if text is None else text)
 
 
@@ -62,7 +61,6 @@ _ALL_WELL: Final = {int(Code.OK)}
 
 
 def topic_not_found(name: str) -> CallRejected:
-    """Make the rejection for an unknown topic."""
     return CallRejected(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}")
 
 

@@ -78,8 +78,6 @@ class Holder(NamedTuple):
 
 @dataclass
 class _Brokers:
-    """The brokers of one name."""
-
     cluster: str
     addresses: dict[int, str] = field(default_factory=dict)
     acting_master: bool = False
@@ -284,7 +282,6 @@ class Routes:
         return None if live is None else live.version
 
     def unregister(self, name: str, address: BrokerAddress) -> None:
-        """Remove a broker."""
         live = self._live.get(address)
         if live is not None:
             live.names.pop(name, None)
@@ -389,7 +386,6 @@ class Routes:
         return BrokerData(brokers.cluster, name, dict(brokers.addresses), brokers.acting_master, brokers.zone)
 
     def cluster_info(self) -> ClusterInfo:
-        """Return all brokers and clusters."""
         names = {cluster: list(names) for cluster, names in self._clusters.items()}
         return ClusterInfo({name: self._data(name) for name in self._brokers}, names)
 
@@ -406,7 +402,6 @@ class Routes:
         ]
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Return the names of the topics that brokers of a cluster have."""
         names = self._clusters.get(cluster, {})
         return [topic for topic, queues in self._topics.items() if any(name in queues for name in names)]
 

@@ -152,7 +152,6 @@ class NameserverService:
         return True
 
     def find_queues(self, topic: str) -> list[QueueData]:
-        """Return the queues that a topic has on the registered brokers."""
         route = self._nameserver.routes.route(topic)
         return [] if route is None else route.queue_datas
 

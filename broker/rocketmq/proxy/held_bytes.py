@@ -33,5 +33,4 @@ class HeldBytes:
         return True
 
     def give_back(self, size: int) -> None:
-        """Subtract `size` bytes."""
         self._held -= size

@@ -288,7 +288,6 @@ class _Client:
 
     @property
     def session(self) -> Session:
-        """The connection of the client."""
         return self._session
 
     @property

@@ -148,7 +148,6 @@ class ProxyTopics:
 
 
 def _types_of(answer: Frame) -> tuple[MessageType, ...] | None:
-    """Return the message types of a topic in a broker's answer; None if it has none."""
     if answer.code != ResponseCode.SUCCESS:
         return None
     try:

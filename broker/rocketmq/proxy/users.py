@@ -43,8 +43,6 @@ T = TypeVar("T")
 
 
 class UserAnswer(NamedTuple):
-    """The user of a name, or None if there is none."""
-
     user: User | None
 
 

@@ -135,7 +135,6 @@ class Journal:
         return self.entries[index - self.first].term if self.first <= index <= self.last else None
 
     def entry(self, index: int) -> Entry:
-        """Return an entry that is in the log."""
         assert index >= self.first
         return self.entries[index - self.first]
 

@@ -58,7 +58,6 @@ class Held(Generic[K, R]):
         return list(self._at.get(key, ()))
 
     def add(self, key: K, waiting: Waiting[R]) -> None:
-        """Add a request."""
         self._at.setdefault(key, {})[waiting] = None
         self._of.setdefault(waiting.connection, {})[waiting] = key
         span = -(-waiting.until_ms // _SPAN_MS)

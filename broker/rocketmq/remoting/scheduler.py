@@ -43,7 +43,6 @@ class Scheduler:
         return self._left <= 0
 
     def add(self, key: object, work: Iterator[None]) -> None:
-        """Add a work."""
         works = self._works.get(key)
         if works is None:
             self._works[key] = works = deque()

@@ -214,7 +214,6 @@ class Session:
             self.standing = Standing.CLIENT
 
     def take_output(self) -> bytearray:
-        """Return the bytes to send now."""
         output, self._output = self._output, bytearray()
         if self._gate is not None:
             return self._take_passed(self._gate, output)

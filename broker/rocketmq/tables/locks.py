@@ -49,7 +49,6 @@ class Locks:
         return locked
 
     def unlock(self, group: str, queues: list[MessageQueue], client_id: str) -> None:
-        """Release the locks of queues that the client has."""
         held = self._groups.get(group, {})
         for queue in queues:
             lock = held.get(queue)

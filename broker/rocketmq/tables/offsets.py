@@ -158,7 +158,6 @@ class Offsets:
                 self._forget(topic, group)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the offsets of all groups in a topic."""
         for group in self.groups(topic):
             self._forget(topic, group)
 

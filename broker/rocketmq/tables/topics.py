@@ -73,7 +73,6 @@ class Topics:
         return self.kept.version
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Return a topic; None if there is none of that name."""
         return self.table.get(topic)
 
     def is_system(self, topic: str) -> bool:

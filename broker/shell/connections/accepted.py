@@ -30,7 +30,6 @@ class AcceptedConnections:
         self._by_address.setdefault(connection.address, {})[connection] = None
 
     def discard(self, connection: Connection) -> None:
-        """Remove a connection, if it is there."""
         self._strangers.pop(connection, None)
         of_address = self._by_address.get(connection.address)
         if of_address is not None:

@@ -33,9 +33,7 @@ class Machine(Protocol):
         """Handle the whole events at the front of `data`; return the number of bytes they took."""
         ...
 
-    def take_output(self) -> bytearray:
-        """Take the output to be sent."""
-        ...
+    def take_output(self) -> bytearray: ...
 
     def output_size(self) -> int:
         """Number of bytes that `take_output` would return."""
@@ -156,7 +154,6 @@ class Link:
 
     @property
     def standing(self) -> int:
-        """The standing of the peer."""
         return self.machine.standing
 
     @property

@@ -154,7 +154,6 @@ class FolderView:
         return ",".join(map(str, self._paths))
 
     def path_of(self, name: str) -> str:
-        """Return the path of a file."""
         return str(self._path(name))
 
     def _path(self, name: str) -> Path:

@@ -33,7 +33,6 @@ class StoreLock:
         os.pwrite(self._descriptor, b"lock", 0)
 
     def release(self) -> None:
-        """Release the store for another broker."""
         os.close(self._descriptor)
 
 
@@ -54,5 +53,4 @@ class FolderLock:
             pass
 
     def release(self) -> None:
-        """Release the folder for another broker."""
         os.close(self._descriptor)

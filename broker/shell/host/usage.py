@@ -39,7 +39,6 @@ class ProcessUsage:
         self.sample()
 
     def sample(self) -> None:
-        """Take a sample."""
         self._samples.append(_sample())
 
     def metrics(self) -> dict[str, int]:

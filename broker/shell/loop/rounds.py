@@ -234,7 +234,6 @@ class Rounds:
         self._node.disconnect(session, reason)
 
     def end_all(self, reason: str) -> None:
-        """End all links."""
         for link in list(self.links.values()):
             self._end(link, reason)
 

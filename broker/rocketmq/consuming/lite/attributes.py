@@ -36,7 +36,6 @@ class LiteGroup(NamedTuple):
 
 
 def lite_group(config: GroupConfig | None) -> LiteGroup:
-    """Return the part of a group's configuration that is about lite topics."""
     if config is None or not config.attributes:
         return LiteGroup()
     attributes = config.attributes
@@ -52,7 +51,6 @@ def lite_group(config: GroupConfig | None) -> LiteGroup:
 
 
 def is_lite_topic(config: TopicConfig | None) -> bool:
-    """Return whether a topic is the parent of lite topics."""
     return config is not None and config.attributes.get(_TYPE, "").upper() == _LITE
 
 

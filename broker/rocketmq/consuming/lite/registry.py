@@ -166,5 +166,4 @@ class Registry:
         return [self._clients[each] for each in dict.fromkeys(clients)]
 
     def of_group(self, group: str) -> list[LiteSubscriber]:
-        """Return the clients of a group."""
         return [each for each in self._clients.values() if each.group == group]

@@ -53,7 +53,6 @@ class LiteService:
             self._dispatcher.arrived(queue)
 
     def removed(self, topic: str) -> None:
-        """Remove the lite topics of a deleted topic."""
         self._expiry.remove_all(topic)
 
     def disconnected(self, connection: object) -> None:

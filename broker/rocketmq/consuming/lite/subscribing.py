@@ -200,7 +200,6 @@ class Subscribing:
             log.info("group %s begins at offset %d of %s", group, target, queue)
 
     def leave(self, client_id: str, now_ms: int) -> None:
-        """Forget a client."""
         subscriber = self._registry.leave(client_id)
         if subscriber is not None:
             self._dispatcher.left(subscriber)

@@ -111,7 +111,6 @@ class Popper:
 
     @property
     def waits(self) -> Waits[_Asked]:
-        """The requests that wait."""
         return self._waits
 
     # -- requests

@@ -27,8 +27,6 @@ _EARLIER_MS: Final = 1_000
 
 
 class ReviveLog:
-    """Writes notes to the revive log."""
-
     def __init__(self, options: BrokerOptions, storing: Storing) -> None:
         self._options = options
         self._storing = storing

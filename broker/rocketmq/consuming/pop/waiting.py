@@ -31,15 +31,12 @@ class Place(NamedTuple):
 
 
 class Waits(Held[Place, R]):
-    """The waiting requests of one kind, by place."""
-
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
         # By topic and queue id, and by retry topic and None: requests for all queues get messages of retry topics.
         self._places: dict[tuple[str, int | None], dict[Place, None]] = {}
 
     def is_full(self, place: Place) -> bool:
-        """Return whether no more requests may wait at a place."""
         return len(self) >= TOTAL_MAX or self.count(place) > PLACE_MAX
 
     def add(self, place: Place, waiting: Waiting[R]) -> None:

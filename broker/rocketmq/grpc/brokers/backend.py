@@ -76,9 +76,7 @@ class Link(Protocol):
 class Backend(Protocol):
     """The brokers. A lookup gives its result, or the reason why there is none, at once or later."""
 
-    def connect(self, host: Host, asked: TakesQuestion) -> Link:
-        """Make the link of a client at a host."""
-        ...
+    def connect(self, host: Host, asked: TakesQuestion) -> Link: ...
 
     def knows(self, broker: str) -> bool:
         """Return False if there is certainly no broker of that name."""

@@ -69,7 +69,6 @@ class Local:
         return link
 
     def knows(self, broker: str) -> bool:
-        """Return whether the name is this broker's."""
         return broker == self._options.name
 
     def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None:

@@ -58,7 +58,6 @@ class _Client(Session):
         self._heard = heard
 
     def send(self, frame: Frame) -> None:
-        """Pass on a frame."""
         if not self.finished:
             self._heard(frame)
 

@@ -37,8 +37,6 @@ _TYPES: Final = {"policy": "POLICY", "offset": "OFFSET", "tail_n": "TAIL_N", "ti
 
 
 class LiteCalls:
-    """Carries out the calls."""
-
     def __init__(self) -> None:
         self.handlers: Handlers = {"SyncLiteSubscription": self._sync}
 

@@ -139,7 +139,6 @@ class Call:
 
     @property
     def method(self) -> str:
-        """The path of the call."""
         return self.headers[":path"]
 
     @property

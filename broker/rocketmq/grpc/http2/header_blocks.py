@@ -92,7 +92,6 @@ class BlockEncoder(Encoder):
 
     @property
     def header_table_size(self) -> int:
-        """The maximum size of the table."""
         size: int = self.header_table.maxsize
         return size
 

@@ -350,7 +350,6 @@ class GrpcSession:
         self._end_call(call, _DONE)
 
     def finish(self, call: Call, status: GrpcStatus, text: str = "") -> None:
-        """End a call."""
         if call.is_over or self._finished:
             return
         trailers: Fields = _DONE if status is GrpcStatus.OK else ((_STATUS, b"%d" % status),)

@@ -62,7 +62,6 @@ def frame_message(data: bytes) -> bytes:
 
 
 def status_text(text: str) -> str:
-    """Encode the text of a status for a header."""
     return quote(text[:1000], safe=_PLAIN)
 
 

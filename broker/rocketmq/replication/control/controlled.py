@@ -102,7 +102,6 @@ class Controlled:
 
     @property
     def log_state(self) -> LogState:
-        """Describe the log."""
         store, entries = self._shared.store, self._shared.epochs.entries
         end = store.log.end
         return LogState(last_epoch(entries), last_epoch(cut_epochs(entries, end)), end, store.confirmed)

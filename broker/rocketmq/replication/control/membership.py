@@ -104,9 +104,7 @@ class Roles(Protocol):
     """The broker's part in its group."""
 
     @property
-    def log_state(self) -> LogState:
-        """Describe the log."""
-        ...
+    def log_state(self) -> LogState: ...
 
     def lead(self, epoch: int, in_sync: InSync) -> bool:
         """Become master of an epoch; return False if that is impossible."""

@@ -194,7 +194,6 @@ class SlaveTerm:
             log.warning("the master says that its stream is at %r, which is no HOST:PORT", address[:80])
 
     def status(self) -> HaRuntime:
-        """Describe this slave."""
         stream, end = self._slave.stream, self._shared.store.log.end
         if stream is None:
             return HaRuntime(False, ha_client_runtime_info=HaSlave(self._slave.master, 0, end))
