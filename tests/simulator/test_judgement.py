@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from crc32c import crc32c
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.queue.purges import purge
 from broker.bmq.queue.queue import COMPARED_AFTER_MS
+from broker.bmq.queue.routing import Stream
+from broker.bmq.relay.handover import Nobody
 from broker.common.clock import Now
 from formats.bmq.codes import AckStatus
 from formats.bmq.control import ber
@@ -23,11 +26,11 @@ from formats.bmq.wire.ack import build_ack_event
 from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
-from tests.broker.bmq.rig import ACK, WRITE, guid, start
+from tests.broker.bmq.rig import ACK, READ, WRITE, guid, start
 from tests.simulator.actors.malformed import Malformer, has_whole_message, is_malformed
 from tests.simulator.faults.not_ready import NotReady
 from tests.simulator.faults.rotting import just_written
-from tests.simulator.judges.accounts import check_room
+from tests.simulator.judges.accounts import check_room, check_usage, check_waiting
 from tests.simulator.judges.attempts import Attempts
 from tests.simulator.judges.invariants import Post, Promise, Records, Violation, payload_of
 from tests.simulator.judges.journals import Journals, JournalView
@@ -80,6 +83,43 @@ def test_room_for_records_that_are_not_due_is_noticed() -> None:
     next(iter(host.node.partitions.values())).adopt(1)
     with pytest.raises(Violation, match="reserves room for 1 records, and 0 are due"):
         check_room(host.node)
+
+
+def test_messages_that_a_queue_or_its_domain_counts_and_does_not_have_are_noticed() -> None:
+    rig = start()
+    rig.connect().open(1, URI, WRITE | ACK)
+    queue = rig.node.queues[URI]
+    check_usage(rig.node)
+    queue.domain_usage.add(10)
+    with pytest.raises(Violation, match=r"domain 'priority' counts \(1, 10\) .* its queues \(0, 0\)"):
+        check_usage(rig.node)
+    queue.usage.add(10)
+    with pytest.raises(Violation, match="counts 1 messages, and has 0"):
+        check_usage(rig.node)
+
+
+def test_clients_that_a_domain_does_not_admit_are_noticed() -> None:
+    rig = start()
+    for client in (rig.connect(), rig.connect()):
+        client.open(1, URI, READ | WRITE | ACK)
+    queue = rig.node.queues[URI]
+    check_usage(rig.node)
+    queue.configure_domain(replace(queue.config, producers_max=1))
+    with pytest.raises(Violation, match="2 producers, and its domain admits 1"):
+        check_usage(rig.node)
+    queue.configure_domain(replace(queue.config, producers_max=2, consumers_max=1))
+    with pytest.raises(Violation, match="2 consumers, and its domain admits 1"):
+        check_usage(rig.node)
+
+
+def test_bytes_of_posts_that_wait_no_longer_are_noticed() -> None:
+    rig = start()
+    waiting = rig.node.partitions[0]._waiting
+    waiting.add(lambda: None, 10)
+    check_waiting(rig.node)
+    waiting._posts.clear()
+    with pytest.raises(Violation, match="counts 10 bytes of waiting posts, and there are 0"):
+        check_waiting(rig.node)
 
 
 def test_a_message_that_its_domain_keeps_from_an_app_is_noticed() -> None:
@@ -364,6 +404,25 @@ def test_a_death_counts_for_what_was_not_confirmed_and_until_a_broker_is_lost() 
         attempts.pushed(link, host, URI, "__default", guid(1))
         attempts.died(link, host)
         attempts.link_lost()
+
+
+def test_attempts_that_a_held_message_gets_back_when_its_queue_moves_are_noticed() -> None:
+    found = records(1)
+    attempts, host = attempts_of(found, 3)
+    queue = host.node.queues[URI]
+    app = queue.apps["__default"]
+    stream = Stream(app, Nobody(), 0, 0)
+    held: Any = (object(), object())
+    stream.unconfirmed.add(guid(1), held)
+    app.streams.append(stream)
+    for left in (1, 2):
+        attempts._left["n0", URI] = {(stream, guid(1)): 2}
+        app.attempts[guid(1)] = left
+        attempts._look_at_held(host, queue)
+    attempts._left["n0", URI] = {(stream, guid(1)): 2}
+    del app.attempts[guid(1)]
+    with pytest.raises(Violation, match=r"gives number 1 .* 3 attempts for '__default', and it had 2"):
+        attempts._look_at_held(host, queue)
 
 
 def test_a_link_to_a_machine_that_has_lost_power_is_not_whole_until_its_other_end_finds_out() -> None:

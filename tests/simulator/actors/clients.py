@@ -466,7 +466,8 @@ class Consumer(Client):
             if self.link is link:
                 self.confirm([what])
 
-        self.world.clock.after(int(self.random.expovariate(1) * self.confirm_us), confirm)
+        hold_us = self.world.attempts.hold_us(uri, item.guid)
+        self.world.clock.after(hold_us + int(self.random.expovariate(1) * self.confirm_us), confirm)
 
     def _count(self, place: int, guid: bytes) -> None:
         """Check that it holds no more than it has asked for; what others were done with does not count."""

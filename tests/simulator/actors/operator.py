@@ -18,13 +18,14 @@ from tests.simulator.worlds.features import Feature, own_random
 if TYPE_CHECKING:
     from tests.simulator.worlds.world import World
 
-__all__ = ["EXTRA_APP", "Operator"]
+__all__ = ["ADMITTING", "EXTRA_APP", "Operator"]
 
 EXTRA_APP = "baz"
 INTERVAL_US = 900_000
 INSIST_US = 1_000_000
 LATE_US_MAX = 3_000_000
 LIMITED = "priority"
+ADMITTING = ("priority", "fanout")  # the domains that may admit few clients
 CHANGES = ("message_ttl_s", "deduplication_time_ms", "strong", "idle_time_max_ms", "delivery_attempts_max", "limits")
 # The domains in which an ack promises least, whatever the consistency; and the domains that keep messages.
 WEAKEST = "eventual"
@@ -82,6 +83,7 @@ class Operator:
         world = self._world
         if not world.is_busy:
             self._change_limit(0)
+            self._admit_all()
             for name in self._reconfigured:
                 self._spread(name)
             self._spread(self._fanout)
@@ -151,6 +153,15 @@ class Operator:
             domains[name] = replace(domains[name], queue_messages_max=messages_max)
             self._spread(name)
 
+    # -- how many clients queues admit
+
+    def _admit_all(self) -> None:
+        """Admit any number of clients from now on."""
+        domains = self._world.domains
+        for name in ADMITTING if Feature.ADMISSION in self._world.features else ():
+            domains[name] = replace(domains[name], consumers_max=0, producers_max=0)
+            self._reconfigured.add(name)
+
     # -- apps that come and go
 
     @property
@@ -209,6 +220,11 @@ class Operator:
             queue = host.node.queues.get(self._uri) if host.node is not None else None
             if queue is not None and queue.is_root and set(queue.apps) != wanted:
                 return f"{self._uri} has the apps {sorted(queue.apps)} at {host.name}"
+            info = host.node.ledger.state.queues.get(self._uri) if host.node is not None else None
+            if queue is not None and info is not None and queue.is_root:
+                keys = {app.app_id: app.app_key for app in info.app_ids}
+                if {app.app_id: app.key for app in queue.apps.values()} != keys:
+                    return f"the apps of {self._uri} have other keys at {host.name} than in its ledger"
             for queue in host.node.queues.values() if host.node is not None else ():
                 name = queue.config.name
                 if name in self._reconfigured and queue.is_root and queue.config != self._world.domains[name]:

@@ -1,13 +1,67 @@
-"""Judgement of what brokers count: room for records to come, what consumers hold, and who has a queue open."""
+"""Judgement of what brokers count: room for records and posts, usage, what consumers hold, who has a queue open."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from broker.bmq.node.node import Node
 from broker.bmq.queue.backlog import Backlog
 from broker.bmq.queue.queue import Queue
 from tests.simulator.judges.invariants import Violation
 
-__all__ = ["check_room", "miscounted_credit", "miscounted_opens"]
+if TYPE_CHECKING:
+    from tests.simulator.machines.hosts import Host
+
+__all__ = ["check_counts", "check_room", "check_usage", "check_waiting", "miscounted_credit", "miscounted_opens"]
+
+
+def check_counts(host: Host) -> None:
+    """Check the counts that must be right after each step of a node, if one runs."""
+    node, member = host.node, host.member
+    if node is None:
+        return
+    check_room(node)
+    check_waiting(node)
+    # A partition that is being restored has queues which the node does not show yet.
+    if member is None or all(each.taking_over is None for each in member.partitions.values()):
+        check_usage(node)
+
+
+def check_usage(node: Node) -> None:
+    """Check that root queues count the messages that they have, and each domain those of its queues."""
+    roots = [queue for queue in node.queues.values() if queue.is_root]
+    for queue in roots:
+        if queue.usage.messages != len(queue.messages):
+            raise Violation(f"{queue.uri} counts {queue.usage.messages} messages, and has {len(queue.messages)}")
+        _check_admission(queue)
+    for name, domain in node.domains.items():
+        usages = [queue.usage for queue in roots if queue.domain_usage is domain.usage]
+        counted = domain.usage.messages, domain.usage.bytes
+        has = sum(each.messages for each in usages), sum(each.bytes for each in usages)
+        if counted != has:
+            raise Violation(f"domain '{name}' counts {counted} messages and bytes, and its queues {has}")
+
+
+def _check_admission(queue: Queue) -> None:
+    """Check that a root queue has no more producers, and none of its apps more consumers, than its domain admits."""
+    config = queue.config
+    if config.producers_max and queue.writers > config.producers_max:
+        raise Violation(f"{queue.uri} has {queue.writers} producers, and its domain admits {config.producers_max}")
+    for app in queue.apps.values() if config.consumers_max else ():
+        readers = sum(stream.readers for stream in app.streams)
+        if readers > config.consumers_max:
+            what = f"'{app.app_id}' of {queue.uri} has {readers} consumers"
+            raise Violation(f"{what}, and its domain admits {config.consumers_max}")
+
+
+def check_waiting(node: Node) -> None:
+    """Check that each partition counts exactly the bytes of the posts that wait for its rollover."""
+    for partition in node.partitions.values():
+        waiting = partition._waiting
+        size = sum(size for _, size in waiting._posts)
+        if waiting._bytes != size:
+            number = partition.partition_id
+            raise Violation(f"partition {number} counts {waiting._bytes} bytes of waiting posts, and there are {size}")
 
 
 def check_room(node: Node) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.routing import Stream
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.relay_links import PeerUpstream
 from broker.bmq.relay.upstream import UpstreamState
@@ -22,9 +23,10 @@ __all__ = ["Attempts"]
 
 ATTEMPTS = (2, 3, 4)
 LIMITED = ("priority", "fanout")
-DEADLY_PART = 5  # one in five messages kills its consumers
+ODD_PART = 5  # one in five messages kills its consumers, or is held for long
 DIES_PART = 0.8
 AWAY_US_MAX = 50_000
+HOLD_US_MAX = 2_000_000
 
 Owed = tuple[bytes, str]  # a message, and the app that is to get it
 
@@ -39,11 +41,15 @@ class Attempts:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = own_random(Feature.ATTEMPTS, world.seed)
+        self.held: set[str] = set()  # the queues of which consumers hold each message for long
+        self._hold_random = own_random(Feature.HOLDERS, world.seed)
         self._limits: dict[str, int] = {}  # by URI
         self._links: dict[Owed, set[Link]] = {}  # over which each was delivered
         self._held: dict[Link, set[Owed]] = {}
         self._deaths: dict[str, dict[Owed, int]] = {}  # by URI, since the ways of its messages have changed
         self._ways: dict[tuple[str, str], tuple[Queue, object]] = {}  # by host and URI
+        # By host and URI of relays: the attempts left of the messages that consumers hold there.
+        self._left: dict[tuple[str, str], dict[tuple[Stream, bytes], int]] = {}
         for name in LIMITED if Feature.ATTEMPTS in world.features else ():
             limit = self._random.choice(ATTEMPTS)
             world.domains[name] = replace(world.domains[name], delivery_attempts_max=limit)
@@ -51,8 +57,14 @@ class Attempts:
 
     def kills(self, uri: str, guid: bytes) -> bool:
         """Return whether the consumer of a message dies of it."""
-        is_deadly = uri in self._limits and self._world.is_busy and crc32(guid) % DEADLY_PART == 0
+        is_deadly = uri in self._limits and self._world.is_busy and _is_odd(guid)
         return is_deadly and self._random.random() < DIES_PART
+
+    def hold_us(self, uri: str, guid: bytes) -> int:
+        """Draw for how long a consumer that has not died of a message holds it before it confirms it like others."""
+        world = self._world
+        is_held = Feature.HOLDERS in world.features and world.is_busy and (uri in self.held or _is_odd(guid))
+        return self._hold_random.randrange(HOLD_US_MAX) if is_held else 0
 
     def away_us(self) -> int:
         """Draw the time until a consumer that has died is back."""
@@ -133,9 +145,32 @@ class Attempts:
         """Look after a broker's step whether its queues have the roots and the upstreams that they had."""
         for uri in self._limits if host.node is not None else ():
             queue = host.node.queues.get(uri) if host.node is not None else None
+            if queue is not None:
+                self._look_at_held(host, queue)
             if queue is not None and self._ways.get((host.name, uri)) != (queue, self._way(queue)):
                 self._ways[host.name, uri] = queue, self._way(queue)
                 self._deaths.pop(uri, None)
+
+    def _look_at_held(self, host: Host, queue: Queue) -> None:
+        """Check that a relay that becomes the root gives messages which consumers hold no attempts back."""
+        held = [(stream, app) for app in queue.apps.values() for stream in app.streams]
+        if isinstance(queue, RelayQueue):
+            self._left[host.name, queue.uri] = {
+                (stream, guid): app.attempts[guid]
+                for stream, app in held
+                for guid in (stream.unconfirmed if app.attempts else ())
+                if guid in app.attempts
+            }
+        elif not queue.delivery.inherited:
+            before = self._left.pop((host.name, queue.uri), {})
+            for stream, app in held:
+                for guid in stream.unconfirmed if before else ():
+                    had, left = before.get((stream, guid)), app.attempts.get(guid, self._limits[queue.uri])
+                    if had is not None and left > had:
+                        name = name_of(self._world.records.posts[guid])
+                        raise Violation(
+                            f"{host.name} gives {name} {left} attempts for '{app.app_id}', and it had {had}"
+                        )
 
     def _way(self, queue: Queue) -> object:
         """Return what a queue's deliveries come from; None for a hop that has no upstream."""
@@ -146,3 +181,7 @@ class Attempts:
     def link_lost(self) -> None:
         """A link between brokers, or a broker, is lost."""
         self._deaths.clear()
+
+
+def _is_odd(guid: bytes) -> bool:
+    return crc32(guid) % ODD_PART == 0

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from broker.bmq.queue.backlog import Part
-from broker.bmq.queue.queue import App, Queue
-from broker.bmq.queue.routing import NEVER_MS, Subscription
-from tests.simulator.actors.clients import Producer
-from tests.simulator.judges.invariants import Post, Violation, name_of
-from tests.simulator.machines.clock import Clock
+from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.routing import NEVER_MS, App, Group, Subscription
+from tests.simulator.actors.clients import Producer, wants
+from tests.simulator.judges.invariants import Post, Records, Violation, name_of
 from tests.simulator.machines.hosts import Host
 from tests.simulator.machines.network import Link
 
@@ -29,14 +28,14 @@ LATE_US = 300_000  # a process that takes no step for longer does not run
 class PromptPushes:
     """Judges all brokers by what they know: no message waits for long while a consumer has room."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, records: Records) -> None:
+        self._records = records
         # By broker: the last look, and since when each queue and app has kept a message from a consumer with room.
         self._since_us: dict[str, tuple[int, dict[tuple[Queue, App], int]]] = {}
 
     def look(self, host: Host) -> None:
         """Look at a broker after its step; it may have taken none for a while, which does not count."""
-        now_us = self._clock.us
+        now_us = self._records.clock.us
         last_us, was = self._since_us.get(host.name, (0, {}))
         if host.node is None or now_us - last_us < LOOK_US:
             return
@@ -45,7 +44,7 @@ class PromptPushes:
             (queue, app): was.get((queue, app), now_us - lost_us) + lost_us
             for queue in host.node.queues.values()
             for app in queue.apps.values()
-            if _keeps_back(queue, app)
+            if _keeps_back(queue, app, self._records.posts)
         }
         self._since_us[host.name] = now_us, since_us
         for (queue, app), begun_us in since_us.items():
@@ -53,7 +52,7 @@ class PromptPushes:
                 raise Violation(f"{host.name} keeps messages of {queue.uri} from consumers of '{app.app_id}' with room")
 
 
-def _keeps_back(queue: Queue, app: App) -> bool:
+def _keeps_back(queue: Queue, app: App, posts: Mapping[bytes, Post]) -> bool:
     """Return whether a message waits for an app, and a consumer that wants it has room."""
     if app.is_behind or app.delayed_until_ms != NEVER_MS or queue.broadcast or queue.delivery.is_over:
         return False
@@ -65,7 +64,16 @@ def _keeps_back(queue: Queue, app: App) -> bool:
             if message.outstanding & app.bit:
                 # A message that may be poisonous holds up all others until a consumer of its own has room.
                 return message.guid not in app.attempts and not queue.log.awaits_payload(message)
-    return any(app.aside.get(message.guid) is message for group in free for message in group.waiting)
+    return any(_is_for(app, free, posts.get(guid)) for guid in app.aside)
+
+
+def _is_for(app: App, free: Sequence[Group], post: Post | None) -> bool:
+    """Return whether a message put aside is for one of the groups with room; nobody may get one that has rotted."""
+    if post is None or post.withheld:
+        return False
+    wanting = [group for group in app.groups.values() if wants(group.text, post.x)]
+    highest = max((group.priority for group in wanting), default=0)
+    return any(group in free for group in wanting if group.priority == highest)
 
 
 def _has_room(subscription: Subscription) -> bool:

@@ -27,7 +27,7 @@ from tests.simulator.machines.ends import Item as Received
 from tests.simulator.rocketmq.process import BROKER, Process, Tear
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, Disk
 from tests.simulator.rocketmq.wire import Connection
-from tests.simulator.worlds.features import shape_of
+from tests.simulator.worlds.features import Feature, shape_of
 from tests.simulator.worlds.world import APPS, FANOUT, PRIORITY, World
 
 __all__ = ["BridgedWorld"]
@@ -40,6 +40,8 @@ FAULT_US = 800_000
 AWAY_US_MAX = 2_000_000
 ENOUGH_ROOM = 1 << 40
 LITTLE_ROOM = 3_000
+# The features that no world with a bridge has: a queue's only consumer is the bridge.
+NOT_BRIDGED = frozenset({Feature.HOLDERS, Feature.ADMISSION})
 
 
 class Target:
@@ -303,7 +305,7 @@ class BridgedWorld(World):
 
     def __init__(self, seed: int) -> None:
         self._own = Random(f"bridged {seed}")
-        super().__init__(seed, features=shape_of(seed).features)
+        super().__init__(seed, features=shape_of(seed, NOT_BRIDGED).features)
 
     def make_clients(self) -> list[Client]:
         self.bridge = BridgeClient(self, Random(self._own.random()))

@@ -14,7 +14,7 @@ from formats.bmq.control.messages import QueueInfo
 from formats.bmq.disk.keys import DEFAULT_APP_KEY
 from tests.simulator.actors.clients import Client, Consumer
 from tests.simulator.actors.operator import EXTRA_APP
-from tests.simulator.judges.accounts import check_room
+from tests.simulator.judges.accounts import check_counts
 from tests.simulator.judges.agreement import Agreement
 from tests.simulator.judges.invariants import Post, Promise, Reader, Records, Violation, check_queue, name_of
 from tests.simulator.judges.journals import Journals
@@ -249,8 +249,7 @@ class ClusterWorld(World):
 
     def look(self) -> None:
         for host in self.hosts:
-            if host.node is not None:
-                check_room(host.node)
+            check_counts(host)
             for journals in self.journals.values():
                 self._check_primary(journals, host)
             for queue in self._hops(host):

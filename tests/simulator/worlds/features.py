@@ -48,6 +48,8 @@ class Feature(Enum):
     WHOLE_QUEUES = (
         "apps that get a part, messages that expire, purges of one app, and consumers that reach their limits"
     )
+    HOLDERS = "consumers that hold messages for long, also some of which others have died, and twins that want the same"
+    ADMISSION = "a single node's domains that admit one producer of a queue, and one consumer of an app"
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
@@ -67,6 +69,8 @@ _LATER = (
     Feature.ATTEMPTS,
     Feature.NOT_READY,
     Feature.WHOLE_QUEUES,
+    Feature.HOLDERS,
+    Feature.ADMISSION,
 )
 _LATER_PART = 0.25
 # The features of worlds of which only the number of nodes is given; each has two in five of them.
@@ -95,13 +99,16 @@ def features_of(seed: int) -> frozenset[Feature]:
     return frozenset(feature for feature in _FIRST if random.random() < 0.4)
 
 
-def shape_of(seed: int) -> Shape:
-    """The world of a seed in the mix of all kinds."""
+def shape_of(seed: int, without: frozenset[Feature] = frozenset()) -> Shape:
+    """Return the shape of a seed's world in the mix of all kinds; `without` are features that it did not have once."""
     random = Random(f"shape {seed}")
     nodes = random.choice(_NODES)
     has_proxies = random.random() < _PROXIES_PART and nodes > 1
     features = {feature for feature in Feature if feature not in _LATER and random.random() < 0.4}
-    features |= {feature for feature in _LATER if own_random(feature, seed).random() < _LATER_PART}
+    later = [feature for feature in _LATER if feature not in without]
+    features |= {feature for feature in later if own_random(feature, seed).random() < _LATER_PART}
+    if Feature.HOLDERS in features:
+        features |= {Feature.ATTEMPTS, Feature.PARTS}
     return Shape(nodes, has_proxies, frozenset(features))
 
 

@@ -15,17 +15,17 @@ from broker.bmq.core.work import SLICE
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
-from tests.simulator.actors.clients import PARTS, Client, Consumer, Producer, wants
+from tests.simulator.actors.clients import PARTS, Client, Consumer, Producer, Tuning, wants
 from tests.simulator.actors.late_acks import LateAcks, shorten_windows
 from tests.simulator.actors.malformed import Malformer
-from tests.simulator.actors.operator import EXTRA_APP, Operator
+from tests.simulator.actors.operator import ADMITTING, EXTRA_APP, Operator
 from tests.simulator.actors.strangers import Echo, Oddity, Stranger
 from tests.simulator.actors.whole_clients import WholeClients
 from tests.simulator.chances import Chances
 from tests.simulator.faults.faults import Faults
 from tests.simulator.faults.moments import Moments
 from tests.simulator.faults.own_faults import OwnFaults
-from tests.simulator.judges.accounts import check_room, miscounted_credit, miscounted_opens
+from tests.simulator.judges.accounts import check_counts, miscounted_credit, miscounted_opens
 from tests.simulator.judges.attempts import Attempts
 from tests.simulator.judges.invariants import Promise, Records, Violation, check_queue
 from tests.simulator.judges.passage import Passage
@@ -100,11 +100,15 @@ class World:
         self.records.by_consumer = self.is_cluster and not several.isdisjoint(self.features)
         if Feature.LATE_ACKS in self.features:
             shorten_windows(self)
+        if Feature.ADMISSION in self.features and not self.is_cluster:
+            # A relay whose opens are refused too often gives them up.
+            for name in ADMITTING:
+                self.domains[name] = replace(self.domains[name], consumers_max=1, producers_max=1)
         self.attempts = Attempts(self)
         if Feature.LIMITS in self.features:
             self.records.refusals = (*self.records.refusals, AckStatus.LIMIT_MESSAGES)
         self.passage = Passage(self.records, self.leads)
-        self.prompt_pushes = PromptPushes(self.clock)
+        self.prompt_pushes = PromptPushes(self.records)
         self.is_busy = True
         self.is_ending = False  # consumers keep what they get
         self.traps: list[Callable[[Host], bool]] = []  # asked after each step of a host; true if they are over
@@ -188,6 +192,12 @@ class World:
             more += [Consumer(self, f"b{number}", [(BROADCAST, "")]) for number in range(2)]
         if Feature.PARTS in self.features:
             more += [Consumer(self, f"s{number}", [(PARTED, "")], part) for number, part in enumerate(PARTS)]
+        if Feature.HOLDERS in self.features:
+            self.attempts.held.add(PARTED)
+            for number, part in enumerate(PARTS):
+                twin = Consumer(self, f"h{number}", [(PARTED, "")], part)
+                twin.tuning = Tuning(0, 1, part)
+                more.append(twin)
         if Feature.TTL in self.features:
             more.append(Consumer(self, "a0", [(AGING, "")]))
         if Feature.ATTEMPTS in self.features:
@@ -527,8 +537,8 @@ class World:
     def look(self) -> None:
         """Check the state inside the nodes, which must hold at any time."""
         for host in self.hosts:
+            check_counts(host)
             if host.node is not None:
-                check_room(host.node)
                 for queue in host.node.queues.values():
                     check_queue(queue)
                 self.records.check_node(host.node)
