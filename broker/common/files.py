@@ -26,7 +26,7 @@ class StoreFile(Protocol):
 
     @property
     def granted(self) -> int:
-        """The bytes before this have disk behind them."""
+        """Disk is allocated for the bytes before this."""
         ...
 
     @property

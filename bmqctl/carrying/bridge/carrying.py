@@ -88,7 +88,7 @@ class Bridge:
         self._do(self.flow.take(lane, self._portion(items)))
 
     def add_lane(self) -> int:
-        """Make one more lane for the source; its number."""
+        """Make one more lane for the source; return its number."""
         return self.flow.add_lane()
 
     def release(self, lane: int) -> None:

@@ -1,8 +1,8 @@
 """Messages of RocketMQ as the bytes that BlazingMQ is sent, without a property object in between where it can be.
 
 Most messages of a topic have the same names of properties. For each set of names there is one plan, the order of
-BlazingMQ's names and their bytes, so that a message needs its values only. What no plan can be made for, such as a
-message that has been in BlazingMQ before, goes through `to_blazingmq`, which is the definition of both.
+BlazingMQ's names and their bytes, so that a message needs its values only. A message without a plan, such as
+one that has been in BlazingMQ before, goes through `to_blazingmq`, which is the definition of both.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Flow:
     # Input from the source
 
     def add_lane(self) -> int:
-        """Make one more lane; its number."""
+        """Make one more lane; return its number."""
         line = _Line()
         if self.is_stopped:
             line.state = step(line.state, LaneInput.STOPPED)

@@ -178,7 +178,7 @@ class Tail:
             try:
                 lines.append(self._options.frame.form(feed.read(message)))
             except Undecodable as fault:
-                # It may be as good as any, and what was asked for wrong: nobody is to get it later, or less often.
+                # The message may be sound and --decode wrong: it must not come later or less often because of that.
                 self._left_room -= feed.leave(message)
                 self.outcome.unreadable += 1
                 self._tell(str(fault))

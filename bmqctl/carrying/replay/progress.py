@@ -1,7 +1,7 @@
 """Progress of a replay: one byte per message, in memory or in a file that outlives the process.
 
-The file is mapped, and a message's byte is written before and after the message: a killed process leaves
-its state behind. The head identifies the replay; no other replay may use the file, nor may two processes at once.
+The file is mapped, and a message's byte is written before and after the message, so the file keeps the state of a
+killed process. The head identifies the replay; no other replay may use the file, nor may two processes at once.
 
     line 1   `bmqctl-replay 1 SIZE`: SIZE is that of the head in bytes, a multiple of 4096
     line 2   JSON: the replay's parameters, and the seed of the new GUIDs; then spaces

@@ -183,8 +183,8 @@ def resend(
 ) -> None:
     """Send dead letters of a group again, with the payload, properties and id that they had.
 
-    The letters stay where they are. For each that was sent, a mark goes to the topic bmqctl-sent-again; who sends the
-    group's letters once more leaves out those with a mark, and is told how many. If the command is killed between a
+    The letters stay where they are. For each that was sent, a mark goes to the topic bmqctl-sent-again; a further run
+    leaves out letters with a mark, and reports their number. If the command is killed between a
     letter and its mark, that letter is sent twice.
 
     Examples:

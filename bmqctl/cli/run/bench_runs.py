@@ -80,7 +80,7 @@ def _label(bench: Bench, scenario: str, number: int, broker: str) -> str:
 
 @contextmanager
 def _brokers(bench: Bench, plan: Plan, scenario: Scenario | None) -> Iterator[dict[str, RunAddress]]:
-    """Start what a scenario needs, or the node of --own-node; the addresses by broker."""
+    """Start the brokers of a scenario, or the node of --own-node; return the addresses by broker."""
     given = RunAddress(plan.host, plan.port)
     try:
         with _first(bench, plan, scenario, given) as first:

@@ -64,8 +64,8 @@ def status(
 
     The command asks one node, and then all other nodes that it names.
 
-    With --rocketmq, --nameserver or --controller: show RocketMQ's controllers and who leads them, and each name of
-    brokers with its master, who is in sync, and how far behind each slave is. Those that are asked name others, who are
+    With --rocketmq, --nameserver or --controller: show RocketMQ's controllers and their leader, and each name of
+    brokers with its master, its in-sync set, and the lag of each slave. Nodes that are asked name others, which are
     asked, too.
 
     With --output json, the whole report of each node is printed; the rows of jsonl and csv are the partitions at each

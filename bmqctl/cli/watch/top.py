@@ -52,14 +52,13 @@ def top(
 ) -> None:
     """Watch the queues of BlazingMQ, or the topics of RocketMQ, of a whole cluster.
 
-    Shown are messages in and out per second, the backlog, the age of the oldest message that is not confirmed,
-    consumers, and by how much the last replica is behind: in records, or for RocketMQ in bytes. All nodes are asked at
-    each sample; a dash is what a node does not tell.
+    The columns are messages in and out per second, the backlog, the age of the oldest unconfirmed message, consumers,
+    and the lag of the last replica: in records, or for RocketMQ in bytes. All nodes are asked at each sample; a dash is
+    a value that a node does not report.
 
     Keys: `s` sorts by the next column and `r` turns the order round; `/` filters by a part of the name; Enter shows the
     apps of a queue or the groups of a topic, and Escape leads back; `n` shows the nodes, and Enter there the rows of
-    one; `p` purges a queue or an app of BlazingMQ, behind a question that tells what will happen; the space bar pauses;
-    `q` ends.
+    one; `p` purges a queue or an app of BlazingMQ, after a confirmation; the space bar pauses; `q` ends.
 
     The screen needs the extra `top`; `--once`, and `--output`, which means it, do not.
 

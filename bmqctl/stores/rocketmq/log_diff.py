@@ -1,8 +1,7 @@
-"""Comparison of two commit logs: where they part, and what each has that the other has not.
+"""Comparison of two commit logs: where they part, and what only one of them has.
 
 Replicas have the same bytes at the same offsets. So bytes are compared, a file at a time, and no record is looked at as
-long as they are equal. In a file in which they are not, and in all behind the first record that differs, records are
-compared by their offsets: the rest of a blank tail, and what is not written yet, are no difference.
+long as they are equal. In a file in which they differ, and in all later ones, records are compared by their offsets: the rest of a blank tail, and what is not written yet, are no difference.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ class Status(StrEnum):
 class Beyond:
     """The records that one log alone has; `first` and `last` are the offsets of the first and the last one.
 
-    `different` counts those at whose offset the other log has another record, `same` those behind the first difference
-    that are equal nevertheless. `queues` counts records and bytes by topic and queue, `others` the records of all
+    `different` counts those at whose offset the other log has another record, `same` equal ones
+    after the first difference. `queues` counts records and bytes by topic and queue, `others` the records of all
     further queues. `samples` are the first records.
     """
 

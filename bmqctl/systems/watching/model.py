@@ -13,8 +13,8 @@ class Counted(NamedTuple):
     """The counters of a queue or topic on a node, or with `part` of one of its apps or groups.
 
     `put` and `taken` count messages since a beginning that only the node knows: rates are differences. `oldest_s` is
-    the age of the oldest message that is not confirmed. `node` is a primary, or the name of brokers. What is None, the
-    node does not tell.
+    the age of the oldest message that is not confirmed. `node` is a primary, or the name of brokers. The node does not
+    report values that are None.
     """
 
     name: str

@@ -134,7 +134,7 @@ class Top(App[None]):
             self.shown, self.message = found, ""
         self.draw()
 
-    # -- what is shown
+    # -- display
 
     def draw(self) -> None:
         """Show the rows, or the nodes, of the last sample; the cursor stays on its row."""

@@ -1,4 +1,4 @@
-"""The source of samples that the screen and `--once` have: a cluster of either system."""
+"""The source of samples for the screen and for `--once`: a cluster of either system."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Watcher:
 
 
 class Shown(NamedTuple):
-    """A sample, and its rows with rates since the one before."""
+    """A sample with its rows; rates are since the previous sample."""
 
     sample: Sample
     rows: list[Row]

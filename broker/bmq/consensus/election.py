@@ -121,7 +121,7 @@ class Election:
         self._heard_ms = 0  # when the node of choice gave its last sign of life, and before that, when the role began
         self._entered = 0  # counts the roles entered: timers of earlier ones are void
 
-    # -- what happens
+    # -- events
 
     def start(self) -> None:
         """Take part. An existing leader is discovered before the first wait is over."""
@@ -235,7 +235,7 @@ class Election:
         elif len(self._answers) >= there >= self.quorum:
             self._apply(Event.REFUSED)
 
-    # -- what it does then
+    # -- actions
 
     def _apply(self, event: Event, node_id: int | None = None, term: int = 0) -> None:
         transition = TRANSITIONS.get((self.role, event))

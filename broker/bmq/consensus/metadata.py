@@ -137,7 +137,7 @@ class Metadata(StateExchange):
             Action.ABORT: self._abort,
         }
 
-    # -- what is known
+    # -- state
 
     @property
     def state(self) -> ClusterState:
@@ -163,7 +163,7 @@ class Metadata(StateExchange):
         """Return a partition's primary, None when it is lost, and its lease id, 0 when it never had one."""
         return self._primaries.get(partition_id)
 
-    # -- what is wanted
+    # -- requests
 
     def set_quorum(self, quorum: int) -> None:
         """Set the number of nodes that must agree."""
@@ -182,7 +182,7 @@ class Metadata(StateExchange):
         """Change a queue's apps; for the active leader only."""
         self._queues.update_apps(uri, domain, added, removed, done)
 
-    # -- what happens
+    # -- events
 
     def leader_changed(self, leader_id: int | None, term: int) -> None:
         """Handle the end of an election, or the loss of the leader (None)."""
@@ -451,7 +451,7 @@ class Metadata(StateExchange):
             alarm(log, "CLUSTER", f"primaries cannot be reassigned: {full}")
             self._timers.at(self._now.ms + self._watchdog_ms // 10, self._reassign_lost)
 
-    # -- what is committed
+    # -- committed changes
 
     def _missed(self) -> None:
         """Start over after a while, since this follower lacks the leader's advisories."""

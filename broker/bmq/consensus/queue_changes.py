@@ -312,7 +312,7 @@ class QueueChanges:
         else:
             done(None)
 
-    # -- what others ask, and what is committed
+    # -- requests of other nodes, and committed changes
 
     def on_request(self, node_id: int, message: ControlMessage, choice: object) -> None:
         """Handle another node's request, if this one leads."""

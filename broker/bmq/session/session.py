@@ -240,7 +240,7 @@ class Session:
                 frames.append(frame)
                 at = frame.end
         except FormatError:
-            # What comes before is valid; `receive` comes to this next.
+            # Earlier input is valid; `receive` comes to this next.
             pass
         if len(frames) == 1 or not self._take_run(data, frames):
             for frame in frames:

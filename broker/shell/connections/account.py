@@ -15,7 +15,7 @@ __all__ = ["ACCOUNT_BYTES_MAX", "FREE_BYTES", "Account", "Connection"]
 
 # The default bound on the bytes of all connections.
 ACCOUNT_BYTES_MAX: Final = 256 << 20
-# Strangers that use more than this are closed before those that use less.
+# Strangers that use more than this are closed before others.
 FREE_BYTES: Final = 64 << 10
 
 _STRANGER: Final = int(Standing.STRANGER)

@@ -289,7 +289,7 @@ class DirectoryInUse(Exception):
 class DataDirectory:
     """The folder of a store, held by one process at a time.
 
-    The lock is the kernel's: a killed node leaves none behind.
+    The lock is the kernel's: it ends with a killed node.
     """
 
     LOCK_NAME = "bmqctl.lock"

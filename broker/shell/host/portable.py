@@ -104,7 +104,7 @@ class PortableHost:
 
 
 def _holes(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a file between two offsets that have no disk behind them."""
+    """Yield the parts of a file between two offsets for which no disk is allocated."""
     at = start
     while at < end:
         try:

@@ -49,7 +49,7 @@ SEQUENCE_NUMBER_MAX = (1 << 48) - 1
 def write_partition(
     damaged: Damaged, plan: Plan, out: Path, names: dict[FileType, str], on_progress: Callable[[int, int], None]
 ) -> PartitionReport:
-    """Write the three files to `out`, which must not hold them yet; what was written."""
+    """Write the three files to `out`, which must not hold them yet; return what was written."""
     report = PartitionReport(damaged.partition_id, tuple(names.values()), outstanding=plan.outstanding)
     report.left_out, report.restored, report.added = plan.left_out, plan.restored, plan.added
     with ExitStack() as stack:
@@ -129,7 +129,7 @@ class _Writer:
         self._counts[kind] += 1
 
     def _with_payload(self, record: MessageRecord) -> MessageRecord:
-        """Copy the message's data; the record as it is with the data there."""
+        """Copy the message's data; return the record that refers to the copy."""
         assert self._data is not None
         found = read_data_record(self._data, record.message_offset_dwords * DWORD)
         offset = self._payloads.tell()

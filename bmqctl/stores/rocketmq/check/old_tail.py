@@ -1,7 +1,7 @@
 """The rest of an old, longer log that Apache's broker leaves after the end of one that it has cut.
 
-A broker whose log has parted from its master's sets the ends of log and queues back, and writes on from there; what is
-behind stays. It is known by its records: they are in the last file, and older than the first one of the last epoch.
+A broker whose log has parted from its master's sets the ends of log and queues back, and writes on from there; the
+rest stays. It is recognized by its records: they are in the last file, and older than the first one of the last epoch.
 Source: AutoSwitchHAClient, MappedFileQueue.truncateDirtyFiles.
 """
 

@@ -212,7 +212,7 @@ class QueueCheck:
             if queue.unentered:
                 self._unentered(queue, self._keys.queue(key)[0], topics)
 
-    # -- what a repair asks for
+    # -- questions of a repair
 
     def name(self, key: int) -> tuple[str, int]:
         """The topic and the number of a queue."""

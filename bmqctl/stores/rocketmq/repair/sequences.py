@@ -37,8 +37,8 @@ class _Last:
 class Sequences:
     """The numbers of all queues, of records that come in the order of the log; `queues` are the store's.
 
-    A number that is wrong by what the queue's entry says is put right. Where numbers go back, the queue was removed and
-    begins anew.
+    A number that contradicts the queue's entry is corrected. Where numbers go back, the queue was removed and made
+    again.
     """
 
     def __init__(self, queues: QueueCheck) -> None:
