@@ -16,6 +16,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +26,7 @@ import pytest
 from bmqctl.common.children import COMMAND
 from tests.rigs.fork_server import PROGRAM, REQUEST_BYTES_MAX, Request
 
-__all__ = ["NEW_INTERPRETER"]
+__all__ = ["CAN_FORK", "NEW_INTERPRETER", "forking"]
 
 # A command that is not forked.
 NEW_INTERPRETER: Final = ("env", *COMMAND)
@@ -43,8 +45,17 @@ _LATE_VARIABLES: Final = frozenset(
         "BMQ_PORT",
         "COLUMNS",
         "HOME",
+        "JAVA_HOME",
+        "PATH",
+        "PYDANTIC_DISABLE_PLUGINS",
+        "PYSPARK_DRIVER_PYTHON",
+        "PYSPARK_PYTHON",
+        "PYTEST_ADDOPTS",
         "PYTEST_CURRENT_TEST",
         "PYTEST_DEBUG_TEMPROOT",
+        "SPARK_CONF_DIR",
+        "SPARK_HOME",
+        "SPARK_LOCAL_IP",
         "XDG_CONFIG_HOME",
     }
 )
@@ -73,13 +84,16 @@ _PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwr
 
 
 class _Server:
-    """The process that forks others; it starts at the first request."""
+    """The process that forks others; it starts at the first request.
+
+    Only processes that inherit what one made now would inherit are forked.
+    """
 
     def __init__(self) -> None:
+        self._inherited = _inherited(dict(os.environ))
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._inherited: object = None
 
     def fork(self, call: dict[str, Any]) -> tuple[int, int] | None:
         """Return the id of the process and the pipe for its status, or None if it has to start in another way."""
@@ -89,13 +103,11 @@ class _Server:
         message = pickle.dumps(request)
         if len(message) > REQUEST_BYTES_MAX or not Path(request.folder).is_dir() or any(map(os.isatty, streams)):
             return None
-        inherited = _inherited(request.environment)
+        if _inherited(request.environment) != self._inherited:
+            return None
         with self._lock:
             if self._socket is None:
                 self._socket = self._start(request.environment)
-                self._inherited = inherited
-            if inherited != self._inherited:
-                return None
             reading, writing = os.pipe()
             socket.send_fds(self._socket, [message], [*streams, writing])
             os.close(writing)
@@ -120,9 +132,6 @@ class _Server:
         if self._socket is not None and self._process is not None:
             self._socket.close()
             self._process.communicate()
-
-
-_server = _Server()
 
 
 class _Forked(subprocess.Popen[Any]):
@@ -187,19 +196,43 @@ def _execute_child(self: Any, *given: Any) -> None:
     is_usual = all(call.get(name, usual) == usual for name, usual in _USUAL.items())
     if type(self) is subprocess.Popen and is_command and is_usual:
         sys.audit("subprocess.Popen", args[0], list(args), call["cwd"], call["env"])
-        forked = _server.fork(call)
+        forked = _servers[-1].fork(call)
         if forked is not None:
             _adopt(self, call, *forked)
             return
     _START(self, *given)
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def _can_fork() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+# The one in use is the last.
+_servers: list[_Server] = []
+
+
+@contextmanager
+def forking() -> Iterator[None]:
+    """Fork commands in the block, by a server of its own."""
+    before = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    _servers.append(_Server())
+    subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        subprocess.Popen._execute_child = before  # type: ignore[attr-defined]
+        _servers.pop().close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     assert COMMAND[-1] == PROGRAM
-    if sys.platform == "linux" and not config.getoption("--fresh-starts"):
-        subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+    with nullcontext() if session.config.getoption("--fresh-starts") or not CAN_FORK else forking():
+        return (yield)
 
 
-def pytest_unconfigure() -> None:
-    subprocess.Popen._execute_child = _START  # type: ignore[attr-defined]
-    _server.close()
+CAN_FORK: Final = _can_fork()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,15 @@ from tests import forked_starts
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(sys.platform != "linux", reason="commands are forked on Linux only"),
+    pytest.mark.skipif(not forked_starts.CAN_FORK, reason="there are no descriptors of processes"),
 ]
 
 
-@pytest.fixture(autouse=True)
-def _forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork commands even if `--fresh-starts` is given."""
-    monkeypatch.setattr(subprocess.Popen, "_execute_child", forked_starts._execute_child)
+@pytest.fixture(autouse=True, scope="module")
+def _forks() -> Iterator[None]:
+    """Fork commands, whatever earlier tests have left in the environment, and even with `--fresh-starts`."""
+    with forked_starts.forking():
+        yield
 
 
 def is_forked(words: tuple[str, ...] = ("--version",), **options: Any) -> bool:
