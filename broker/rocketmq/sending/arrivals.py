@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from broker.common.faults import Inconsistent, describe
 from broker.rocketmq.consuming.pulling import Puller
-from broker.rocketmq.store.batches import Batches, Placed, PlainMessage
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import MessageStore, Stored
+from broker.rocketmq.store.writing import Batches, Placed, PlainMessage
 from broker.rocketmq.tables.statistics import Statistics
 from formats.rocketmq.lite import QUEUE_ID
 

@@ -21,7 +21,7 @@ from broker.rocketmq.remoting.requests import Peer, Refused
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.sending.arrivals import Arrivals
 from broker.rocketmq.sending.sending import SPECIAL, Sender, read_header
-from broker.rocketmq.store.batches import Common, PlainMessage
+from broker.rocketmq.store.writing import Common, PlainMessage
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode

@@ -16,10 +16,10 @@ from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.sending.arrivals import Arrivals
 from broker.rocketmq.sending.sending_back import SendingBack
 from broker.rocketmq.sending.transactions import place_prepared
-from broker.rocketmq.store.batches import Common, plain_message
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import Stored
+from broker.rocketmq.store.writing import Common, plain_message
 from broker.rocketmq.tables import names
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.properties import encode

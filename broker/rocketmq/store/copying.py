@@ -15,7 +15,7 @@ from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, Stored
 from broker.rocketmq.store.places import is_place
-from broker.rocketmq.store.runs import RunReader
+from broker.rocketmq.store.run_reading import RunReader
 from formats.errors import FormatError
 from formats.rocketmq.files.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
 

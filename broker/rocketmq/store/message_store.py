@@ -23,7 +23,7 @@ from broker.rocketmq.store.files.index_files import IndexFiles
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.ports import Folder
 from broker.rocketmq.store.queue_table import NOT_CONSUMED, QueueTable
-from broker.rocketmq.store.runs import Run
+from broker.rocketmq.store.run_reading import Run
 from broker.rocketmq.store.terms import DueTime, Flush, Stored, StoreOptions
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.files.consume_queue import ConsumeQueueEntry

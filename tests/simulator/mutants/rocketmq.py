@@ -138,14 +138,14 @@ ROCKETMQ = (
     _mutant(
         "batch-without-room",
         "Nobody looks whether the queues have room before messages are in the log together.",
-        "store.batches",
+        "store.writing",
         "        if not self._has_room(offset - begin, runs):\n            return None\n",
         "",
     ),
     _mutant(
         "batch-entries-swapped",
         "Of messages that are stored together, each is entered into its queue with the offset of the one behind it.",
-        "store.batches",
+        "store.writing",
         "pack_entry(offset, size, tags_code)",
         "pack_entry(offset + size, size, tags_code)",
     ),

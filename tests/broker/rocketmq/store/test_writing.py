@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.rocketmq.store.batches import Batches, Common, PlainMessage, message_of
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Batches, Common, PlainMessage, message_of
 from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.hosts import Host
