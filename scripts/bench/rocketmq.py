@@ -27,6 +27,7 @@ from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.hosts import Host
@@ -239,12 +240,13 @@ def _ratios(found: Mapping[str, tuple[float, float]], *names: str) -> list[Figur
 def fill(folder: Path, messages: int, body_bytes: int) -> None:
     due = make_due_time(parse_delay_levels(DELAY_LEVELS))
     store = open_store(FileFolder(folder), StoreOptions(), lambda ms: time.strftime("%Y%m%d%H%M%S000"), due)
+    writer = Writer(store)
     host, body = Host("127.0.0.1", 10911).pack(), bytes(body_bytes)
     begin_ms = time.time_ns() // 1_000_000
     for number in range(messages):
         properties = encode_properties({"UNIQ_KEY": f"7F00000100002F2A6CFF{number:012X}", "WAIT": "true"})
         message = Message("Opening", number % QUEUES, 0, 0, begin_ms, host, host, 0, 0, body, properties)
-        store.put(message, begin_ms + number // 20)
+        writer.put(message, begin_ms + number // 20)
     store.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from scripts.endurance.rocketmq_checks import (
@@ -39,7 +40,7 @@ def make(folder: Path, sent: list[tuple[int, int, int]], change: Callable[[bytes
     store = open_store(FileFolder(folder), OPTIONS, lambda ms: time.strftime("%Y%m%d%H%M%S000"), lambda *_: None)
     for at, each in enumerate(sent):
         message = Message("soak", each[0], 0, 0, 1, HOST, HOST, 0, 0, change(body(each)), b"")
-        store.put(message, 1000 + at)
+        Writer(store).put(message, 1000 + at)
     end = store.log.end
     store.close()
     return end

@@ -34,7 +34,7 @@ KEEP_MS: Final = 10_000
 
 
 class Storing(Protocol):
-    """A store that messages are put into; see `MessageStore.put`."""
+    """A store that messages are put into; see `Writer.put`."""
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored: ...
 

@@ -10,7 +10,7 @@ from broker.rocketmq.consuming.pulling import Puller
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.message_store import MessageStore, Stored
-from broker.rocketmq.store.writing import Batches, Placed, PlainMessage
+from broker.rocketmq.store.writing import Placed, PlainMessage, Writer
 from broker.rocketmq.tables.statistics import Statistics
 from formats.rocketmq.lite import QUEUE_ID
 
@@ -22,7 +22,7 @@ class Arrivals:
 
     def __init__(self, store: MessageStore, puller: Puller, statistics: Statistics) -> None:
         self._store = store
-        self._batches = Batches(store)
+        self._writer = Writer(store)
         self._puller = puller
         self._others: list[Callable[[str, int, int], None]] = []
         self._statistics = statistics
@@ -39,10 +39,10 @@ class Arrivals:
         self._others.append(other)
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
-        """Store a message; see `MessageStore.put`. Raises `DiskFull` and `Unstorable`; it is not stored then."""
+        """Store a message; see `Writer.put`. Raises `DiskFull` and `Unstorable`; it is not stored then."""
         end = self._store.log.end
         try:
-            stored = self._store.put(message, now_ms, properties)
+            stored = self._writer.put(message, now_ms, properties)
         except (DiskFull, Unstorable):
             raise
         except Exception as error:
@@ -55,10 +55,10 @@ class Arrivals:
         return stored
 
     def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
-        """Store messages; see `Batches.put`."""
+        """Store messages; see `Writer.put_all`."""
         end = self._store.log.end
         try:
-            places = self._batches.put(messages, now_ms)
+            places = self._writer.put_all(messages, now_ms)
         except Exception as error:
             if self._is_as_before(end, error):
                 return []

@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator
-from functools import lru_cache
 from typing import Final, NamedTuple
 
-from broker.rocketmq.store.errors import StoreFileDamaged, TooLarge
+from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.files.file_rows import FileRow
 from broker.rocketmq.store.files.leftovers import LastEpoch
 from formats.errors import FormatError
 from formats.rocketmq.files.record import (
     BLANK_BYTES_MIN,
-    FRONTS,
-    PROPERTIES_BYTES_MAX,
     Blank,
     Magic,
     Record,
-    body_crc,
     decode_record,
     encode_blank,
     read_head,
 )
-from formats.rocketmq.flags import SystemFlag
 from formats.schema import Buffer
 
 __all__ = ["CommitLog", "Found", "Message"]
 
 log = logging.getLogger("broker.rocketmq.store")
 
-V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
-_V1_TOPIC_BYTES_MAX: Final = 0x7F
 # A disk writes a sector as a whole or not at all.
 SECTOR_BYTES: Final = 512
 LONG_BYTES: Final = 32 << 10
-PROPERTY_END: Final = b"\2"
-CRC_MASK: Final = 0x7FFFFFFF
-# The size of a front and the function that packs its fields, by the two bits for IPv6.
-FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front in FRONTS.items()}
 
 
 class Message(NamedTuple):
@@ -77,93 +66,27 @@ class CommitLog:
         """The offset of the first record that is kept."""
         return self.files.begin
 
-    def append(self, message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
-        """Write a message; return its offset and its record's size.
+    def append(self, offset: int, data: memoryview) -> None:
+        """Write records, all in one file, at `offset`: the end of the log, or the start of its next file.
 
-        Raises `DiskFull`, `TooLarge` for a message that no file takes, and other exceptions for a part that does not
-        fit its field. Nothing is written then. Properties that end with a zero get the separator that may follow the
-        last of them.
+        In that case a blank record fills the last file. A log without files may begin with any of them. Raises
+        `DiskFull`; nothing is written then.
         """
-        topic, queue_id, flag, system_flags, born_ms, born_host, store_host, retried, prepared, body, properties = (
-            message
-        )
-        if properties.endswith(b"\0"):
-            # Otherwise the end of the record would look like one that was never written.
-            if len(properties) >= PROPERTIES_BYTES_MAX:
-                raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
-            properties += PROPERTY_END
-        if len(properties) > PROPERTIES_BYTES_MAX:
-            raise TooLarge(f"the properties have {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}")
-        version, field = topic_field(topic)
-        front_size, pack_front = FRONT_PACKERS[system_flags & V6_MASK]
-        body_size, properties_size = len(body), len(properties)
-        size = front_size + body_size + len(field) + 2 + properties_size
-        # After each record there is room for a blank one.
-        if size + BLANK_BYTES_MIN > self.files.file_size:
-            raise TooLarge(f"a record of {size} bytes does not fit into a file of {self.files.file_size}")
-        offset = self.end
-        left = self.files.file_size - offset % self.files.file_size
-        is_behind_blank = size + BLANK_BYTES_MIN > left
-        if is_behind_blank:
-            offset += left
-        # Pack all parts before anything is written: a part that does not fit its field raises, and leaves no trace.
-        record_end = b"%b%b%b" % (field, properties_size.to_bytes(2, "big"), properties)
-        front = pack_front(
-            size,
-            version,
-            body_crc(body),
-            queue_id,
-            flag,
-            queue_offset,
-            offset,
-            system_flags,
-            born_ms,
-            born_host,
-            stored_ms,
-            store_host,
-            retried,
-            prepared,
-            body_size,
-        )
-        # Reserve the record's room first: on a full disk, a blank without it would remain.
-        room, place = self.files.spot(offset, size)
-        if is_behind_blank:
-            self.files.room(self.end, BLANK_BYTES_MIN)[:] = encode_blank(left)
-        at = place + front_size
-        end = at + body_size
-        room[at:end] = body
-        room[end : place + size] = record_end
-        # Write the front last: a record whose writing was cut short has no size, and is no record.
-        room[place:at] = front
-        self.end = offset + size
-        return offset, size
-
-    def append_copy(self, offset: int, data: memoryview) -> None:
-        """Write records of another broker's log, blank ones included, at the offset that they have there.
-
-        That is the end of this log, unless nothing was ever written to it. They are in one file. Raises `DiskFull`;
-        nothing is written then.
-        """
-        self._write_all(offset, data)
-
-    def append_all(self, data: memoryview) -> None:
-        """Write records that were made for the end of the log, all in one file.
-
-        Raises `DiskFull`; nothing is written then.
-        """
-        self._write_all(self.end, data)
-
-    def _write_all(self, offset: int, data: memoryview) -> None:
-        if len(data) >= LONG_BYTES:
+        files, size = self.files, len(data)
+        left = offset - self.end if files.files else 0
+        if left or size < LONG_BYTES:
+            buffer, place = files.spot(offset, size)
+        if left:
+            # The records' room was reserved first: on a full disk, a blank without them would remain.
+            files.room(self.end, BLANK_BYTES_MIN)[:] = encode_blank(left)
+        if size >= LONG_BYTES:
             # If the process is killed, the written part ends with a page, as after a loss of power.
-            self.files.write(offset, data)
-            self.end = offset + len(data)
-            return
-        buffer, place = self.files.spot(offset, len(data))
-        buffer[place + 4 : place + len(data)] = data[4:]
-        # Write the size last: a record whose writing was cut short has none, and is no record.
-        buffer[place : place + 4] = data[:4]
-        self.end = offset + len(data)
+            files.write(offset, data)
+        else:
+            buffer[place + 4 : place + size] = data[4:]
+            # Write the size last: a record whose writing was cut short has none, and is no record.
+            buffer[place : place + 4] = data[:4]
+        self.end = offset + size
 
     def cut(self, end: int) -> None:
         """Remove everything from `end` on."""
@@ -374,15 +297,6 @@ def _ends_in_zeros(found: Found, place: int) -> bool:
     """
     properties = found.record.properties
     return bool(properties) and not any(properties[-((place + found.size - 1) % SECTOR_BYTES + 1) :])
-
-
-@lru_cache(maxsize=1024)
-def topic_field(topic: str) -> tuple[Magic, bytes]:
-    """The version of the records of a topic, and the field that has its name."""
-    data = topic.encode()
-    if len(data) <= _V1_TOPIC_BYTES_MAX:
-        return Magic.V1, len(data).to_bytes(1, "big") + data
-    return Magic.V2, len(data).to_bytes(2, "big") + data
 
 
 _MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))

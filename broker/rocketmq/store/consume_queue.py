@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import starmap
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.files.file_rows import FileRow
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 
-__all__ = ["ConsumeQueue", "last_entry", "pack_entry"]
+__all__ = ["ConsumeQueue", "last_entry", "pack_entry", "read_entries"]
 
 _SIZE: Final = CONSUME_QUEUE_ENTRY.size
 # Writes the fields of an entry, in their order, into a buffer.
@@ -19,7 +18,7 @@ _write: Final = CONSUME_QUEUE_ENTRY.words.pack_into
 # Makes the bytes of an entry of its fields.
 pack_entry: Final = CONSUME_QUEUE_ENTRY.words.pack
 # Reads the fields of all entries of a buffer.
-_read_all: Final = CONSUME_QUEUE_ENTRY.words.iter_unpack
+read_entries: Final = CONSUME_QUEUE_ENTRY.words.iter_unpack
 
 
 def last_entry(read: Callable[[int, int], bytes], size: int) -> ConsumeQueueEntry | None:
@@ -75,10 +74,6 @@ class ConsumeQueue:
         last = self._at(self.end - 1)
         return last.physical_offset + last.size
 
-    def make_room(self) -> None:
-        """Allocate the next entry on the disk. Raises `DiskFull`."""
-        self._files.spot(self.end * _SIZE, _SIZE)
-
     @property
     def begins_later(self) -> bool:
         """True if there is room for later entries only, and none for the next one before it."""
@@ -99,18 +94,17 @@ class ConsumeQueue:
                 files.spot(files.end, _SIZE)
         files.spot(number * _SIZE, count * _SIZE)
 
-    def add_all(self, entries: Iterable[tuple[int, int, int]]) -> None:
-        """Enter the next messages, all in one file, like `add`: offset, size and tags code of each."""
-        self.add_packed(b"".join(starmap(pack_entry, entries)))
-
     def add_packed(self, data: bytes) -> None:
-        """Enter the next messages like `add_all`, by the bytes of their entries."""
+        """Enter the next messages, all in one file, by the bytes of their entries.
+
+        Raises `DiskFull`, but not after `make_later_room`.
+        """
         buffer, place = self._files.spot(self.end * _SIZE, len(data))
         buffer[place : place + len(data)] = data
         self.end += len(data) // _SIZE
 
     def add(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """Enter the next message. Raises `DiskFull`, but not after `make_room`."""
+        """Enter the next message. Raises `DiskFull`, but not after `make_later_room`."""
         buffer, place = self._files.spot(self.end * _SIZE, _SIZE)
         _write(buffer, place, physical_offset, size, tags_code)
         self.end += 1
@@ -153,7 +147,7 @@ class ConsumeQueue:
     def entries(self, number: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield the fields of the entries from `number` on, in the same file and before `end`."""
         file, place = self._files.place(number * _SIZE)
-        return _read_all(file.buffer[place : min(self._files.file_size, place + (end - number) * _SIZE)])
+        return read_entries(file.buffer[place : min(self._files.file_size, place + (end - number) * _SIZE)])
 
     def file_end(self, number: int) -> int:
         """Return the queue offset after the last entry of the file that has `number`."""

@@ -13,9 +13,10 @@ from typing import Final
 from broker.common.faults import Inconsistent
 from broker.rocketmq.store.commit_log import Found
 from broker.rocketmq.store.errors import DiskFull
-from broker.rocketmq.store.message_store import MessageStore, Stored
+from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.places import is_place
 from broker.rocketmq.store.run_reading import RunReader
+from broker.rocketmq.store.runs import Run
 from formats.errors import FormatError
 from formats.rocketmq.files.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
 
@@ -47,9 +48,9 @@ def copy_records(
     reader = RunReader(store, log.files.file_size, RECORD_BYTES_MAX)
     at, end = 0, len(data)
     while end - at >= _HEAD_BYTES:
-        taken = _copy_run(store, reader, offset + at, data[at:], arrived, confirmed)
-        if taken:
-            at += taken
+        run = reader.read(offset + at, data[at:])
+        if run is not None and _copy_run(store, run, arrived, confirmed):
+            at = run.end - offset
             continue
         size = int.from_bytes(data[at : at + _SIZE_BYTES], "big", signed=True)
         # An invalid record is refused before the rest of it has come.
@@ -62,35 +63,27 @@ def copy_records(
     return at
 
 
-def _copy_run(
-    store: MessageStore, reader: RunReader, offset: int, data: memoryview, arrived: Arrived | None, confirmed: int
-) -> int:
-    """Take the plain records at the front together; return their size, or 0 if the first has to be taken by itself."""
-    run = reader.read(offset, data)
-    if run.end == offset:
-        return 0
+def _copy_run(store: MessageStore, run: Run, arrived: Arrived | None, confirmed: int) -> bool:
+    """Take plain records together; return False if the first has to be taken by itself."""
     try:
-        store.put_run(run, data[: run.end - offset], confirmed)
+        store.put(run, confirmed)
     except DiskFull:
         # The disk may have room for the first of them.
-        return 0
+        return False
     except Exception as error:
         raise Inconsistent("copying records", error) from error
     if arrived is not None:
-        for each in run.queues:
+        for each in run.parts:
             arrived(each.topic, each.queue_id, each.count, each.size)
-    return run.end - offset
+    return True
 
 
 def _copy(store: MessageStore, offset: int, record: Record | Blank, data: memoryview, arrived: Arrived | None) -> None:
     try:
         if isinstance(record, Blank):
-            store.log.append_copy(offset, data)
+            store.log.append(offset, data)
             return
-        place = store.branches.reserve_copy(record)
-        store.put_copy(Found(offset, len(data), record), data)
-        if place is not None:
-            store.branches.enter(place, Stored(offset, len(data), record.queue_offset), record.stored_ms)
+        store.put(store.run_of(Found(offset, len(data), record), data), 0)
     except DiskFull:
         raise
     except Exception as error:

@@ -7,11 +7,11 @@ step; missing or surplus entries after a crash are corrected from the log by `op
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from broker.common.files import StoreFile
-from broker.rocketmq.store.branches import Branches
-from broker.rocketmq.store.commit_log import CommitLog, Found, Message
+from broker.rocketmq.store.branches import branch_part, branch_tags
+from broker.rocketmq.store.commit_log import CommitLog, Found
 from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import cut_files, note_cut
 from broker.rocketmq.store.deletions import Deletions
@@ -22,16 +22,16 @@ from broker.rocketmq.store.files.flush_mark import FlushMark, find_mark, make_ma
 from broker.rocketmq.store.files.index_files import IndexFiles
 from broker.rocketmq.store.holding import HeldBack, HeldMessage
 from broker.rocketmq.store.ports import Folder
-from broker.rocketmq.store.queue_table import NOT_CONSUMED, QueueTable
-from broker.rocketmq.store.run_reading import Run
+from broker.rocketmq.store.queue_table import QueueTable
+from broker.rocketmq.store.runs import QueuePart, Run
 from broker.rocketmq.store.terms import DueTime, Flush, Stored, StoreOptions
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, STORE_CHECKPOINT, StoreCheckpoint
 from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
-from formats.rocketmq.files.index import message_index_keys
-from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
-from formats.rocketmq.java import index_hash, tag_hash
-from formats.rocketmq.lite import is_lite_queue
+from formats.rocketmq.files.index import record_hashes
+from formats.rocketmq.java import tag_hash
+from formats.rocketmq.lite import QUEUE_ID, Branch, is_lite_queue
 from formats.rocketmq.properties import decode_properties
+from formats.schema import Buffer
 
 __all__ = ["DueTime", "Flush", "MessageStore", "StoreOptions", "Stored"]
 
@@ -42,8 +42,6 @@ CHECKPOINT = "checkpoint"
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
-
-_ROLLBACK = int(Transaction.ROLLBACK)
 
 
 class MessageStore:
@@ -67,118 +65,64 @@ class MessageStore:
         self._held: HeldBack | None = None
         self._shown: Callable[[str, int], None] | None = None
         self._is_full = False
-        self.branches = Branches(self.open_queue, lambda: self._held, self._unflushed_queues)
         self.deletions = Deletions(root, counts=self.marked_end is not None)
 
     # -- messages
 
-    def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
-        """Append a message, and enter it into its queue and the index. `properties` are its own, if already parsed.
+    def put(self, run: Run, confirmed: int | None = None) -> None:
+        """Append a run, and enter its records into their queues and the index.
 
-        Raises `DiskFull` or `Unstorable`; the message is not stored then.
-        """
-        properties = decode_properties(message.properties) if properties is None else properties
-        hashes = [index_hash(key) for key in message_index_keys(message.topic, properties)]
-        place = self.branches.reserve(message.topic, properties)
-        stored = self.put_plain(message, now_ms, hashes, self._tags_code(message.topic, properties, now_ms))
-        return stored if place is None else self.branches.enter(place, stored, now_ms)
-
-    def put_plain(self, message: Message, now_ms: int, key_hashes: Iterable[int], tags_code: int) -> Stored:
-        """Append a message like `put`, with its index hashes and tags code given."""
-        topic, queue_id, _, system_flags, *_ = message
-        transaction = system_flags & TRANSACTION_MASK
-        held = self._held
-        queue_offset, queue = 0, None
-        if transaction not in NOT_CONSUMED:
-            queue = self.queues.get((topic, queue_id)) or self.queue_table.open(topic, queue_id)
-            if held is None:
-                queue_offset = queue.end
-                queue.make_room()
-            else:
-                queue_offset = held.next_offset(queue)
-                queue.make_later_room(queue_offset)
-        offset, size = self.log.append(message, queue_offset, now_ms)
-        if held is not None:
-            held.add(HeldMessage(offset, size, now_ms, topic, queue_id, queue, queue_offset, tags_code))
-        else:
-            self._stored_ms = now_ms
-            if queue is not None:
-                queue.add(offset, size, tags_code)
-                self._unflushed_queues[queue] = None
-        if transaction != _ROLLBACK:
-            self._put_hashes(key_hashes, offset, now_ms)
-        return Stored(offset, size, queue_offset)
-
-    def note_entered(self, queues: Iterable[ConsumeQueue], now_ms: int) -> None:
-        """Note that queues have entries of messages stored now."""
-        self._unflushed_queues.update(dict.fromkeys(queues))
-        self._stored_ms = now_ms
-
-    def _put_hashes(self, key_hashes: Iterable[int], offset: int, stored_ms: int) -> None:
-        try:
-            for key_hash in key_hashes:
-                self.index.put_hash(key_hash, offset, stored_ms)
-        except DiskFull as error:
-            log.error("the message at %d is not in the index: %s", offset, error)
-
-    def put_copy(self, found: Found, data: memoryview) -> None:
-        """Append a record of another broker's log as it is, and enter it into its queue and the index like `put`.
-
-        A queue that does not end where the record belongs restarts there: it was removed at the other broker. Raises
-        `DiskFull`; the record is not stored then.
-        """
-        offset, size, record = found
-        properties = decode_properties(record.properties)
-        transaction = record.system_flags & TRANSACTION_MASK
-        queue, held = self.queue_table.of(found), self._held
-        if queue is not None:
-            if held is not None:
-                if held.next_offset(queue) == record.queue_offset:
-                    queue.make_later_room(record.queue_offset)
-            else:
-                if queue.end != record.queue_offset:
-                    queue.begin_at(record.queue_offset)
-                queue.make_room()
-        self.log.append_copy(offset, data)
-        if held is not None:
-            held.add(self._held_message(found, queue, properties))
-        else:
-            self._stored_ms = record.stored_ms
-            if queue is not None:
-                queue.add(offset, size, self._tags_code(record.topic, properties, record.stored_ms))
-                self._unflushed_queues[queue] = None
-        if transaction != _ROLLBACK:
-            hashes = [index_hash(key) for key in message_index_keys(record.topic, properties)]
-            self._put_hashes(hashes, offset, record.stored_ms)
-
-    def put_run(self, run: Run, data: memoryview, confirmed: int) -> None:
-        """Append consecutive records of another broker's log, all in one file, like `put_copy`.
-
-        Up to `confirmed` the log is confirmed there. Raises `DiskFull`; no record is stored then.
+        With records of another broker's log, `confirmed` is the offset before which the log is confirmed there. A queue
+        that does not end where they belong restarts there: it was removed at the other broker. Raises `DiskFull`; no
+        record is stored then.
         """
         held = self._held
-        is_shown = held is None or (not held and run.end <= confirmed)
-        queues = run.queues
-        for each in queues:
-            each.queue.make_later_room(each.first, each.count)
-        self.log.append_copy(run.offset, data)
-        if is_shown:
-            for each in queues:
-                each.enter()
-                self._unflushed_queues[each.queue] = None
-                if held is not None and self._shown is not None:
-                    self._shown(each.topic, each.queue_id)
+        for part in run.parts:
+            queue, first = part.queue, part.first
+            if queue is None:
+                continue
+            if held is None and queue.end != first:
+                queue.begin_at(first)
+            if held is None or held.next_offset(queue) == first:
+                queue.make_later_room(first, part.count)
+        self.log.append(run.offset, memoryview(run.data))
+        if held is None or (confirmed is not None and not held and run.end <= confirmed):
+            for part in run.parts:
+                self._enter(part)
             if held is not None:
                 held.confirmed = max(held.confirmed, run.end)
             self._stored_ms = run.stored_ms
         else:
-            assert held is not None
             for message in run.messages():
                 held.add(message)
         try:
-            run.put_keys(self.index)
+            self.index.put(run.keys)
         except DiskFull as error:
             log.error("not all messages from %d to %d are in the index: %s", run.offset, run.end, error)
+
+    def _enter(self, part: QueuePart) -> None:
+        queue = part.queue
+        if queue is not None:
+            queue.add_packed(b"".join(part.entries))
+            self._unflushed_queues[queue] = None
+            if self._held is not None and self._shown is not None:
+                self._shown(part.topic, part.queue_id)
+
+    def run_of(self, found: Found, data: Buffer = b"") -> Run:
+        """Make the run of one record of a log, of any kind. Raises `DiskFull`."""
+        offset, size, record = found
+        topic, queue_id, stored_ms = record.topic, record.queue_id, record.stored_ms
+        properties = decode_properties(record.properties)
+        queue = self.queue_table.of(found)
+        part = QueuePart(topic, queue_id, queue, record.queue_offset)
+        part.add(offset, size, 0 if queue is None else self.tags_code(topic, properties, stored_ms))
+        branch = branch_part(self, topic, properties)
+        parts = [part]
+        if branch is not None:
+            branch.add(offset, size, branch_tags(properties))
+            parts.append(branch)
+        keys = [(key_hash, offset, stored_ms) for key_hash in record_hashes(topic, record.system_flags, properties)]
+        return Run(offset, data, parts, keys, stored_ms)
 
     def next_offset(self, queue: ConsumeQueue) -> int:
         """Return the offset of a queue's next message, also if the last ones may not be read yet."""
@@ -238,20 +182,14 @@ class MessageStore:
             begin = self.log.end
         held = HeldBack(begin)
         for found in self.log.records(begin):
-            properties = decode_properties(found.record.properties)
-            is_removed = self.deletions.covers(found.record.topic, found.offset)
-            held.add(self._held_message(found, None if is_removed else self.queue_table.of(found), properties))
-            if not is_removed:
-                self.branches.hold(held, found)
+            topic, queue_id, stored_ms = found.record.topic, found.record.queue_id, found.record.stored_ms
+            if self.deletions.covers(topic, found.offset):
+                held.add(HeldMessage(found.offset, found.size, stored_ms, topic, queue_id, None))
+            else:
+                for message in self.run_of(found).messages():
+                    held.add(message)
         self.cut_queues(begin)
         self._held = held
-
-    def _held_message(self, found: Found, queue: ConsumeQueue | None, properties: Mapping[str, str]) -> HeldMessage:
-        offset, size, record = found
-        tags_code = 0 if queue is None else self._tags_code(record.topic, properties, record.stored_ms)
-        return HeldMessage(
-            offset, size, record.stored_ms, record.topic, record.queue_id, queue, record.queue_offset, tags_code
-        )
 
     def tell_shown(self, shown: Callable[[str, int], None]) -> None:
         """Have `shown` called with the topic and queue of each message that becomes readable from here on."""
@@ -307,22 +245,36 @@ class MessageStore:
         """Add missing entries for a record of the log; return False if the queue has a gap before it."""
         record = found.record
         properties = decode_properties(record.properties)
-        transaction = record.system_flags & TRANSACTION_MASK
         whole = True
         entries = self.queue_table.of(found) if queue else None
         if entries is not None:
-            tags_code = self._tags_code(record.topic, properties, record.stored_ms)
+            tags_code = self.tags_code(record.topic, properties, record.stored_ms)
             try:
                 entries.append(record.queue_offset, ConsumeQueueEntry(found.offset, found.size, tags_code))
                 self._unflushed_queues[entries] = None
             except ValueError:
                 whole = False
-        if index and transaction != Transaction.ROLLBACK and found.offset >= self.index.end_offset:
-            self.index.put(message_index_keys(record.topic, properties), found.offset, record.stored_ms)
+        if index and found.offset >= self.index.end_offset:
+            hashes = record_hashes(record.topic, record.system_flags, properties)
+            self.index.put([(key_hash, found.offset, record.stored_ms) for key_hash in hashes])
         self._stored_ms = record.stored_ms
         return whole
 
-    def _tags_code(self, topic: str, properties: Mapping[str, str], stored_ms: int) -> int:
+    def dispatch_branch(self, found: Found, branch: Branch) -> bool:
+        """Add a missing entry to the queue of a lite topic; return False if it has a gap before it."""
+        queue, tags_code = (
+            self.open_queue(branch.queue, QUEUE_ID),
+            branch_tags(decode_properties(found.record.properties)),
+        )
+        try:
+            queue.append(branch.offset, ConsumeQueueEntry(found.offset, found.size, tags_code))
+        except ValueError:
+            return False
+        self._unflushed_queues[queue] = None
+        return True
+
+    def tags_code(self, topic: str, properties: Mapping[str, str], stored_ms: int) -> int:
+        """Return the tags code of a message's entry in its queue: a delayed one has its due time there."""
         due = self._due_ms(topic, properties, stored_ms)
         if due is not None:
             return due

@@ -133,7 +133,7 @@ def _restore_lite(store: MessageStore, found: Found, start: int, gaps: set[tuple
     branch = branch_of_record(found.record)
     if branch is not None:
         key = (branch.queue, QUEUE_ID)
-        if _is_behind_gap(store, key, branch.offset, start) or not store.branches.restore(found, branch):
+        if _is_behind_gap(store, key, branch.offset, start) or not store.dispatch_branch(found, branch):
             gaps.add(key)
 
 
@@ -231,7 +231,7 @@ def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
             store.dispatch(found, index=False)
         branch = branch_of_record(found.record)
         if branch is not None and (branch.queue, QUEUE_ID) in gaps:
-            store.branches.restore(found, branch)
+            store.dispatch_branch(found, branch)
 
 
 def _file_begin(store: MessageStore, offset: int) -> int:

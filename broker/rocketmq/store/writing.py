@@ -1,29 +1,49 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Messages that are stored together: one reservation of room in the log and in each queue, and one write to each.
+"""Encodes messages as the runs that a store takes: one reservation of room in the log and in each queue, and one write
+to each.
 
-The store is byte for byte that of the same messages stored one by one. A batch that reaches the end of a file, meets a
-full disk, or has messages that are held back or parts of transactions, is stored one by one.
+The store is byte for byte that of the same messages stored one by one. A run ends before a message that does not fit
+into the files of the log or the queue with those before it, and before one that is refused.
 """
 
 from __future__ import annotations
 
-import logging
+import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
 from zlib import crc32
 
-from broker.rocketmq.store.commit_log import CRC_MASK, FRONT_PACKERS, V6_MASK, Message, topic_field
-from broker.rocketmq.store.consume_queue import ConsumeQueue, pack_entry
-from broker.rocketmq.store.errors import DiskFull, Unstorable
+from broker.rocketmq.store.branches import branch_part, branch_tags
+from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.errors import DiskFull, TooLarge, Unstorable
 from broker.rocketmq.store.message_store import MessageStore
-from formats.rocketmq.files.index import message_index_keys
-from formats.rocketmq.files.record import BLANK_BYTES_MIN
-from formats.rocketmq.flags import TRANSACTION_MASK
-from formats.rocketmq.java import index_hash, tag_hash
+from broker.rocketmq.store.queue_table import NOT_CONSUMED
+from broker.rocketmq.store.runs import QueuePart, Run
+from broker.rocketmq.store.terms import Stored
+from formats.rocketmq.files.index import record_hashes
+from formats.rocketmq.files.record import BLANK_BYTES_MIN, FRONTS, PROPERTIES_BYTES_MAX, Magic
+from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag
+from formats.rocketmq.java import tag_hash
+from formats.rocketmq.properties import decode_properties
 from formats.schema import Buffer
 
-__all__ = ["Batches", "Common", "Placed", "PlainMessage", "message_of", "plain_message"]
+__all__ = ["Common", "Placed", "PlainMessage", "Writer", "plain_message"]
 
-logger = logging.getLogger("broker.rocketmq.store")
+_V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
+_V1_TOPIC_BYTES_MAX: Final = 0x7F
+_CRC_MASK: Final = 0x7FFFFFFF
+# The size of a front and the function that packs its fields, by the two bits for IPv6.
+_FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front in FRONTS.items()}
+
+
+@lru_cache(maxsize=1024)
+def _topic_field(topic: str) -> tuple[int, bytes]:
+    """Return the magic number of the records of a topic, and the field that has its name."""
+    data = topic.encode()
+    if len(data) <= _V1_TOPIC_BYTES_MAX:
+        return Magic.V1.value, len(data).to_bytes(1, "big") + data
+    return Magic.V2.value, len(data).to_bytes(2, "big") + data
 
 
 class Common:
@@ -33,9 +53,10 @@ class Common:
         "born_host",
         "flag",
         "front_size",
-        "is_plain",
+        "is_consumed",
         "magic",
         "pack_front",
+        "prepared_offset",
         "reconsume_times",
         "store_host",
         "system_flags",
@@ -50,13 +71,23 @@ class Common:
         self.born_host = message.born_host
         self.store_host = message.store_host
         self.reconsume_times = message.reconsume_times
-        version, self.topic_field = topic_field(message.topic)
-        self.magic: int = version.value
-        self.front_size, self.pack_front = FRONT_PACKERS[message.system_flags & V6_MASK]
-        self.is_plain = not message.system_flags & TRANSACTION_MASK and not message.prepared_transaction_offset
+        self.prepared_offset = message.prepared_transaction_offset
+        self.magic, self.topic_field = _topic_field(message.topic)
+        self.front_size, self.pack_front = _FRONT_PACKERS[message.system_flags & _V6_MASK]
+        self.is_consumed = message.system_flags & TRANSACTION_MASK not in NOT_CONSUMED
 
     def record_end(self, properties: bytes) -> bytes:
-        """Return the end of a record, after its body: the topic and the properties, each with its length."""
+        """Return the end of a record, after its body: the topic and the properties, each with its length.
+
+        Properties that end with a zero get the separator that may follow the last of them. Raises `TooLarge`.
+        """
+        if properties.endswith(b"\0"):
+            # Otherwise the end of the record would look like one that was never written.
+            if len(properties) >= PROPERTIES_BYTES_MAX:
+                raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
+            properties += b"\2"
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise TooLarge(f"the properties have {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}")
         return b"%b%b%b" % (self.topic_field, len(properties).to_bytes(2, "big"), properties)
 
 
@@ -71,124 +102,127 @@ def plain_message(
     common: Common, queue_id: int, born_ms: int, body: Buffer, properties: bytes, parsed: Mapping[str, str]
 ) -> PlainMessage:
     """Return a message with its hashes and tags code; `parsed` are its properties."""
-    hashes = [index_hash(key) for key in message_index_keys(common.topic, parsed)]
+    hashes = record_hashes(common.topic, common.system_flags, parsed)
     tags_code = tag_hash(parsed.get("TAGS", ""))
     return common, queue_id, born_ms, body, common.record_end(properties), hashes, tags_code
 
 
-def message_of(plain: PlainMessage) -> Message:
-    """Return the message as it is stored by itself."""
-    common, queue_id, born_ms, body, end, _, _ = plain
-    properties = end[len(common.topic_field) + 2 :]
-    flags, hosts = (common.flag, common.system_flags), (common.born_host, common.store_host)
-    return Message(common.topic, queue_id, *flags, born_ms, *hosts, common.reconsume_times, 0, body, properties)
-
-
-class _BatchRun:
-    """The messages of a batch in one queue; `next` is the queue offset of the next one."""
-
-    __slots__ = ("entries", "next", "queue")
-
-    def __init__(self, queue: ConsumeQueue) -> None:
-        self.queue = queue
-        self.next = queue.end
-        self.entries: list[bytes] = []
-
-
-class Batches:
-    """Stores messages together where that is possible."""
+class Writer:
+    """Puts messages into a store, in as few runs as possible."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    def put(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
-        """Store messages in their order; return the places of those before the first that is refused."""
-        places = None if self._store.is_holding_back else self._put_together(messages, now_ms)
-        return self._put_each(messages, now_ms) if places is None else places
+    def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
+        """Store a message as a run of one. `properties` are its own, if already parsed.
 
-    def _put_each(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
+        Raises `DiskFull`, `Unstorable`, and other exceptions for a part that does not fit its field; it is not stored
+        then.
+        """
+        store, topic, queue_id, lite_queue = self._store, message.topic, message.queue_id, None
+        properties = decode_properties(message.properties) if properties is None else properties
+        branch = branch_part(store, topic, properties)
+        common = Common(message)
+        if common.is_consumed:
+            # A queue that cannot exist is refused before anything else.
+            store.open_queue(topic, queue_id)
+        hashes = record_hashes(topic, message.system_flags, properties)
+        tags_code = store.tags_code(topic, properties, now_ms)
+        end = common.record_end(message.properties)
+        plain = common, queue_id, message.born_ms, message.body, end, hashes, tags_code
+        run, ((offset, size, queue_offset),) = self._encode([plain], 0, 1, now_ms)
+        if branch is not None and branch.queue is not None and store.next_offset(branch.queue) == branch.first:
+            branch.add(offset, size, branch_tags(properties))
+            run.parts.append(branch)
+            lite_queue = branch.topic
+        store.put(run)
+        return Stored(offset, size, queue_offset, lite_queue)
+
+    def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
+        """Store messages in their order; return the places of those before the first that is refused."""
         places: list[Placed] = []
-        for plain in messages:
+        most = len(messages)
+        while len(places) < len(messages):
             try:
-                stored = self._store.put_plain(message_of(plain), now_ms, plain[5], plain[6])
-            except (DiskFull, Unstorable):
+                run, found = self._encode(messages, len(places), most, now_ms)
+            except (DiskFull, Unstorable, struct.error):
                 break
-            places.append((stored.offset, stored.size, stored.queue_offset))
+            try:
+                self._store.put(run)
+            except DiskFull:
+                if len(found) == 1:
+                    break
+                # The disk may have room for the first of them.
+                most = 1
+                continue
+            places += found
         return places
 
-    def _put_together(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed] | None:
-        """Store messages with one write, and return their places; None, with nothing done, if that is impossible."""
-        if not messages:
-            return []
+    def _part(self, common: Common, queue_id: int) -> QueuePart:
+        """Begin the part of a run that is in one queue. Raises `DiskFull` and `NoPlace`."""
         store = self._store
-        begin = store.log.end
-        offset = begin
-        parts: list[Buffer] = []
+        if not common.is_consumed:
+            return QueuePart(common.topic, queue_id, None, 0)
+        queue = store.open_queue(common.topic, queue_id)
+        return QueuePart(common.topic, queue_id, queue, store.next_offset(queue))
+
+    def _encode(self, messages: Sequence[PlainMessage], begin: int, most: int, now_ms: int) -> tuple[Run, list[Placed]]:
+        """Return the run and the places of up to `most` messages from number `begin` on. Raises if that is refused."""
+        log = self._store.log
+        file_size: int = log.files.file_size
+        offset = start = int(log.end)
+        left = file_size - start % file_size
+        data: list[Buffer] = []
         places: list[Placed] = []
-        keys: list[tuple[int, int]] = []
-        runs: dict[tuple[str, int], _BatchRun] = {}
-        for common, queue_id, born_ms, body, end, hashes, tags_code in messages:
-            if not common.is_plain or end[-1] == 0:
-                return None
-            key = common.topic, queue_id
-            run = runs.get(key)
-            if run is None:
-                try:
-                    run = runs[key] = _BatchRun(store.open_queue(common.topic, queue_id))
-                except (DiskFull, Unstorable):
-                    return None
+        keys: list[tuple[int, int, int]] = []
+        parts: dict[tuple[str, int], QueuePart] = {}
+        for common, queue_id, born_ms, body, end, hashes, tags_code in messages[begin : begin + most]:
             body_size = len(body)
             size = common.front_size + body_size + len(end)
-            front = common.pack_front(
-                size,
-                common.magic,
-                crc32(body) & CRC_MASK,
-                queue_id,
-                common.flag,
-                run.next,
-                offset,
-                common.system_flags,
-                born_ms,
-                common.born_host,
-                now_ms,
-                common.store_host,
-                common.reconsume_times,
-                0,
-                body_size,
-            )
-            parts += (front, body, end)
-            places.append((offset, size, run.next))
-            run.entries.append(pack_entry(offset, size, tags_code))
-            run.next += 1
-            keys += [(key_hash, offset) for key_hash in hashes]
+            try:
+                # Records that are not consumed are in no queue.
+                key = common.topic, queue_id if common.is_consumed else -1
+                part = parts.get(key)
+                if part is None:
+                    part = self._part(common, queue_id)
+                # After each record there is room for a blank one.
+                if size + BLANK_BYTES_MIN > left:
+                    if size + BLANK_BYTES_MIN > file_size:
+                        raise TooLarge(f"a record of {size} bytes does not fit into a file of {file_size}")
+                    if places:
+                        break
+                    offset = start = start + left
+                    left = file_size
+                if part.count >= part.most:
+                    break
+                queue_offset = 0 if part.queue is None else part.first + part.count
+                front = common.pack_front(
+                    size,
+                    common.magic,
+                    crc32(body) & _CRC_MASK,
+                    queue_id,
+                    common.flag,
+                    queue_offset,
+                    offset,
+                    common.system_flags,
+                    born_ms,
+                    common.born_host,
+                    now_ms,
+                    common.store_host,
+                    common.reconsume_times,
+                    common.prepared_offset,
+                    body_size,
+                )
+            except (DiskFull, Unstorable, struct.error):
+                if not places:
+                    raise
+                break
+            if part.count == 0:
+                parts[key] = part
+            data += (front, body, end)
+            places.append((offset, size, queue_offset))
+            part.add(offset, size, tags_code)
+            keys += [(key_hash, offset, now_ms) for key_hash in hashes]
             offset += size
-        if not self._has_room(offset - begin, runs):
-            return None
-        try:
-            store.log.append_all(memoryview(b"".join(parts)))
-        except DiskFull:
-            return None
-        for run in runs.values():
-            run.queue.add_packed(b"".join(run.entries))
-        store.note_entered([run.queue for run in runs.values()], now_ms)
-        try:
-            store.index.put_all(keys, now_ms)
-        except DiskFull as error:
-            logger.error("not all messages from %d to %d are in the index: %s", begin, offset, error)
-        return places
-
-    def _has_room(self, size: int, runs: dict[tuple[str, int], _BatchRun]) -> bool:
-        """Return whether the log's file has room for `size` bytes, and the queues' files for their entries."""
-        log = self._store.log
-        left = log.files.file_size - log.end % log.files.file_size
-        if size + BLANK_BYTES_MIN > left:
-            return False
-        try:
-            for run in runs.values():
-                queue = run.queue
-                if run.next > queue.file_end(queue.end):
-                    return False
-                queue.make_later_room(queue.end, len(run.entries))
-        except DiskFull:
-            return False
-        return True
+            left -= size
+        return Run(start, b"".join(data), list(parts.values()), keys, now_ms), places

@@ -14,6 +14,7 @@ from typing import Final
 
 from formats.errors import FormatError
 from formats.rocketmq.files.index_layout import INDEX_ENTRY, INDEX_HEADER, IndexEntry, IndexHeader, IndexKeys
+from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
 from formats.rocketmq.java import index_hash
 
 __all__ = [
@@ -26,11 +27,13 @@ __all__ = [
     "IndexKeys",
     "index_key",
     "message_index_keys",
+    "record_hashes",
     "tag_index_key",
 ]
 
 SLOT_BYTES: Final = 4
 _SECONDS_MAX: Final = 0x7FFFFFFF
+_ROLLBACK: Final = int(Transaction.ROLLBACK)
 
 
 # Write all fields of a header, or of an entry, into a buffer.
@@ -61,6 +64,13 @@ def message_index_keys(topic: str, properties: Mapping[str, str]) -> list[str]:
     if tag := properties.get("TAGS"):
         keys.append(tag_index_key(topic, tag))
     return keys
+
+
+def record_hashes(topic: str, system_flags: int, properties: Mapping[str, str]) -> list[int]:
+    """List the hashes of a record's keys, in the order of its entries; one that rolls back a transaction has none."""
+    if system_flags & TRANSACTION_MASK == _ROLLBACK:
+        return []
+    return [index_hash(key) for key in message_index_keys(topic, properties)]
 
 
 class IndexFile:
@@ -127,9 +137,9 @@ class IndexFile:
         self._add(key_hash, offset, stored_ms)
         self._write_header()
 
-    def add_all(self, keys: Sequence[tuple[int, int]], stored_ms: int) -> None:
-        """Add messages like `put_hash`; `keys` are pairs of hash and offset. The file must have room for all."""
-        for key_hash, offset in keys:
+    def add_all(self, keys: Sequence[tuple[int, int, int]]) -> None:
+        """Add messages like `put_hash`: hash, offset and storing time of each. The file must have room for all."""
+        for key_hash, offset, stored_ms in keys:
             self._add(key_hash, offset, stored_ms)
         self._write_header()
 

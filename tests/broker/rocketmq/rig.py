@@ -25,6 +25,7 @@ from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import MessageStore, Stored, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
@@ -183,7 +184,7 @@ class Rig:
     def plant(self, topic: str, body: bytes, properties: dict[str, str], queue_id: int = 0, **changes: Any) -> Stored:
         """Put a message straight into the store, as another broker's store could have it."""
         message = self.plant_message(topic, body, properties, queue_id)
-        return self.store.put(message._replace(**changes), self.wall_ms)
+        return Writer(self.store).put(message._replace(**changes), self.wall_ms)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[Record]:
         """All messages of a queue."""

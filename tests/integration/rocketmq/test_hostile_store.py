@@ -10,12 +10,14 @@ from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.codes import ResponseCode
 from tests.broker.rocketmq.answers import records_of
+from tests.broker.rocketmq.store.message_store_rig import record_of
 from tests.rigs.remoting import Remote
 from tests.waiting import eventually
 
@@ -45,14 +47,14 @@ def plant(root: Path) -> None:
     for name, values in PLACES.items():
         for value in values:
             told = {"REAL_TOPIC": "kept", "REAL_QID": "0", "TIMER_OUT_MS": str(now_ms), "DELAY": "1", name: value}
-            store.put(message(TIMERS, told), now_ms)
-            store.put(message(DELAYS, told), now_ms)
-            store.put(message(HALF, {**told, "TRAN_PREPARED_QUEUE_OFFSET": "9" * 5_000}), now_ms)
-    store.put(message(NOTES, {"TAGS": "d"}, b"9" * 5_000), now_ms)
+            Writer(store).put(message(TIMERS, told), now_ms)
+            Writer(store).put(message(DELAYS, told), now_ms)
+            Writer(store).put(message(HALF, {**told, "TRAN_PREPARED_QUEUE_OFFSET": "9" * 5_000}), now_ms)
+    Writer(store).put(message(NOTES, {"TAGS": "d"}, b"9" * 5_000), now_ms)
     point = b'{"so":0,"pt":%d,"it":1,"n":1,"q":0,"t":"kept","c":"g"}' % (1 << 61)
-    store.put(message(REVIVE, {"TAGS": "ck"}, point), now_ms)
+    Writer(store).put(message(REVIVE, {"TAGS": "ck"}, point), now_ms)
     for topic in ("../../../evil", "a\0b", "x" * 300):
-        store.log.append(message(topic, {}), 0, now_ms)
+        store.log.append(store.log.end, memoryview(record_of(message(topic, {}), store.log.end, 0, now_ms)))
     store.flush()
     store.log.files.close()
 

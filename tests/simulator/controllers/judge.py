@@ -13,10 +13,10 @@ from zlib import crc32
 
 from broker.rocketmq.replication.lifecycles import MemberState
 from broker.rocketmq.replication.streams.epochs import cut_epochs, drop_epochs, epoch_of, last_epoch
-from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.store.runs import Run
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
-from formats.rocketmq.files.record import Magic, Record
+from formats.rocketmq.files.record import Record
 from tests.simulator.controllers.machines import Machine, Setup
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.process import STORE
@@ -27,7 +27,6 @@ __all__ = ["Confirmed", "Judge"]
 EPOCHS_FILE = "epochFileCheckpoint"
 # The end of what a slave is said to have is compared with its disk.
 COMPARED_BYTES = 64
-_BLANK = Magic.BLANK.to_bytes(4, "big")
 
 
 class Confirmed(NamedTuple):
@@ -107,37 +106,22 @@ class Judge:
         self._watch(machine, store)
 
     def _watch(self, machine: Machine, store: MessageStore) -> None:
-        log = store.log
-        append, append_all, append_copy, truncate = log.append, log.append_all, log.append_copy, store.truncate
+        put, truncate = store.put, store.truncate
 
-        def written(message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
-            offset, size = append(message, queue_offset, stored_ms)
-            self._wrote(machine, offset, crc32(log.data(offset, size)))
-            return offset, size
-
-        def all_written(data: memoryview) -> None:
-            offset, at = log.end, 0
-            append_all(data)
+        def watched(run: Run, confirmed: int | None = None) -> None:
+            put(run, confirmed)
+            note = self._wrote if confirmed is None else self._copied
+            data, at = memoryview(run.data), 0
             while at < len(data):
                 end = at + int.from_bytes(data[at : at + 4], "big")
-                self._wrote(machine, offset + at, crc32(data[at:end]))
-                at = end
-
-        def copied(offset: int, data: memoryview) -> None:
-            append_copy(offset, data)
-            at = 0
-            while at < len(data):
-                end = at + int.from_bytes(data[at : at + 4], "big")
-                if data[at + 4 : at + 8] != _BLANK:
-                    self._copied(machine, offset + at, crc32(data[at:end]))
+                note(machine, run.offset + at, crc32(data[at:end]))
                 at = end
 
         def cut(offset: int) -> None:
             self._cuts(machine, store, offset)
             truncate(offset)
 
-        vars(log).update(append=written, append_all=all_written, append_copy=copied)
-        vars(store)["truncate"] = cut
+        vars(store).update(put=watched, truncate=cut)
 
     def _wrote(self, machine: Machine, offset: int, crc: int) -> None:
         assert machine.process is not None

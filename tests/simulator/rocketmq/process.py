@@ -24,7 +24,7 @@ from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.settings import Settings
-from broker.rocketmq.store.commit_log import CommitLog, Message
+from broker.rocketmq.store.commit_log import CommitLog
 from broker.rocketmq.store.message_store import Flush, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.groups import Groups
@@ -34,8 +34,7 @@ from broker.rocketmq.tables.topics import Topics
 from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.files.names import offset_name
-from formats.rocketmq.files.record import FRONTS, Record, decode_record
-from formats.rocketmq.flags import SystemFlag
+from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
@@ -67,7 +66,6 @@ FLUSH_MS = 500
 SYNC_FLUSH_MS = 5_000
 _SIZE_BYTES = 4
 Keeper = Callable[[str], Callable[[bytes], None]]
-_V6_MASK = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 
 class Tear(Enum):
@@ -317,50 +315,32 @@ class Process(Life):
     def tear(self, where: Tear, messages: int) -> None:
         """Have the process killed while it writes a message, when it has written some before."""
         log = self.store.log
-        append, append_all = log.append, log.append_all
+        append = log.append
         left = messages
 
-        def torn(message: Message, queue_offset: int, stored_ms: int) -> tuple[int, int]:
+        def torn(offset: int, data: memoryview) -> None:
             nonlocal left
-            left -= 1
-            place = append(message, queue_offset, stored_ms)
-            if left >= 0:
-                return place
-            if where is Tear.RECORD:
-                front = FRONTS[message.system_flags & _V6_MASK].size
-                _unwrite(log, *place, front, self._random.randrange(place[1]))
-            elif where is Tear.ENTRY:
-                self._tear_entry(message.topic, message.queue_id, place)
-            else:
-                vars(self.store.index)["put_hash"] = _crash
-                return place
-            raise Crash
-
-        def torn_together(data: memoryview) -> None:
-            nonlocal left
-            begin = log.end
             records = list(_records(data))
             left -= len(records)
-            append_all(data)
+            append(offset, data)
             if left >= 0:
                 return
             if where is Tear.RECORD:
-                _unwrite(log, begin, len(data), _SIZE_BYTES, self._random.randrange(len(data)))
+                _unwrite(log, offset, len(data), self._random.randrange(len(data)))
             elif where is Tear.ENTRY:
                 first = records[0]
-                self._tear_entry(first.topic, first.queue_id, (begin, int.from_bytes(data[:_SIZE_BYTES], "big")))
+                self._tear_entry(first.topic, first.queue_id, (offset, int.from_bytes(data[:_SIZE_BYTES], "big")))
             else:
-                vars(self.store.index)["put_all"] = _crash
+                vars(self.store.index)["put"] = _crash
                 return
             raise Crash
 
-        vars(log).update(append=torn, append_all=torn_together)
+        vars(log)["append"] = torn
 
     def spare(self) -> None:
         """Let the process live on: what `tear` has planned, and has not come, comes no more."""
-        for part, names in ((self.store.log, ("append", "append_all")), (self.store.index, ("put_hash", "put_all"))):
-            for name in names:
-                vars(part).pop(name, None)
+        vars(self.store.log).pop("append", None)
+        vars(self.store.index).pop("put", None)
 
     def _tear_entry(self, topic: str, queue_id: int, place: tuple[int, int]) -> None:
         """Write a part of the entry that a message has in its queue: its size at most."""
@@ -390,9 +370,9 @@ def _records(data: memoryview) -> Iterator[Record]:
         at += int.from_bytes(data[at : at + _SIZE_BYTES], "big")
 
 
-def _unwrite(log: CommitLog, offset: int, size: int, front: int, kept: int) -> None:
-    """Undo the unwritten part of a record: the bytes after its front first, the front last."""
+def _unwrite(log: CommitLog, offset: int, size: int, kept: int) -> None:
+    """Undo the unwritten part of a run: the bytes after its first size first, the size last."""
     file, place = log.files.place(offset)
     for number in range(kept, size):
-        at = front + number if number < size - front else number - (size - front)
+        at = _SIZE_BYTES + number if number < size - _SIZE_BYTES else number - (size - _SIZE_BYTES)
         file.buffer[place + at] = 0

@@ -9,14 +9,11 @@ from broker.common.files import Directory, StoreFile
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.files.file_rows import open_file
 from formats.rocketmq.files.index import INDEX_ENTRY, IndexFile, IndexKeys, index_key
-from formats.rocketmq.java import index_hash
 from formats.rocketmq.numbers import read_digits
 
 __all__ = ["IndexFiles", "is_index_name"]
 
 NAME_DIGITS: Final = 17
-# From MANY keys on, adding them together is faster.
-MANY: Final = 24
 # Maximum number of messages with one hash that a search with `is_wanted` examines.
 LOOK_AT_MAX: Final = 1_000
 
@@ -83,48 +80,30 @@ class IndexFiles:
         full = [index for _, index in self._files if index.is_full]
         return full[-1].header.end_ms if full else 0
 
-    def put(self, keys: list[str], offset: int, stored_ms: int) -> None:
-        """Add the message at `offset` under all its keys. Raises `DiskFull`."""
-        for key in keys:
-            self.put_hash(index_hash(key), offset, stored_ms)
+    def put(self, keys: Sequence[tuple[int, int, int]] | IndexKeys) -> None:
+        """Add messages: for each key its `index_hash`, the message's offset, and its storing time.
 
-    def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
-        """Add the message at `offset` under the key with this `index_hash`. Raises `DiskFull`."""
-        index = self._last
-        if index is None or index.next_entry >= self._room_end:
-            index = self._extend(stored_ms)
-        index.put_hash(key_hash, offset, stored_ms)
-
-    def put_all(self, keys: Sequence[tuple[int, int]], stored_ms: int) -> None:
-        """Add messages like `put_hash`: for each key its hash and the message's offset. Raises `DiskFull`."""
+        Raises `DiskFull`; some are added then.
+        """
+        if isinstance(keys, IndexKeys):
+            self._put_columns(keys)
+            return
         at = 0
         while at < len(keys):
             index = self._last
             if index is None or index.next_entry >= self._room_end:
-                index = self._extend(stored_ms)
+                index = self._extend(keys[at][2])
             end = at + self._room_end - index.next_entry
-            index.add_all(keys[at:end], stored_ms)
+            index.add_all(keys[at:end])
             at = end
 
-    def put_keys(self, keys: Sequence[bytes], offsets: Sequence[int], times: Sequence[int]) -> None:
-        """Add messages by their keys like `put`: for each key the text that is hashed, in UTF-8, the offset, the time.
-
-        Raises `DiskFull`; some are added then.
-        """
-        if len(keys) < MANY:
-            for key, offset, stored_ms in zip(keys, offsets, times, strict=True):
-                self.put_hash(index_hash(key.decode(errors="replace")), offset, stored_ms)
-            return
-        self.put_columns(IndexKeys.of(keys, offsets, times))
-
-    def put_columns(self, keys: IndexKeys) -> None:
-        """Add messages by their keys like `put`. Raises `DiskFull`; some are added then."""
+    def _put_columns(self, keys: IndexKeys) -> None:
         at, end = 0, len(keys.hashes)
         while at < end:
             index = self._last
             room = 0 if index is None else self._room_end - index.next_entry
             if index is None or room <= 0 or index.next_entry == 1:
-                self.put_hash(int(keys.hashes[at]), int(keys.offsets[at]), int(keys.times[at]))
+                self.put([(int(keys.hashes[at]), int(keys.offsets[at]), int(keys.times[at]))])
                 at += 1
             else:
                 index.put_hashes(keys.part(at, at + room))

@@ -14,6 +14,7 @@ from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from broker.shell.files.store_lock import FolderLock, StoreInUse
 from formats.rocketmq.hosts import Host
@@ -36,7 +37,7 @@ def fill(root: FileFolder | MemoryFolder, options: StoreOptions = SIZES) -> Mess
     store = open_store(root, options, lambda ms: f"{ms:017d}")
     properties = encode_properties({"KEYS": "k", "UNIQ_KEY": "u"})
     for number in range(MESSAGES):
-        store.put(Message("t", 0, 0, 0, number, HOST, HOST, 0, 0, b"." * 200, properties), number + 1)
+        Writer(store).put(Message("t", 0, 0, 0, number, HOST, HOST, 0, 0, b"." * 200, properties), number + 1)
     store.flush()
     return store
 
@@ -100,7 +101,7 @@ def test_log_in_several_folders_goes_on_where_the_original_would(store: Path, tm
     opened = open_store(root_of_store(config), SIZES, lambda ms: f"{ms:017d}")
     begun = opened.log.files.end
     while opened.log.files.end == begun:
-        opened.put(Message("t", 0, 0, 0, 0, HOST, HOST, 0, 0, b"." * 200, b""), 99)
+        Writer(opened).put(Message("t", 0, 0, 0, 0, HOST, HOST, 0, 0, b"." * 200, b""), 99)
     # Sorted, without the one that is only read; in turn by the number of the file.
     assert (tmp_path / "ab"[begun // 4096 % 2] / f"{begun:020d}").exists()
     first = paths[0] / f"{FILE}0000"
@@ -337,7 +338,7 @@ def test_loss_of_power_before_the_first_flush_is_no_damage() -> None:
     """The disk has the queue's file, and not the log's: nothing was said to be there."""
     root = MemoryFolder(chunk=64)
     store = open_store(root, SIZES, lambda ms: f"{ms:017d}")
-    store.put(Message("t", 0, 0, 0, 1, HOST, HOST, 0, 0, b"x", b""), 1)
+    Writer(store).put(Message("t", 0, 0, 0, 1, HOST, HOST, 0, 0, b"x", b""), 1)
     left = root.after_crash()
     del left.inside["commitlog"].files[FILE + "0000"]
     assert open_store(left, SIZES, lambda ms: f"{ms:017d}").queue_table.last_end == (0, "queue 0 of topic t")

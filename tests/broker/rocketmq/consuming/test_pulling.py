@@ -11,6 +11,7 @@ import pytest
 from broker.rocketmq.consuming.pulling import HELD_MAX, RESPONSE, Puller, PullFlag
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.clients import EXPIRED_MS, Clients, ConsumerGroup
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
@@ -67,7 +68,7 @@ class Consumers:
 
     def put(self, number: int, **changes: Any) -> None:
         message = make_message(number, topic="t", **changes)
-        self.store.put(message, NOW_MS)
+        Writer(self.store).put(message, NOW_MS)
         self.puller.arrived("t", message.queue_id, NOW_MS)
         self.scheduler.run(NOW_MS)
 

@@ -111,8 +111,7 @@ def test_a_change_that_is_cut_short_ends_the_process(served: Served, monkeypatch
     def fail(*_: Any) -> None:
         raise OSError("the log")
 
-    monkeypatch.setattr(served.rig.store, "put", fail)
-    monkeypatch.setattr(served.rig.store.log, "append_all", fail)
+    monkeypatch.setattr(served.rig.store.log, "append", fail)
     with pytest.raises(Inconsistent):
         served.begin("SendMessage", make("SendMessageRequest", messages=[message()]))
 

@@ -12,6 +12,7 @@ from broker.rocketmq.replication.lifecycles import SlaveState
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.metadata import FollowedTables, MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions, Role
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import BrokerOptions
@@ -269,7 +270,7 @@ def test_topic_that_is_new_in_the_log_is_asked_for_at_once_and_once(agreed: Proc
 
 def test_broker_at_the_masters_address_that_sends_no_log_is_not_followed(joined: Process) -> None:
     joined.topics.put(TopicConfig("topic", 1, 1), 0)
-    joined.replica.store.put(make_message(0), 0)
+    Writer(joined.replica.store).put(make_message(0), 0)
     stream = joined.replica.connect()
     joined.pass_time(3_000)
     assert joined.serve() == []
@@ -295,7 +296,7 @@ def test_tables_of_the_same_version_are_not_written_again(agreed: Process) -> No
 
 def test_topic_that_the_master_no_longer_has_goes_with_its_queues(agreed: Process) -> None:
     agreed.topics.put(TopicConfig("topic", 1, 1), 0)
-    agreed.replica.store.put(make_message(0), 0)
+    Writer(agreed.replica.store).put(make_message(0), 0)
     agreed.pass_time(1)
     agreed.serve()
     assert agreed.topics.get("topic") is None

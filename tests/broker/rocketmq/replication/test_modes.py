@@ -16,6 +16,7 @@ from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
 from broker.rocketmq.replication.streams.connection import ReplicationSession
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
@@ -74,7 +75,7 @@ class Group:
             slave.receive(memoryview(REPORT.pack(Report(offset))))
 
     def put(self) -> None:
-        self.store.put(make_message(self._count), 1000 + self._count)
+        Writer(self.store).put(make_message(self._count), 1000 + self._count)
         self._count += 1
         self.master.end_step()
 

@@ -17,6 +17,8 @@ from broker.rocketmq.sending.sending import Sender, read_header
 from broker.rocketmq.sending.sending_back import SendingBack
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.runs import Run
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.clients import Clients
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.locks import Locks
@@ -65,7 +67,7 @@ class Broker:
         self.topics = Topics(options, topics, self.kept.append)
         groups = Groups(b"", lambda _: None)
         services = Services(options, self.topics, groups, Offsets(b""), Clients(), self.store, Statistics("c", 0))
-        back = SendingBack(services, Locks(), self.store, lambda below: below - 1, lambda *request: None)
+        back = SendingBack(services, Locks(), Writer(self.store), lambda below: below - 1, lambda *request: None)
         arrivals = Arrivals(self.store, Puller(services, lambda connection, error: None), services.statistics)
         self.sender = Sender(
             options, self.topics, arrivals, back, lambda below: below - 1, lambda: "MADE", LitePlaces(self.store)
@@ -187,12 +189,20 @@ def test_delayed_message_waits_in_the_queue_of_its_level() -> None:
 
 def test_messages_of_a_batch_are_stored_with_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
-    monkeypatch.setattr(broker.store.log, "append", lambda *words: 1 // 0)
+    runs: list[Run] = []
+    put = broker.store.put
+
+    def watched(run: Run) -> None:
+        runs.append(run)
+        put(run)
+
+    monkeypatch.setattr(broker.store, "put", watched)
     batch = [BatchMessage(number, b"body%d" % number, encode_properties({"KEYS": f"k{number}"})) for number in range(3)]
     answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=encode_batch(batch), m="true")
     stored = broker.stored(answer)
     assert [(record.flag, bytes(record.body), record.properties) for record in stored] == batch
     assert [record.queue_offset for record in stored] == [0, 1, 2]
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize("refused", range(3))

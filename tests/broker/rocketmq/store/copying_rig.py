@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.store.message_store_rig import SMALL, make_message
 
@@ -16,7 +17,7 @@ def filled(count: int = 30) -> tuple[MemoryFolder, MessageStore]:
     root = MemoryFolder(chunk=64)
     store = open_at(root)
     for number in range(count):
-        store.put(make_message(number, queue_id=number % 2), 1000 + number)
+        Writer(store).put(make_message(number, queue_id=number % 2), 1000 + number)
     return root, store
 
 

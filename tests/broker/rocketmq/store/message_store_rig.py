@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.rocketmq.store.commit_log import Message
+from broker.rocketmq.store.copying import copy_records
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
+from formats.rocketmq.files.record import TOPIC_BYTES_MAX_V1, Magic, Record, body_crc, encode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
 from tests.broker.rocketmq.folders import MemoryFolder
@@ -45,8 +48,23 @@ def bodies(store: MessageStore, topic: str = "topic", queue_id: int = 0) -> list
     ]
 
 
+def record_of(message: Message, offset: int, queue_offset: int, stored_ms: int) -> bytes:
+    """The record that a message becomes, with its parts as they are."""
+    version = Magic.V1 if len(message.topic.encode()) <= TOPIC_BYTES_MAX_V1 else Magic.V2
+    topic, queue_id, flag, system_flags, born_ms, born_host, store_host, retried, prepared, body, properties = message
+    front = version, body_crc(body), queue_id, flag, queue_offset, offset, system_flags, born_ms, born_host, stored_ms
+    return encode_record(Record(*front, store_host, retried, prepared, body, topic, properties))
+
+
+ZERO_ENDED = make_message(2, properties=b"TAGS\1a\2x\1" + bytes(420))
+"""Message 2, of whose properties the end is zeros, which are all of the record in its last sector."""
+
+
 def put_zero_ended(store: MessageStore) -> None:
-    """Store message 2, of whose properties the end is zeros, which are all of the record in its last sector."""
-    zeros = b"TAGS\1a\2x\1" + bytes(420)
-    message = make_message(2, properties=zeros)
-    assert store.put(message, 1_000_000).offset + 88 + 20 + 6 + 2 + len(zeros) > 512
+    """Store that message; the separator comes after the zeros."""
+    assert Writer(store).put(ZERO_ENDED, 1_000_000).size > 512
+
+
+def copy_zero_ended(store: MessageStore) -> None:
+    """Have that message in a store as the original writes it, without a separator after the zeros."""
+    copy_records(store, 0, memoryview(record_of(ZERO_ENDED, 0, 0, 1_000_000)))

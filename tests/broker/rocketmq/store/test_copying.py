@@ -15,6 +15,7 @@ from broker.rocketmq.store.copying import RECORD_BYTES_MAX, copy_records
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from formats.errors import FormatError
 from formats.rocketmq.fast.plain_columns import MANY, PlainColumns, read_columns
 from formats.rocketmq.files.record import Magic, Record, decode_record, encode_blank, encode_record
@@ -109,7 +110,7 @@ def test_queue_that_was_removed_at_the_master_begins_anew() -> None:
     copy_all(slave, log_bytes(master), 0, 100)
     master.delete_topic("topic")
     begin = master.log.end
-    master.put(make_message(7), 2000)
+    Writer(master).put(make_message(7), 2000)
     copy_all(slave, log_bytes(master, begin), begin, 100)
     assert bodies(slave) == [7]
     assert bodies(slave, queue_id=1) == [1, 3]
@@ -189,7 +190,7 @@ def test_a_record_of_a_queue_that_cannot_be_is_in_the_log_and_in_no_queue(
     assert copy_records(slave, 0, memoryview(data), lambda *told: arrived.append(told)) == len(data)
     assert slave.queue_table.misplaced.count == 1
     following, begin = make_message(2), slave.log.end
-    slave.put(following, 1001)
+    Writer(slave).put(following, 1001)
     slave.confirm(slave.log.end)
     assert [key for key, queue in slave.queues.items() if queue.end > 0] == [(following.topic, following.queue_id)]
     slave.close()
@@ -228,14 +229,14 @@ def test_record_for_which_there_is_no_disk_is_not_taken() -> None:
     assert bodies(slave) == [0, 2]
 
 
-@pytest.mark.parametrize(("method", "system_flags"), [("put_run", 0), ("put_copy", 8)])
+@pytest.mark.parametrize("system_flags", [0, 8])
 def test_failure_between_log_and_queue_is_the_end_of_the_node(
-    monkeypatch: pytest.MonkeyPatch, method: str, system_flags: int
+    monkeypatch: pytest.MonkeyPatch, system_flags: int
 ) -> None:
     master = open_at(MemoryFolder(chunk=64))
-    master.put(make_message(1)._replace(system_flags=system_flags), 1000)
+    Writer(master).put(make_message(1)._replace(system_flags=system_flags), 1000)
     slave = open_at(MemoryFolder(chunk=64))
-    monkeypatch.setattr(slave, method, lambda *arguments: 1 // 0)
+    monkeypatch.setattr(slave, "put", lambda *arguments: 1 // 0)
     with pytest.raises(Inconsistent):
         copy_records(slave, 0, memoryview(log_bytes(master)))
 
@@ -255,7 +256,7 @@ def put_mixed(store: MessageStore, drawn: list[tuple[int, int, int, int]]) -> No
         if TOPICS[topic] == "SCHEDULE_TOPIC_XXXX":
             properties = b"DELAY\x012\x02" + properties
         message = make_message(number, topic=TOPICS[topic], queue_id=number % 2, properties=properties)
-        store.put(message._replace(system_flags=flags, body=bytes(size)), 1000 + number)
+        Writer(store).put(message._replace(system_flags=flags, body=bytes(size)), 1000 + number)
 
 
 def index_of(store: MessageStore) -> list[bytes]:
@@ -324,8 +325,8 @@ def test_most_records_are_taken_together(monkeypatch: pytest.MonkeyPatch, readin
     master, slave = (open_at(MemoryFolder(chunk=64), LARGE) for _ in range(2))
     count = 3 * MANY if reading == "columns" else MANY - 1
     for number in range(count):
-        master.put(make_message(number, queue_id=number % 3), 1000 + number)
-    monkeypatch.setattr(slave, "put_copy", lambda *arguments: 1 // 0)
+        Writer(master).put(make_message(number, queue_id=number % 3), 1000 + number)
+    monkeypatch.setattr(slave, "run_of", lambda *arguments: 1 // 0)
     other = "plain_records" if reading == "columns" else "_long_run"
     monkeypatch.setattr(f"broker.rocketmq.store.run_reading.{other}", lambda *arguments: 1 // 0)
     told: list[tuple[str, int, int, int]] = []
@@ -340,12 +341,12 @@ def test_most_records_are_taken_together(monkeypatch: pytest.MonkeyPatch, readin
 def test_many_records_of_a_queue_that_was_removed_at_the_master_begin_it_anew() -> None:
     master, slave = (open_at(MemoryFolder(chunk=64), LARGE) for _ in range(2))
     for number in range(3):
-        master.put(make_message(number), 1000)
+        Writer(master).put(make_message(number), 1000)
     copy_all(slave, log_bytes(master), 0, 1 << 20)
     master.delete_topic("topic")
     begin = master.log.end
     for number in range(2 * MANY):
-        master.put(make_message(number), 2000)
+        Writer(master).put(make_message(number), 2000)
     copy_all(slave, log_bytes(master, begin), begin, 1 << 20)
     assert log_bytes(slave) == log_bytes(master)
     assert bodies(slave) == list(range(2 * MANY))
@@ -356,8 +357,8 @@ def test_many_records_fill_the_files_of_a_queue(monkeypatch: pytest.MonkeyPatch)
     master_root, root = (MemoryFolder(chunk=64) for _ in range(2))
     master, slave = open_at(master_root, options), open_at(root, options)
     for number in range(6 * MANY):
-        master.put(make_message(number), 1000)
-    monkeypatch.setattr(slave, "put_copy", lambda *arguments: 1 // 0)
+        Writer(master).put(make_message(number), 1000)
+    monkeypatch.setattr(slave, "run_of", lambda *arguments: 1 // 0)
     copy_all(slave, log_bytes(master), 0, 2 * MANY * 200)
     assert kept(root) == kept(master_root)
     assert bodies(slave) == list(range(6 * MANY))
@@ -368,7 +369,7 @@ def test_records_behind_delayed_ones_are_not_read_in_columns_again_and_again(mon
     for number in range(5 * MANY):
         is_delayed = number >= MANY and number % 10 == 0
         topic, properties = ("SCHEDULE_TOPIC_XXXX", b"DELAY\x012\x02") if is_delayed else ("topic", b"")
-        master.put(make_message(number, topic=topic, properties=properties), 1000 + number)
+        Writer(master).put(make_message(number, topic=topic, properties=properties), 1000 + number)
     calls = []
 
     def counted(*arguments: Any) -> PlainColumns | None:

@@ -9,6 +9,7 @@ import pytest
 from broker.rocketmq.store.deletions import DELETED_NAME, Deletions
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore
+from broker.rocketmq.store.writing import Writer
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.store.message_store_rig import bodies, make_message, open_small
@@ -49,9 +50,9 @@ ENDS = (stop, kill, lose_power, lose_queues, lose_removal)
 def fill(store: MessageStore) -> None:
     """Store messages of two topics, the last ones of the topic that is to be removed."""
     for number in range(3):
-        store.put(make_message(10 + number, topic="other"), 1_000_000)
+        Writer(store).put(make_message(10 + number, topic="other"), 1_000_000)
     for number in range(3):
-        store.put(make_message(number), 1_000_000)
+        Writer(store).put(make_message(number), 1_000_000)
     store.flush()
     store.flush()
 
@@ -78,7 +79,7 @@ def test_topic_that_is_made_again_has_what_came_since(end: End) -> None:
     store = open_small(root)
     fill(store)
     store.delete_topic("topic")
-    assert store.put(make_message(20), 1_000_001).queue_offset == 0
+    assert Writer(store).put(make_message(20), 1_000_001).queue_offset == 0
     store.flush()
     store.flush()
     if end is not lose_removal:
@@ -93,7 +94,7 @@ def test_messages_in_the_place_of_cut_ones_are_there() -> None:
     begin = next(store.get("topic", 0, 0, 1)).physical_offset
     store.delete_topic("topic")
     store.truncate(begin)
-    store.put(make_message(30), 1_000_001)
+    Writer(store).put(make_message(30), 1_000_001)
     assert bodies(open_small(root.after_crash())) == [30]
 
 
@@ -101,10 +102,10 @@ def test_messages_in_the_place_of_lost_ones_are_there() -> None:
     root = MemoryFolder()
     store = open_small(root)
     fill(store)
-    store.put(make_message(3), 1_000_001)
+    Writer(store).put(make_message(3), 1_000_001)
     store.delete_topic("topic")
     root = root.without_power()
-    open_small(root).put(make_message(31), 1_000_002)
+    Writer(open_small(root)).put(make_message(31), 1_000_002)
     root = root.after_crash()
     assert bodies(open_small(root)) == [31]
 
@@ -118,7 +119,7 @@ def test_note_goes_with_the_messages() -> None:
     assert [*notes.names()] == ["topic"]
     end = store.log.end
     while store.log.files.end - end < 3 * store.log.files.file_size:
-        store.put(make_message(40, topic="other"), 1_000_001)
+        Writer(store).put(make_message(40, topic="other"), 1_000_001)
     store.expire(end + store.log.files.file_size)
     assert [*notes.names()] == []
 

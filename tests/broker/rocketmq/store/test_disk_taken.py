@@ -7,6 +7,7 @@ from pathlib import Path
 
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from tests.broker.rocketmq.store.message_store_rig import make_message
 
@@ -20,7 +21,7 @@ TOPICS = 40
 def test_message_to_a_new_topic_takes_a_page_of_its_queue(tmp_path: Path) -> None:
     store = open_store(FileFolder(tmp_path), OPTIONS, lambda ms: f"{ms:017d}")
     for number in range(TOPICS):
-        store.put(make_message(number, topic=f"topic{number}"), 1_000_000)
+        Writer(store).put(make_message(number, topic=f"topic{number}"), 1_000_000)
     queues = sorted((tmp_path / "consumequeue").rglob("0" * 20))
     assert len(queues) == TOPICS
     assert {path.stat().st_size for path in queues} == {6_000_000}
@@ -36,7 +37,7 @@ def test_message_to_a_new_topic_takes_a_page_of_its_queue(tmp_path: Path) -> Non
 
 def test_store_is_for_the_account_of_its_node_only(tmp_path: Path) -> None:
     store = open_store(FileFolder(tmp_path / "new" / "store"), OPTIONS, lambda ms: f"{ms:017d}")
-    store.put(make_message(0), 1_000_000)
+    Writer(store).put(make_message(0), 1_000_000)
     store.close()
     made = {path: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
     assert len(made) > 8

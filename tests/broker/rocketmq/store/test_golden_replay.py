@@ -17,6 +17,7 @@ import pytest
 from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
+from broker.rocketmq.store.writing import Writer
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
@@ -142,7 +143,7 @@ class Replay:
     def _fill(self) -> None:
         for offset, record in self._golden:
             if record.topic == LOST_TOPIC and offset >= LOST_OFFSET:
-                self.rig.store.put(_message(record), record.stored_ms)
+                Writer(self.rig.store).put(_message(record), record.stored_ms)
 
     def _stored(self) -> Iterator[Record]:
         """Yield all records of our log."""

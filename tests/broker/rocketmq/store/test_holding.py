@@ -7,6 +7,7 @@ import pytest
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.store.message_store_rig import SMALL, make_message
 
@@ -21,7 +22,7 @@ def put(store: MessageStore, *numbers: int) -> list[int]:
     """Store messages; return the end of each, and the end of its queue according to the senders' answers."""
     ends = []
     for number in numbers:
-        stored = store.put(make_message(number), 1000 + number)
+        stored = Writer(store).put(make_message(number), 1000 + number)
         assert stored.queue_offset == number
         ends.append(stored.offset + stored.size)
     return ends
@@ -54,7 +55,7 @@ def test_queues_are_the_same_as_those_of_a_store_that_shows_everything() -> None
     plain, held = open_store(MemoryFolder(chunk=64), SMALL, lambda ms: f"{ms:017d}"), open_held(MemoryFolder(chunk=64))
     for number in range(40):
         for store in (plain, held):
-            store.put(make_message(number), 1000 + number)
+            Writer(store).put(make_message(number), 1000 + number)
         held.confirm(held.log.end - number)
     held.confirm(held.log.end)
     assert {key: [queue.get(n) for n in range(queue.end)] for key, queue in plain.queues.items()} == {
@@ -99,7 +100,7 @@ def test_start_without_a_note_shows_everything() -> None:
     folder = MemoryFolder(chunk=64)
     store = open_store(folder, SMALL, lambda ms: f"{ms:017d}")
     for number in range(5):
-        store.put(make_message(number), 1000 + number)
+        Writer(store).put(make_message(number), 1000 + number)
     store.close()
     assert shown(open_held(folder)) == 5
 
@@ -175,7 +176,7 @@ def test_removed_topic_gets_nothing_that_was_held_back() -> None:
 
 def fits(store: MessageStore, number: int) -> bool:
     try:
-        store.put(make_message(number), 1000)
+        Writer(store).put(make_message(number), 1000)
     except DiskFull:
         return False
     return True

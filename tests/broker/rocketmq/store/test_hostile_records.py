@@ -11,6 +11,7 @@ import pytest
 from broker.rocketmq.replication.metadata import stored_topics
 from broker.rocketmq.replication.options import Role
 from broker.rocketmq.store.copying import copy_records
+from broker.rocketmq.store.writing import Writer
 from formats.rocketmq.files.record import PROPERTIES_BYTES_MAX, decode_record
 from formats.rocketmq.flags import Transaction
 from formats.rocketmq.properties import decode_properties, encode_properties
@@ -19,6 +20,7 @@ from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG_LIST, TopicConf
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from tests.broker.rocketmq.rig import Peer, Rig
+from tests.broker.rocketmq.store.message_store_rig import record_of
 
 TIMERS = "rmq_sys_wheel_timer"
 DELAYS = "SCHEDULE_TOPIC_XXXX"
@@ -300,7 +302,7 @@ def test_numbers_and_sizes_at_their_bounds_hold_up_nobody(fields: dict[str, Any]
         # The sound properties first, and then as much as there is room for.
         properties = (encode_properties(sound) + fields.get("properties", b""))[:PROPERTIES_BYTES_MAX]
         message = rig.plant_message(topic, body, sound)._replace(**{**fields, "properties": properties})
-        rig.store.put(message, rig.wall_ms)
+        Writer(rig.store).put(message, rig.wall_ms)
     half = rig.messages(HALF)[-1]
     peer = rig.peer()
     for topic in ("t", TIMERS, HALF):
@@ -376,7 +378,7 @@ def test_store_takes_no_message_of_a_queue_that_it_could_not_open_again(topic: s
     front = rig.store.log.read(rig.plant("t", b"x", {"UNIQ_KEY": "U"}).offset).record
     if queue_id <= (1 << 31) - 1:
         log, message = rig.store.log, rig.plant_message(topic, b"x", {}, queue_id)
-        log.append(message, 0, front.stored_ms)
+        log.append(log.end, memoryview(record_of(message, log.end, 0, front.stored_ms)))
     rig.crash()
     assert rig.store.queue_table.misplaced.count == (queue_id <= (1 << 31) - 1)
     assert rig.folder.folder("consumequeue").folders() == sorted({*folders, "t"})

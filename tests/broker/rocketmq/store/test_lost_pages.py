@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.files.flush_mark import MARK_NAME
 from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.store.writing import Writer
 from tests.broker.rocketmq.folders import MemoryFolder
-from tests.broker.rocketmq.store.message_store_rig import bodies, make_message, open_small, put_zero_ended
+from tests.broker.rocketmq.store.message_store_rig import bodies, copy_zero_ended, make_message, open_small
 
 NAME = "00000000000000000000"
 
@@ -29,7 +29,7 @@ class Rig:
         self.places += [self.put(number) for number in range(2, 5)]
 
     def put(self, number: int) -> tuple[int, int]:
-        stored = self.store.put(make_message(number, size=100), 1_000_000 + 10_000 * number)
+        stored = Writer(self.store).put(make_message(number, size=100), 1_000_000 + 10_000 * number)
         return stored.offset, stored.size
 
     def crashed(self, *, without: int) -> MemoryFolder:
@@ -41,7 +41,7 @@ class Rig:
 
 
 def put_again(store: MessageStore, number: int) -> tuple[int, int]:
-    stored = store.put(make_message(number, size=100), 2_000_000)
+    stored = Writer(store).put(make_message(number, size=100), 2_000_000)
     return stored.offset, stored.size
 
 
@@ -104,10 +104,9 @@ def test_what_was_cut_off_does_not_come_back_behind_the_next_message() -> None:
     assert bodies(open_small(dark)) == [0, 1, 6]
 
 
-def test_zeros_of_the_original_that_were_flushed_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_log, "PROPERTY_END", b"")
+def test_zeros_of_the_original_that_were_flushed_are_whole() -> None:
     root = MemoryFolder()
     store = open_small(root)
-    put_zero_ended(store)
+    copy_zero_ended(store)
     store.flush()
     assert bodies(open_small(root.after_crash())) == [2]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.rocketmq.store import commit_log
 from broker.rocketmq.store.commit_log import CommitLog, Found, Message
 from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged, TooLarge
 from broker.rocketmq.store.files.flush_mark import FLUSH_MARK, MARK_NAME
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES
 from formats.rocketmq.files.index import INDEX_HEADER, tag_index_key
@@ -26,6 +26,7 @@ from tests.broker.rocketmq.store.message_store_rig import (
     GOLDEN,
     SMALL,
     bodies,
+    copy_zero_ended,
     due_ms,
     make_message,
     open_small,
@@ -57,7 +58,7 @@ def test_golden_store_is_written_again_byte_for_byte(tmp_path: Path) -> None:
                 record.body,
                 record.properties,
             )
-            stored = store.put(message, record.stored_ms)
+            stored = Writer(store).put(message, record.stored_ms)
             assert (stored.offset, stored.queue_offset) == (offset, record.queue_offset)
     store.close()
     theirs = {
@@ -109,14 +110,14 @@ def test_messages_are_read_again_after_a_clean_stop() -> None:
     root = MemoryFolder()
     store = open_small(root)
     for number in range(50):
-        stored = store.put(make_message(number, queue_id=number % 2), 1_000_000 + number)
+        stored = Writer(store).put(make_message(number, queue_id=number % 2), 1_000_000 + number)
         assert stored.queue_offset == number // 2
     store.close()
     assert "abort" not in root.names()
     again = open_small(root.after_crash())
     assert bodies(again) == list(range(0, 50, 2))
     assert bodies(again, queue_id=1) == list(range(1, 50, 2))
-    assert again.put(make_message(50), 1_000_050).queue_offset == 25
+    assert Writer(again).put(make_message(50), 1_000_050).queue_offset == 25
     assert again.index.find("topic", "id7", 0, 1 << 40, 5) == [again.queues["topic", 1].get(3).physical_offset]
 
 
@@ -129,7 +130,7 @@ def test_killed_process_leaves_a_prefix_of_the_messages(data: st.DataObject) -> 
     store = open_small(root)
     count = data.draw(st.integers(0, 40))
     for number in range(count):
-        store.put(
+        Writer(store).put(
             make_message(number, queue_id=number % 3, size=data.draw(st.integers(2, 300))), 1_000_000 + number * 700
         )
         if data.draw(st.integers(0, 9)) == 0:
@@ -149,19 +150,19 @@ def test_killed_process_leaves_a_prefix_of_the_messages(data: st.DataObject) -> 
         assert bodies(again, queue_id=queue_id) == list(range(queue_id, count, 3))
         for number in range(queue_id, count, 3):
             assert len(again.index.find("topic", f"id{number}", 0, 1 << 40, 5)) == 1
-    assert again.put(make_message(count, queue_id=count % 3), 2_000_000).queue_offset == count // 3
+    assert Writer(again).put(make_message(count, queue_id=count % 3), 2_000_000).queue_offset == count // 3
 
 
 def test_consume_queue_that_is_ahead_is_cut() -> None:
     root = MemoryFolder()
     store = open_small(root)
-    offsets = [store.put(make_message(number), 1_000_000).offset for number in range(3)]
+    offsets = [Writer(store).put(make_message(number), 1_000_000).offset for number in range(3)]
     crashed = root.after_crash()
     log = crashed.folder("commitlog").files["00000000000000000000"].data
     log[offsets[2] :] = bytes(len(log) - offsets[2])
     again = open_small(crashed)
     assert bodies(again) == [0, 1]
-    assert again.put(make_message(9), 1_000_001).offset == offsets[2]
+    assert Writer(again).put(make_message(9), 1_000_001).offset == offsets[2]
     assert bodies(again) == [0, 1, 9]
 
 
@@ -172,12 +173,12 @@ def test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it
     root = MemoryFolder()
     store = open_small(root)
     for number in range(kept):
-        store.put(make_message(number), 1_000_000)
+        Writer(store).put(make_message(number), 1_000_000)
     if kept:
         # The last message in the index is read again, and its queue flushed.
-        store.put(make_message(50, queue_id=2), 1_000_000)
+        Writer(store).put(make_message(50, queue_id=2), 1_000_000)
     store.flush()
-    lost = store.put(make_message(99), 1_000_000).offset
+    lost = Writer(store).put(make_message(99), 1_000_000).offset
     root = root.after_crash()
     begin = lost - lost % SMALL.commit_log_file_bytes
     file = root.folder("commitlog").files[f"{begin:020d}"]
@@ -188,7 +189,7 @@ def test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it
         root = root.after_crash()
         again = open_small(root)
     for number in range(5):
-        again.put(make_message(number, queue_id=1, properties=b""), 1_000_001)
+        Writer(again).put(make_message(number, queue_id=1, properties=b""), 1_000_001)
     again.flush()
     # The name of the mark, a file of our own, is on the disk by then.
     root.flush()
@@ -201,12 +202,12 @@ def test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it
 def put_again(store: MessageStore, before: int, since: int) -> None:
     """Store messages of a topic, some of which are flushed with all else, remove it, and store others of it."""
     for number in range(before):
-        store.put(make_message(number), 1_000_000)
+        Writer(store).put(make_message(number), 1_000_000)
         if number == 2:
             store.flush()
     store.delete_topic("topic")
     for number in range(since):
-        store.put(make_message(100 + number), 1_000_001)
+        Writer(store).put(make_message(100 + number), 1_000_001)
 
 
 @pytest.mark.parametrize("before", [3, 6])
@@ -223,24 +224,24 @@ def test_topic_that_was_removed_and_made_again_has_its_new_messages_after_a_cras
         old = MemoryFolder()
         with_old = open_small(old)
         for number in range(before):
-            with_old.put(make_message(number), 1_000_000)
+            Writer(with_old).put(make_message(number), 1_000_000)
         crashed.folder("consumequeue").inside["topic"] = old.after_crash().folder("consumequeue").folder("topic")
     again = open_small(crashed)
     assert bodies(again) == list(range(100, 100 + since))
-    assert again.put(make_message(200), 1_000_002).queue_offset == since
+    assert Writer(again).put(make_message(200), 1_000_002).queue_offset == since
     again.flush()
     assert bodies(open_small(crashed.after_crash())) == [*range(100, 100 + since), 200]
 
 
 def test_topic_may_be_removed_while_its_queues_are_flushed(tmp_path: Path) -> None:
     store = open_store(FileFolder(tmp_path), SMALL, lambda ms: f"{ms:017d}")
-    store.put(make_message(0), 1_000_000)
+    Writer(store).put(make_message(0), 1_000_000)
     flush = store.begin_flush()
     assert flush is not None
     store.delete_topic("topic")
     for file in flush.files:
         file.flush()
-    store.put(make_message(1, topic="other"), 1_000_000)
+    Writer(store).put(make_message(1, topic="other"), 1_000_000)
     store.delete_topic("other")
     store.close()
 
@@ -249,10 +250,10 @@ def test_removal_of_a_topic_goes_to_the_disk() -> None:
     root = MemoryFolder()
     store = open_small(root)
     for number, topic in enumerate(("topic", "other")):
-        store.put(make_message(number, topic=topic), 1_000_000)
+        Writer(store).put(make_message(number, topic=topic), 1_000_000)
     store.flush()
     store.delete_topic("topic")
-    store.put(make_message(2, topic="other"), 1_000_000)
+    Writer(store).put(make_message(2, topic="other"), 1_000_000)
     flush = store.begin_flush()
     assert flush is not None
     queues = root.folder("consumequeue")
@@ -262,7 +263,7 @@ def test_removal_of_a_topic_goes_to_the_disk() -> None:
 def test_damage_before_sound_messages_is_refused() -> None:
     root = MemoryFolder()
     store = open_small(root)
-    offsets = [store.put(make_message(number), 1_000_000).offset for number in range(3)]
+    offsets = [Writer(store).put(make_message(number), 1_000_000).offset for number in range(3)]
     store.close()
     crashed = root.after_crash()
     crashed.folder("consumequeue").inside.clear()
@@ -316,7 +317,7 @@ def test_after_a_crash_nothing_is_read_that_was_on_the_disk(monkeypatch: pytest.
     store = open_small(root)
     places = []
     for number in range(45):
-        places.append(store.put(make_message(number, queue_id=number % 3), 1_000_000 + number).offset)
+        places.append(Writer(store).put(make_message(number, queue_id=number % 3), 1_000_000 + number).offset)
         if number == 39:
             store.flush()
     reads = Reads(monkeypatch)
@@ -333,11 +334,11 @@ def test_mark_counts_for_nothing_once_the_original_has_run(monkeypatch: pytest.M
     root = MemoryFolder()
     store = open_small(root)
     for number in range(20):
-        store.put(make_message(number), 1_000_000 + number)
+        Writer(store).put(make_message(number), 1_000_000 + number)
     store.flush()
     marked = bytes(root.files[MARK_NAME].data)
     for number in range(20, 40):
-        store.put(make_message(number), 1_000_000 + number)
+        Writer(store).put(make_message(number), 1_000_000 + number)
     store.flush()
     for mark in (marked, bytes(len(marked))):
         crashed = root.after_crash()
@@ -361,7 +362,7 @@ def test_what_was_written_since_the_last_flush_may_be_anywhere(data: st.DataObje
     flushed, late = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 25))
     places = []
     for number in range(flushed + late):
-        places.append(store.put(make_message(number, queue_id=number % 2), 1_000_000 + number).offset)
+        places.append(Writer(store).put(make_message(number, queue_id=number % 2), 1_000_000 + number).offset)
         if number + 1 == flushed:
             store.flush()
             before = root.after_crash().contents()
@@ -401,10 +402,10 @@ def test_folders_of_a_new_store_outlive_a_loss_of_power() -> None:
 
 def test_folders_that_a_killed_process_has_made_are_flushed_by_the_next() -> None:
     root = MemoryFolder()
-    open_small(root).put(make_message(0), 1_000_000)
+    Writer(open_small(root)).put(make_message(0), 1_000_000)
     crashed = root.after_crash()
     again = open_small(crashed)
-    again.put(make_message(1), 1_000_000)
+    Writer(again).put(make_message(1), 1_000_000)
     flush = again.begin_flush()
     assert flush is not None
     queues = crashed.folder("consumequeue")
@@ -423,20 +424,20 @@ def test_log_that_is_flushed_during_a_flush_has_its_new_files_in_the_folder() ->
     root = MemoryFolder()
     store = open_small(root)
     folder = root.folder("commitlog")
-    store.put(make_message(0), 1_000_000)
+    Writer(store).put(make_message(0), 1_000_000)
     flush = store.begin_flush()
     assert flush is not None
     assert folder.unflushed == [("00000000000000000000", None)]
-    store.put(make_message(1), 1_000_000)
+    Writer(store).put(make_message(1), 1_000_000)
     flush_log(store)
     assert folder.unflushed == []
     # A file that is made during a flush is not in the folder for good by its end.
     store.end_flush(flush)
-    store.put(make_message(2), 1_000_000)
+    Writer(store).put(make_message(2), 1_000_000)
     flush = store.begin_flush()
     assert flush is not None
     assert folder not in flush.files
-    store.put(make_message(3, size=800), 1_000_000)
+    Writer(store).put(make_message(3, size=800), 1_000_000)
     assert folder.unflushed == [("00000000000000001024", None)]
     store.end_flush(flush)
     flush_log(store)
@@ -454,12 +455,12 @@ def test_index_files_filled_during_a_flush_are_made_again_after_a_loss_of_power(
     root = MemoryFolder()
     store = open_small(root)
     for number in range(4):
-        store.put(make_message(number), 1_000_000)
+        Writer(store).put(make_message(number), 1_000_000)
     for numbers in (range(4, 8), range(8, 12)):
         flush = store.begin_flush()
         assert flush is not None
         for number in numbers:
-            store.put(make_message(number), 1_000_000 + later_ms)
+            Writer(store).put(make_message(number), 1_000_000 + later_ms)
         for file in flush.files:
             file.flush()
         store.end_flush(flush)
@@ -481,15 +482,15 @@ def test_checkpoint_that_is_on_the_disk_before_the_mark_does_not_keep_the_broker
     """Nor do the entries of messages in a file of the log that was not on the disk yet."""
     root = MemoryFolder()
     store = open_small(root)
-    store.put(make_message(0), 1_000_000)
+    Writer(store).put(make_message(0), 1_000_000)
     store.flush()
-    store.put(make_message(1), 1_000_001)
+    Writer(store).put(make_message(1), 1_000_001)
     flush = store.begin_flush()
     assert flush is not None
     for file in flush.files:
         file.flush()
     store.end_flush(flush)
-    store.put(make_message(2, size=800), 1_000_002)
+    Writer(store).put(make_message(2, size=800), 1_000_002)
     for queue_file in (root.open(CHECKPOINT, CHECKPOINT_BYTES), *store.queues["topic", 0].unflushed()):
         queue_file.flush()
     assert bodies(open_small(root.without_power())) == [0, 1]
@@ -500,9 +501,9 @@ def test_message_whose_properties_are_not_all_on_the_disk_is_cut_off(lost: int) 
     """Power failed between two sectors of its record: the body is there, of the properties the end is not."""
     root = MemoryFolder()
     store = open_small(root)
-    size = store.put(make_message(0), 1_000_000).size
+    size = Writer(store).put(make_message(0), 1_000_000).size
     end = 512 + lost
-    store.put(make_message(2, size=20 + end - 2 * size), 1_000_000)
+    Writer(store).put(make_message(2, size=20 + end - 2 * size), 1_000_000)
     assert store.log.end == end
     torn = root.after_crash()
     torn.folder("commitlog").files["00000000000000000000"].data[512:end] = bytes(lost)
@@ -513,8 +514,8 @@ def test_torn_record_at_the_start_of_a_file_is_cut_off() -> None:
     """The file is closed, which nothing that has been read there may prevent."""
     root = MemoryFolder()
     store = open_small(root)
-    store.put(make_message(0), 1_000_000)
-    store.put(make_message(1, size=800), 1_000_000)
+    Writer(store).put(make_message(0), 1_000_000)
+    Writer(store).put(make_message(1, size=800), 1_000_000)
     torn = root.after_crash()
     torn.folder("commitlog").files["00000000000000001024"].data[100] ^= 1
     assert bodies(open_small(torn)) == [0]
@@ -525,7 +526,7 @@ def test_message_whose_properties_end_with_zeros_outlives_a_crash() -> None:
     store = open_small(root)
     put_zero_ended(store)
     assert bodies(open_small(root.after_crash())) == [2]
-    store.put(make_message(3), 1_000_000)
+    Writer(store).put(make_message(3), 1_000_000)
     again = open_small(root.after_crash())
     assert bodies(again) == [2, 3]
     assert decode_properties(again.log.read(0).record.properties) == {"TAGS": "a", "x": "\0" * 420}
@@ -534,25 +535,22 @@ def test_message_whose_properties_end_with_zeros_outlives_a_crash() -> None:
 def test_properties_that_end_with_a_zero_and_have_no_room_for_a_separator_are_refused() -> None:
     store = open_store(MemoryFolder(), GOLDEN, lambda ms: f"{ms:017d}")
     with pytest.raises(TooLarge, match="32767 bytes of properties have no room for the separator"):
-        store.put(make_message(0, properties=b"x\1" + b"y" * 0x7FFC + b"\0"), 1_000_000)
+        Writer(store).put(make_message(0, properties=b"x\1" + b"y" * 0x7FFC + b"\0"), 1_000_000)
     assert store.log.end == 0
-    store.put(make_message(0, properties=b"x\1" + b"y" * 0x7FFB + b"\0"), 1_000_000)
-    store.put(make_message(1, properties=b"x\1" + b"y" * 0x7FFD), 1_000_000)
+    Writer(store).put(make_message(0, properties=b"x\1" + b"y" * 0x7FFB + b"\0"), 1_000_000)
+    Writer(store).put(make_message(1, properties=b"x\1" + b"y" * 0x7FFD), 1_000_000)
     assert bodies(store) == [0, 1]
 
 
 @pytest.mark.parametrize("behind", ["record", "blank", "torn record", "nothing"])
-def test_zeros_that_the_original_has_written_count_if_anything_is_behind_them(
-    monkeypatch: pytest.MonkeyPatch, behind: str
-) -> None:
+def test_zeros_that_the_original_has_written_count_if_anything_is_behind_them(behind: str) -> None:
     """The original adds no separator after properties that end with zeros."""
-    monkeypatch.setattr(commit_log, "PROPERTY_END", b"")
     root = MemoryFolder()
     store = open_small(root)
-    put_zero_ended(store)
+    copy_zero_ended(store)
     end = store.log.end
     if behind != "nothing":
-        store.put(make_message(3, size=400 if behind == "blank" else 20), 1_000_000)
+        Writer(store).put(make_message(3, size=400 if behind == "blank" else 20), 1_000_000)
     torn = root.after_crash()
     files = torn.folder("commitlog").files
     if behind == "blank":
@@ -568,12 +566,12 @@ def test_zeros_that_the_original_has_written_count_if_anything_is_behind_them(
 def test_message_for_which_there_is_no_disk_is_not_stored() -> None:
     root = MemoryFolder()
     store = open_small(root)
-    store.put(make_message(0), 1_000_000)
+    Writer(store).put(make_message(0), 1_000_000)
     end = store.log.end
     root.folder("commitlog").free = 0
     # Of the other folders each has a disk of its own here.
     with pytest.raises(DiskFull, match="no disk space for"):
-        store.put(make_message(1), 1_000_000)
+        Writer(store).put(make_message(1), 1_000_000)
     assert store.log.end == end
     again = open_small(root.after_crash())
     assert bodies(store) == bodies(again) == [0]
@@ -589,7 +587,7 @@ def test_new_store_without_disk_for_its_first_file_is_refused() -> None:
 def test_message_larger_than_a_file_is_refused() -> None:
     store = open_small(MemoryFolder())
     with pytest.raises(TooLarge, match="does not fit into a file of 1024"):
-        store.put(make_message(0, size=1000), 1_000_000)
+        Writer(store).put(make_message(0, size=1000), 1_000_000)
     assert store.log.end == 0
 
 
@@ -597,7 +595,7 @@ def test_old_files_go_with_what_refers_to_them() -> None:
     root = MemoryFolder()
     store = open_small(root)
     for number in range(60):
-        store.put(make_message(number, queue_id=number % 2), 1_000_000 + number)
+        Writer(store).put(make_message(number, queue_id=number % 2), 1_000_000 + number)
     assert store.expire(5000) == 4
     first = store.queues["topic", 0].begin
     assert store.log.begin == 4096
@@ -608,13 +606,13 @@ def test_old_files_go_with_what_refers_to_them() -> None:
     store.close()
     again = open_small(root.after_crash())
     assert again.queues["topic", 0].begin == first
-    assert again.put(make_message(60), 2_000_000).queue_offset == 30
+    assert Writer(again).put(make_message(60), 2_000_000).queue_offset == 30
 
 
 def test_queue_finds_messages_by_time() -> None:
     store = open_small(MemoryFolder())
     for number in range(20):
-        store.put(make_message(number), 1_000_000 + number * 10)
+        Writer(store).put(make_message(number), 1_000_000 + number * 10)
     assert [store.find_time("topic", 0, ms) for ms in (0, 1_000_000, 1_000_051, 1_000_190, 2_000_000)] == [
         0,
         0,
@@ -627,7 +625,7 @@ def test_queue_finds_messages_by_time() -> None:
 
 def test_transactions_that_are_not_decided_are_in_no_queue() -> None:
     store = open_small(MemoryFolder())
-    store.put(make_message(0, system_flags=4), 1_000_000)
-    store.put(make_message(1, system_flags=12), 1_000_000)
-    store.put(make_message(2, system_flags=8), 1_000_000)
+    Writer(store).put(make_message(0, system_flags=4), 1_000_000)
+    Writer(store).put(make_message(1, system_flags=12), 1_000_000)
+    Writer(store).put(make_message(2, system_flags=8), 1_000_000)
     assert bodies(store) == [2]

@@ -12,6 +12,7 @@ import pytest
 
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.rig import Rig
@@ -59,7 +60,7 @@ def test_message_is_stored_where_its_keys_find_no_file() -> None:
     root = MemoryFolder()
     store = open_small(root)
     root.inside["index"].is_out_of_descriptors = True
-    store.put(make_message(0), 1_000_000)
+    Writer(store).put(make_message(0), 1_000_000)
     assert bodies(store) == [0]
     assert store.index.find("topic", "key0", 0, 1 << 60, 9) == []
 
@@ -67,10 +68,10 @@ def test_message_is_stored_where_its_keys_find_no_file() -> None:
 def test_limit_of_open_files_is_named_to_who_wants_a_queue() -> None:
     store = open_store(MemoryFolder(), SMALL._replace(queue_files_max=2), lambda ms: f"{ms:017d}")
     for queue_id in range(2):
-        store.put(make_message(0, queue_id=queue_id), 1_000_000)
+        Writer(store).put(make_message(0, queue_id=queue_id), 1_000_000)
     with pytest.raises(DiskFull, match="2 files of queues are open, and no more may be"):
-        store.put(make_message(1, queue_id=2), 1_000_000)
-    store.put(make_message(1), 1_000_000)
+        Writer(store).put(make_message(1, queue_id=2), 1_000_000)
+    Writer(store).put(make_message(1), 1_000_000)
     assert bodies(store) == [0, 1]
 
 
@@ -78,18 +79,18 @@ def test_copy_of_a_queue_that_finds_no_room_is_taken_later() -> None:
     root, source = MemoryFolder(), open_small(MemoryFolder())
     store = open_small(root)
     for number in range(4):
-        source.put(make_message(number), 1_000_000)
+        Writer(source).put(make_message(number), 1_000_000)
     found = [source.log.read(entry.physical_offset) for entry in source.get("topic", 0, 0, 4)]
-    store.log.append_copy(0, source.log.data(0, found[3].offset))
+    store.log.append(0, source.log.data(0, found[3].offset))
     store.queues.clear()
     folder = root.inside["consumequeue"].folder("topic").folder("0")
     folder.is_out_of_descriptors = True
     for _ in range(2):
         with pytest.raises(DiskFull):
-            store.put_copy(found[3], source.log.data(found[3].offset, found[3].size))
+            store.put(store.run_of(found[3], source.log.data(found[3].offset, found[3].size)), 0)
         assert store.span("topic", 0) == (0, 0)
     folder.is_out_of_descriptors = False
-    store.put_copy(found[3], source.log.data(found[3].offset, found[3].size))
+    store.put(store.run_of(found[3], source.log.data(found[3].offset, found[3].size)), 0)
     assert store.span("topic", 0) == (3, 4)
     # Also for a process that opens the store again.
     assert open_small(root.after_crash()).span("topic", 0)[1] == 4

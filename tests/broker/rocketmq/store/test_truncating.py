@@ -10,6 +10,7 @@ from broker.rocketmq.store.cutting import CUT_NAME, note_cut
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from formats.errors import FormatError
 from tests.broker.fakes import Crash
@@ -24,7 +25,9 @@ GOLDEN = StoreOptions(4194304, 6_000_000, 500, 2000)
 def begins(count: int = 30) -> list[int]:
     """The offset at which each message of `filled` begins, and the end of all."""
     _, store = filled(0)
-    found = [store.put(make_message(number, queue_id=number % 2), 1000 + number).offset for number in range(count)]
+    found = [
+        Writer(store).put(make_message(number, queue_id=number % 2), 1000 + number).offset for number in range(count)
+    ]
     return [*found, store.log.end]
 
 
@@ -42,7 +45,7 @@ def check_cut(root: MemoryFolder, store: MessageStore, offset: int, count: int) 
     assert index_of(store) == index_of(other)
     for number in range(100, 110):
         for each in (store, other):
-            each.put(make_message(number, queue_id=number % 2), 5000 + number)
+            Writer(each).put(make_message(number, queue_id=number % 2), 5000 + number)
     store.flush()
     assert log_bytes(store, store.log.begin) == log_bytes(other)
     assert index_of(store) == index_of(other)

@@ -1,7 +1,8 @@
-"""Messages that are stored together: the store is that of the same messages one by one, whenever it is cut short."""
+"""Runs of messages: the store is that of a simple model and of single messages, whenever it is cut short."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.rocketmq.store.commit_log import Message
-from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.rocketmq.store.writing import Batches, Common, PlainMessage, message_of
+from broker.rocketmq.store.writing import Common, Placed, PlainMessage, Writer
 from formats.rocketmq.files.index import message_index_keys
+from formats.rocketmq.files.record import BLANK_BYTES_MIN, encode_blank
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import index_hash
 from formats.rocketmq.properties import decode_properties, encode_properties
 from tests.broker.fakes import Crash
 from tests.broker.rocketmq.folders import MemoryFolder
+from tests.broker.rocketmq.store.message_store_rig import record_of
 
 SMALL = StoreOptions(commit_log_file_bytes=2048, consume_queue_file_bytes=100, index_slots=7, index_entries=12)
 HOST = Host("127.0.0.1", 20911).pack()
@@ -46,29 +48,62 @@ def plain(kind: int, queue_id: int, number: int, size: int, properties: bytes | 
 class Store:
     """A store in memory; `put` stores messages together, or else one by one."""
 
-    def __init__(self, *, together: bool, room: int | None = None) -> None:
+    def __init__(self, *, together: bool = True, room: int | None = None) -> None:
         self.folder = MemoryFolder(chunk=512)
         self.together = together
         self.store: MessageStore = open_store(self.folder, SMALL, lambda ms: f"{ms:017d}")
+        self.writer = Writer(self.store)
+        # The offset and size of each write to the log.
+        self.writes: list[tuple[int, int]] = []
+        append: Any = self.store.log.append
+
+        def written(offset: int, data: memoryview) -> None:
+            self.writes.append((offset, len(data)))
+            append(offset, data)
+
+        vars(self.store.log)["append"] = written
         if room is not None:
             for folder in (self.folder, *self.folder.inside.values()):
                 folder.free = room
 
-    def put(self, messages: Sequence[PlainMessage]) -> list[tuple[int, int, int]]:
+    def put(self, messages: Sequence[PlainMessage]) -> list[Placed]:
         if self.together:
-            return Batches(self.store).put(messages, NOW_MS)
-        places = []
+            return self.writer.put_all(messages, NOW_MS)
+        places: list[Placed] = []
         for each in messages:
-            try:
-                stored = self.store.put_plain(message_of(each), NOW_MS, each[5], each[6])
-            except DiskFull:
+            found = self.writer.put_all([each], NOW_MS)
+            if not found:
                 break
-            places.append((stored.offset, stored.size, stored.queue_offset))
+            places += found
         return places
 
     def ends(self) -> dict[tuple[str, int], int]:
         """The ends of the queues that have messages."""
         return {key: queue.end for key, queue in self.store.queues.items() if queue.end}
+
+
+def model_of(messages: Sequence[PlainMessage]) -> bytes:
+    """The log that has just these messages."""
+    log = b""
+    ends: Counter[tuple[str, int]] = Counter()
+    for common, queue_id, born_ms, body, end, _, _ in messages:
+        kind = next(
+            kind
+            for kind in KINDS
+            if Common(kind).topic_field == common.topic_field and kind.system_flags == common.system_flags
+        )
+        properties = end[len(common.topic_field) + 2 :]
+        made = kind._replace(queue_id=queue_id, born_ms=born_ms, body=body, properties=properties)
+        queue_offset = 0
+        if kind.system_flags != Transaction.PREPARED:
+            queue_offset = ends[kind.topic, queue_id]
+            ends[kind.topic, queue_id] += 1
+        size = len(record_of(made, 0, 0, 0))
+        left = SMALL.commit_log_file_bytes - len(log) % SMALL.commit_log_file_bytes
+        if size + BLANK_BYTES_MIN > left:
+            log += encode_blank(left).ljust(left, b"\0")
+        log += record_of(made, len(log), queue_offset, NOW_MS)
+    return log
 
 
 message = st.builds(
@@ -80,10 +115,15 @@ odd = st.sampled_from([plain(0, 1, 1, 20, b"UNIQ_KEY\1x\2n\1\0"), plain(0, 1, 1,
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.one_of(message, message, message, odd), max_size=9), max_size=6))
 def test_store_is_that_of_single_messages(batches: list[list[PlainMessage]]) -> None:
-    one, other = Store(together=True), Store(together=False)
+    one, other = Store(), Store(together=False)
     for batch in batches:
         assert one.put(batch) == other.put(batch)
     assert one.folder.contents() == other.folder.contents()
+    files = one.store.log.files.files
+    model = model_of([each for batch in batches for each in batch])
+    assert b"".join([bytes(file.buffer) for file in files]) == model.ljust(
+        len(files) * SMALL.commit_log_file_bytes, b"\0"
+    )
     one.store.close()
     other.store.close()
     assert one.folder.contents() == other.folder.contents()
@@ -98,11 +138,28 @@ def test_what_a_full_disk_has_no_room_for_is_not_stored(room: int) -> None:
     assert one.ends() == other.ends()
 
 
-def test_messages_are_written_to_the_log_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(together=True)
-    monkeypatch.setattr(store.store.log, "append", lambda *words: 1 // 0)
-    assert len(store.put([plain(0, number % 3, number, 20) for number in range(6)])) == 6
+def test_messages_are_written_to_the_log_at_once() -> None:
+    store = Store()
+    places = store.put([plain(0, number % 3, number, 20) for number in range(6)])
+    assert store.writes == [(0, sum(size for _, size, _ in places))]
     assert [store.store.queues["topic", queue_id].end for queue_id in range(3)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("rare", [plain(2, 0, 9, 20), plain(0, 0, 9, 20, b"UNIQ_KEY\1x\2n\1\0")])
+def test_rare_messages_are_in_the_run_of_the_others(rare: PlainMessage) -> None:
+    store = Store()
+    store.store.hold_back()
+    assert len(store.put([plain(0, 0, 1, 20), rare, plain(0, 0, 2, 20)])) == 3
+    assert len(store.writes) == 1
+
+
+@pytest.mark.parametrize("refused", range(3))
+def test_messages_before_one_that_is_refused_are_stored(refused: int) -> None:
+    for bad in (plain(0, 1 << 40, 7, 20), plain(0, 0, 7, 4000), plain(2, 1 << 40, 7, 20)):
+        store = Store()
+        messages = [bad if number == refused else plain(0, 0, number, 20) for number in range(3)]
+        assert len(store.put(messages)) == refused
+        assert bodies(store.store) == [0, 1, 2][:refused]
 
 
 def bodies(store: MessageStore) -> list[int]:
@@ -111,23 +168,22 @@ def bodies(store: MessageStore) -> list[int]:
 
 def test_whatever_was_written_when_the_process_was_killed_is_a_front_of_the_messages() -> None:
     messages = [plain(0, number % 2, number, 30) for number in range(5)]
-    size = sum(place[1] for place in Store(together=True).put(messages))
+    size = sum(place[1] for place in Store().put(messages))
     for kept in range(0, size + 1, 3):
-        torn = Store(together=True)
+        torn = Store()
         torn.put([plain(0, 0, 77, 30)])
         log: Any = torn.store.log
-        append_all = log.append_all
+        append = log.append
 
-        def write(data: memoryview, log: Any = log, append_all: Any = append_all, kept: int = kept) -> None:
-            begin = log.end
-            append_all(data)
+        def write(begin: int, data: memoryview, log: Any = log, append: Any = append, kept: int = kept) -> None:
+            append(begin, data)
             file, place = log.files.place(begin)
             # The size of the first record is written last.
             written = bytes(4) + bytes(data[4:kept]) if kept < len(data) else bytes(data)
             file.buffer[place : place + len(data)] = written.ljust(len(data), b"\0")
             raise Crash
 
-        log.append_all = write
+        log.append = write
         with pytest.raises(Crash):
             torn.put(messages)
         again = open_store(torn.folder.after_crash(), SMALL, lambda ms: f"{ms:017d}")
@@ -137,14 +193,12 @@ def test_whatever_was_written_when_the_process_was_killed_is_a_front_of_the_mess
         assert sorted(entries) == [each.offset for each in again.log.records(again.log.begin)]
 
 
-def test_messages_are_one_by_one_while_they_are_held_back() -> None:
-    store = Store(together=True).store
-    store.hold_back()
-    assert [place[2] for place in Batches(store).put([plain(0, 0, number, 20) for number in range(3)], NOW_MS)] == [
-        0,
-        1,
-        2,
-    ]
-    assert store.queues["topic", 0].end == 0
-    store.confirm(store.log.end)
-    assert store.queues["topic", 0].end == 3
+def test_messages_are_in_their_queue_once_they_are_confirmed() -> None:
+    store = Store()
+    store.store.hold_back()
+    places = store.put([plain(number % 3, 0, number, 20) for number in range(9)])
+    assert [place[2] for place in places] == [0, 0, 0, 1, 1, 0, 2, 2, 0]
+    for end, offset in ((places[1][0], 1), (places[7][0], 3)):
+        store.store.confirm(end)
+        assert store.ends()["topic", 0] == offset
+    assert store.store.readable_end == places[7][0]

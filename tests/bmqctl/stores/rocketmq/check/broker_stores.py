@@ -10,6 +10,7 @@ from random import Random
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.flags import Transaction
 from formats.rocketmq.lite import DISPATCH, DISPATCH_OFFSET, LITE_TOPIC, queue_name
@@ -47,7 +48,7 @@ def fill(store: MessageStore, count: int, choose: Random, begin: int = 0) -> Non
             offset = store.queues[lite, 0].end if (lite, 0) in store.queues else 0
             properties = encode_properties({LITE_TOPIC: "lite", DISPATCH: lite, DISPATCH_OFFSET: str(offset)})
             message = message._replace(topic="parent", queue_id=0, properties=properties)
-        store.put(message, now_ms)
+        Writer(store).put(message, now_ms)
 
 
 def write_store(root: Path, count: int = 60, seed: int = 1, *, crashed: bool = False) -> Path:

@@ -20,6 +20,7 @@ from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.flags import SystemFlag, Transaction
@@ -110,7 +111,7 @@ def test_files_are_those_that_our_broker_writes(run: Run, tmp_path: Path) -> Non
         make_due_time(parse_delay_levels(DELAY_LEVELS)),
     )
     for number, message in enumerate(messages()):
-        ours.put(message, START_MS + 10 * number)
+        Writer(ours).put(message, START_MS + 10 * number)
     ours.close()
     dumped = run("dump", "--payload", "auto", "--payload-limit", 0, tmp_path / "ours").out
     build(tmp_path / "built", map(json.loads, dumped.splitlines()))

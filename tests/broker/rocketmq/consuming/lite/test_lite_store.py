@@ -8,6 +8,7 @@ from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.copying import copy_records
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from formats.rocketmq.lite import queue_name
 from formats.rocketmq.properties import encode_properties
 from tests.broker.rocketmq.folders import MemoryFolder
@@ -42,10 +43,10 @@ def fill(store: MessageStore, count: int = 40) -> None:
     """Store messages of which every second one is of a lite topic."""
     for number in range(count):
         if number % 2:
-            stored = store.put(lite_message(number, following(store)), 1000 + number)
+            stored = Writer(store).put(lite_message(number, following(store)), 1000 + number)
             assert stored.lite_queue == LITE
         else:
-            assert store.put(make_message(number), 1000 + number).lite_queue is None
+            assert Writer(store).put(make_message(number), 1000 + number).lite_queue is None
 
 
 def places(store: MessageStore, topic: str) -> list[int]:
@@ -65,7 +66,7 @@ def test_message_is_in_both_queues() -> None:
 
 def test_message_out_of_its_turn_is_in_its_own_queue_only() -> None:
     store = open_small(MemoryFolder(chunk=64))
-    assert store.put(lite_message(0, 3), 1000).lite_queue is None
+    assert Writer(store).put(lite_message(0, 3), 1000).lite_queue is None
     assert store.span("topic", 0) == (0, 1)
     assert store.span(LITE, 0) == (0, 0)
 
@@ -84,7 +85,7 @@ def test_queues_of_lite_topics_are_mended_from_the_log(lost: tuple[str, ...]) ->
     store = open_small(folder.after_crash())
     assert places(store, LITE) == expected
     assert places(store, "topic")[1::2] == expected
-    store.put(lite_message(41, following(store)), 2000)
+    Writer(store).put(lite_message(41, following(store)), 2000)
     assert len(places(store, LITE)) == len(expected) + 1
 
 
@@ -94,7 +95,7 @@ def test_lite_topic_that_was_removed_begins_anew_after_a_crash_too() -> None:
     fill(store)
     store.delete_topic(LITE)
     for number in range(3):
-        store.put(lite_message(50 + number, number), 2000)
+        Writer(store).put(lite_message(50 + number, number), 2000)
     expected = places(store, LITE)
     assert len(expected) == 3
     store = open_small(folder.after_crash())
@@ -112,7 +113,7 @@ def test_copy_begins_the_queue_anew_that_was_removed_at_the_master() -> None:
     store, slave = open_small(MemoryFolder(chunk=64)), open_small(MemoryFolder(chunk=64))
     fill(store)
     store.delete_topic(LITE)
-    store.put(lite_message(50, 0), 2000)
+    Writer(store).put(lite_message(50, 0), 2000)
     copy(store, slave)
     assert places(slave, LITE) == places(store, LITE)
 
@@ -129,8 +130,8 @@ def test_what_is_not_confirmed_is_in_neither_queue(is_begun: bool) -> None:
         expected = places(store, LITE)
         store.hold_back()
         assert places(store, LITE) == expected
-        store.put(make_message(40), 2000)
-        store.put(lite_message(41, following(store)), 2000)
+        Writer(store).put(make_message(40), 2000)
+        Writer(store).put(lite_message(41, following(store)), 2000)
         assert places(store, LITE) == expected
     told: list[tuple[str, int]] = []
     store.tell_shown(lambda *place: told.append(place))
@@ -179,4 +180,4 @@ def test_lite_topics_of_a_removed_parent_do_not_come_back() -> None:
     store.delete_topic(LITE)
     store = open_small(folder.without_power())
     assert store.span(LITE, 0) == (0, 0)
-    assert store.put(lite_message(50, 0), 2000).lite_queue == LITE
+    assert Writer(store).put(lite_message(50, 0), 2000).lite_queue == LITE

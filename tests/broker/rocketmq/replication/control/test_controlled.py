@@ -24,6 +24,7 @@ from broker.rocketmq.replication.streams.epochs import EpochBook
 from broker.rocketmq.replication.waiting import WaitingSenders
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.rocketmq.tables.options import BrokerOptions
 from formats.rocketmq.files.epochs import EpochEntry
 from formats.rocketmq.files.identity import BrokerIdentity
@@ -194,7 +195,7 @@ class Broker:
 
     def put(self, count: int = 1) -> None:
         for _ in range(count):
-            self.store.put(make_message(self.count), 1000 + self.count)
+            Writer(self.store).put(make_message(self.count), 1000 + self.count)
             self.count += 1
         self.end_step()
 

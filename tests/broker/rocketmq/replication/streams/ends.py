@@ -13,6 +13,7 @@ from broker.rocketmq.replication.streams.slave import Slave, SlaveStream
 from broker.rocketmq.replication.waiting import WaitingSenders
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from formats.rocketmq.hosts import Host
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.store.message_store_rig import SMALL, make_message
@@ -51,7 +52,7 @@ class Master:
     def put(self, count: int = 1) -> int:
         """Store messages; the log's end."""
         for _ in range(count):
-            self.store.put(make_message(self._count), 1000 + self._count)
+            Writer(self.store).put(make_message(self._count), 1000 + self._count)
             self._count += 1
         self.copies.end_step()
         return self.store.log.end

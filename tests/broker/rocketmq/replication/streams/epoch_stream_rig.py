@@ -12,6 +12,7 @@ from broker.rocketmq.replication.streams.epochs import EpochBook, begin_epoch
 from broker.rocketmq.replication.streams.in_sync import InSyncSet
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from formats.rocketmq.hosts import Host
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams.ends import Clock
@@ -69,7 +70,7 @@ class Broker:
 
     def put(self, *numbers: int) -> None:
         for number in numbers:
-            self.store.put(make_message(number), 1000 + number)
+            Writer(self.store).put(make_message(number), 1000 + number)
         self.copies.end_step()
 
     def accept(self, number: int = 1) -> tuple[ReplicationSession, EpochCopy]:

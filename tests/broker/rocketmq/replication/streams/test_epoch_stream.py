@@ -14,6 +14,7 @@ from broker.rocketmq.replication.streams.connection import ReplicationSession
 from broker.rocketmq.replication.streams.epochs import EpochBook
 from broker.rocketmq.store.message_store import StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.remoting.replication import (
@@ -415,7 +416,7 @@ def test_message_counts_for_a_lone_master_once_who_comes_in_has_to_have_it() -> 
     master.in_sync.answered(is_refused=True)
     master.proposals.clear()
     had = master.store.log.end
-    master.store.put(make_message(2), 1002)
+    Writer(master.store).put(make_message(2), 1002)
     # Before the step is over, the slave that lacks the message may still come in.
     assert master.in_sync.acknowledged_by_all() == had
     master.clock.ms += CHECK_MS

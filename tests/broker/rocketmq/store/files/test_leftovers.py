@@ -14,6 +14,7 @@ from broker.rocketmq.store.errors import StoreFileDamaged
 from broker.rocketmq.store.files.flush_mark import MARK_NAME
 from broker.rocketmq.store.message_store import ABORT, CHECKPOINT, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.writing import Writer
 from broker.shell.files.config_files import ConfigFile
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT, StoreCheckpoint
@@ -107,7 +108,7 @@ SMALL = StoreOptions(commit_log_file_bytes=1024, consume_queue_file_bytes=100, i
 def fill(choose: random.Random, store: MessageStore, count: int, begin: int, ms: int) -> None:
     for number in range(begin, begin + count):
         message = make_message(number, queue_id=choose.randrange(2), size=choose.randrange(3, 60))
-        store.put(message, ms + 10 * number)
+        Writer(store).put(message, ms + 10 * number)
 
 
 def as_the_original(folder: MemoryFolder, last_ms: int, *, crashed: bool) -> None:
