@@ -157,7 +157,7 @@ class Broker:
         self._calls = Calls()
         replies = Replies(options, clients, self._calls, self._sender)
         self.retention = FileRetention(store, state.limits, world.disk_used, self._unconsumed)
-        self.copied = self._arrivals.copied
+        self.copied = self._arrivals.arrived
         parts = (
             role,
             self._consumers,

@@ -22,7 +22,7 @@ class Arrivals:
 
     def __init__(self, store: MessageStore, puller: Puller, statistics: Statistics) -> None:
         self._store = store
-        self._writer = Writer(store)
+        self._writer = Writer(store, self.arrived)
         self._puller = puller
         self._others: list[Callable[[str, int, int], None]] = []
         self._statistics = statistics
@@ -49,7 +49,6 @@ class Arrivals:
             if self._is_as_before(end, error):
                 raise Unstorable(describe(error)) from error
             raise Inconsistent("storing a message", error) from error
-        self._count(message.topic, message.queue_id, stored.size)
         if stored.lite_queue is not None:
             self._lite[stored.lite_queue, QUEUE_ID] = None
         return stored
@@ -58,24 +57,18 @@ class Arrivals:
         """Store messages; see `Writer.put_all`."""
         end = self._store.log.end
         try:
-            places = self._writer.put_all(messages, now_ms)
+            return self._writer.put_all(messages, now_ms)
         except Exception as error:
             if self._is_as_before(end, error):
                 return []
             raise Inconsistent("storing messages", error) from error
-        for place, plain in zip(places, messages, strict=False):
-            self._count(plain[0].topic, plain[1], place[1])
-        return places
 
     def _is_as_before(self, end: int, error: Exception) -> bool:
         """Return whether the message itself, not the disk, made storing fail, and the log still ends at `end`."""
         return not isinstance(error, OSError) and self._store.log.end == end
 
-    def copied(self, topic: str, queue_id: int, messages: int, size: int) -> None:
-        """Count messages copied from the master; requests waiting for them are answered at the end of the step."""
-        self._count(topic, queue_id, size, messages)
-
-    def _count(self, topic: str, queue_id: int, size: int, messages: int = 1) -> None:
+    def arrived(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        """Count messages that were stored, also copies of the master's; the step's end answers the waiting requests."""
         counts = self._arrived.get((topic, queue_id))
         if counts is None:
             self._arrived[topic, queue_id] = [messages, size]

@@ -26,9 +26,12 @@ from broker.rocketmq.tables.properties import encode
 from broker.rocketmq.tables.topics import Topics
 from formats.errors import FormatError
 from formats.rocketmq import lite
+from formats.rocketmq.fast.plain_records import LITE_MARK, PROPERTY_END
+from formats.rocketmq.fast.send_frames import offset_id_front
+from formats.rocketmq.files.index import index_key
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.java import hash_map_order
+from formats.rocketmq.java import HashedFront, hash_map_order
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.batch import iter_batch
@@ -203,22 +206,23 @@ class Sender:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not batch:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
-        read = [decode_properties(properties) for _, _, properties in batch]
-        if any(lite.LITE_TOPIC in properties for properties in read):
+        if any(LITE_MARK in PROPERTY_END + properties for _, _, properties in batch):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch has no messages of lite topics")
         front = self.message(sent, header.topic, sent.queue_id, born_host, b"", b"")
         commons = {flag: Common(front._replace(flag=flag)) for flag in {each.flag for each in batch}}
+        unique_keys = HashedFront(index_key(header.topic, "").encode())
         run = [
-            plain_message(commons[flag], sent.queue_id, header.born_ms, body, properties, parsed)
-            for (flag, body, properties), parsed in zip(batch, read, strict=True)
+            plain_message(commons[flag], unique_keys, sent.queue_id, header.born_ms, body, properties)
+            for flag, body, properties in batch
             if self._is_legal(header.topic, body, properties)
         ]
         places = self._store.put_all(run, now_ms) if len(run) == len(batch) else []
         # Storing the rest one by one finds the reason for which a message is refused.
-        for (flag, body, properties), parsed in [*zip(batch, read, strict=True)][len(places) :]:
-            stored = self._put(front._replace(flag=flag, body=body, properties=properties), now_ms, parsed)
+        for flag, body, properties in batch[len(places) :]:
+            stored = self._put(front._replace(flag=flag, body=body, properties=properties), now_ms)
             places.append((stored.offset, stored.size, stored.queue_offset))
-        ids = ",".join([str(OffsetId(self._options.address, offset)) for offset, _, _ in places])
+        id_front = offset_id_front(self._options.address)
+        ids = ",".join([f"{id_front}{offset:016X}" for offset, _, _ in places])
         unique_id = decode_properties((header.properties or "").encode()).get("UNIQ_KEY")
         return SendMessageResponse(ids, sent.queue_id, places[0][2], transaction_id=unique_id)
 

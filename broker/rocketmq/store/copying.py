@@ -7,7 +7,6 @@ cannot exist is copied into the log, as in the other broker's, and into no queue
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from broker.common.faults import Inconsistent
@@ -17,6 +16,7 @@ from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.places import is_place
 from broker.rocketmq.store.run_reading import RunReader
 from broker.rocketmq.store.runs import Run
+from broker.rocketmq.store.terms import Arrived
 from formats.errors import FormatError
 from formats.rocketmq.files.record import BLANK_BYTES_MIN, Blank, Magic, Record, decode_record, read_head
 
@@ -26,9 +26,6 @@ __all__ = ["RECORD_BYTES_MAX", "Arrived", "copy_records"]
 RECORD_BYTES_MAX: Final = 64 << 20
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 8
-
-# Called for each copied message with its topic, queue, number and size in bytes.
-Arrived = Callable[[str, int, int, int], None]
 
 
 def copy_records(

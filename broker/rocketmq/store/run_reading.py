@@ -5,7 +5,6 @@ A run ends before a record that is not plain or is invalid: the caller takes suc
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 from broker.rocketmq.store.consume_queue import ConsumeQueue
@@ -13,26 +12,15 @@ from broker.rocketmq.store.errors import DiskFull, NoPlace
 from broker.rocketmq.store.places import QUEUE_OFFSET_MAX
 from broker.rocketmq.store.runs import QueuePart, Queues, Run
 from formats.rocketmq.fast.plain_columns import PlainColumns, read_columns
-from formats.rocketmq.fast.plain_records import PlainRecord, plain_records, read_property
+from formats.rocketmq.fast.plain_records import LITE_MARK, PlainRecord, plain_records, read_keys
 from formats.rocketmq.files.index import IndexKeys
-from formats.rocketmq.java import index_hash, string_hash
-from formats.rocketmq.lite import LITE_TOPIC
+from formats.rocketmq.java import index_hash, tag_hash
 
 __all__ = ["RunReader"]
 
 # From this number of keys on, hashing them together is faster.
 _MANY_KEYS: Final = 24
-# Names of properties between the separators of properties.
-_UNIQUE_KEY: Final = b"\2UNIQ_KEY\1"
-_KEYS: Final = b"\2KEYS\1"
-_TAGS: Final = b"\2TAGS\1"
-_DELAY: Final = b"\2DELAY\1"
-_LITE: Final = b"\2%b\1" % LITE_TOPIC.encode()
-
-
-@lru_cache(maxsize=512)
-def _tags_code(tags: bytes) -> int:
-    return string_hash(tags.decode(errors="replace"))
+_DELAY_MARK: Final = b"\2DELAY\1"
 
 
 class _ShortRun:
@@ -71,15 +59,13 @@ class _ShortRun:
         if queue_offset != part.first + part.count or part.count >= part.most or queue_offset >= QUEUE_OFFSET_MAX:
             return False
         # Delayed messages have a due time in their queue, and those of lite topics are in another one, too.
-        if _DELAY in properties or _LITE in properties:
+        if _DELAY_MARK in properties or LITE_MARK in properties:
             return False
         tags_code = 0
-        names = [read_property(properties, _UNIQUE_KEY)]
-        if _KEYS in properties:
-            names += read_property(properties, _KEYS).split(b" ")
-        texts = [b"%b#%b" % (topic[1:], name) for name in names if name]
-        if tags := read_property(properties, _TAGS):
-            tags_code = _tags_code(tags)
+        names, tags = read_keys(properties)
+        texts = [b"%b#%b" % (topic[1:], name) for name in names]
+        if tags:
+            tags_code = tag_hash(tags.decode(errors="replace"))
             texts.append(b"%b#T#%b" % (topic[1:], tags))
         self._texts += texts
         self._offsets += [offset] * len(texts)

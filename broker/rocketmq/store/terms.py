@@ -8,7 +8,7 @@ from typing import NamedTuple
 from broker.common.files import Directory, StoreFile
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 
-__all__ = ["DueTime", "Flush", "StoreOptions", "Stored"]
+__all__ = ["Arrived", "DueTime", "Flush", "StoreOptions", "Stored"]
 
 
 class StoreOptions(NamedTuple):
@@ -51,3 +51,5 @@ class Flush(NamedTuple):
 # Computes the due time of a delayed message from its topic, its properties and its storing time; None for others,
 # and for all without the property DELAY.
 DueTime = Callable[[str, Mapping[str, str], int], int | None]
+# Called for messages that were stored, with their topic, their queue, their number, and their size in bytes.
+Arrived = Callable[[str, int, int, int], None]

@@ -20,11 +20,12 @@ from broker.rocketmq.store.errors import DiskFull, TooLarge, Unstorable
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.queue_table import NOT_CONSUMED
 from broker.rocketmq.store.runs import QueuePart, Run
-from broker.rocketmq.store.terms import Stored
-from formats.rocketmq.files.index import record_hashes
+from broker.rocketmq.store.terms import Arrived, Stored
+from formats.rocketmq.fast.plain_records import PROPERTY_END, read_keys
+from formats.rocketmq.files.index import index_key, message_index_keys, tag_index_key
 from formats.rocketmq.files.record import BLANK_BYTES_MIN, FRONTS, PROPERTIES_BYTES_MAX, Magic
-from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag
-from formats.rocketmq.java import tag_hash
+from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
+from formats.rocketmq.java import HashedFront, index_hash, tag_hash
 from formats.rocketmq.properties import decode_properties
 from formats.schema import Buffer
 
@@ -33,6 +34,7 @@ __all__ = ["Common", "Placed", "PlainMessage", "Writer", "plain_message"]
 _V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX: Final = 0x7F
 _CRC_MASK: Final = 0x7FFFFFFF
+_ROLLBACK: Final = int(Transaction.ROLLBACK)
 # The size of a front and the function that packs its fields, by the two bits for IPv6.
 _FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front in FRONTS.items()}
 
@@ -54,6 +56,7 @@ class Common:
         "flag",
         "front_size",
         "is_consumed",
+        "is_indexed",
         "magic",
         "pack_front",
         "prepared_offset",
@@ -74,7 +77,9 @@ class Common:
         self.prepared_offset = message.prepared_transaction_offset
         self.magic, self.topic_field = _topic_field(message.topic)
         self.front_size, self.pack_front = _FRONT_PACKERS[message.system_flags & _V6_MASK]
-        self.is_consumed = message.system_flags & TRANSACTION_MASK not in NOT_CONSUMED
+        transaction = message.system_flags & TRANSACTION_MASK
+        self.is_consumed = transaction not in NOT_CONSUMED
+        self.is_indexed = transaction != _ROLLBACK
 
     def record_end(self, properties: bytes) -> bytes:
         """Return the end of a record, after its body: the topic and the properties, each with its length.
@@ -85,7 +90,7 @@ class Common:
             # Otherwise the end of the record would look like one that was never written.
             if len(properties) >= PROPERTIES_BYTES_MAX:
                 raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
-            properties += b"\2"
+            properties += PROPERTY_END
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise TooLarge(f"the properties have {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}")
         return b"%b%b%b" % (self.topic_field, len(properties).to_bytes(2, "big"), properties)
@@ -99,19 +104,27 @@ Placed = tuple[int, int, int]
 
 
 def plain_message(
-    common: Common, queue_id: int, born_ms: int, body: Buffer, properties: bytes, parsed: Mapping[str, str]
+    common: Common, unique_keys: HashedFront, queue_id: int, born_ms: int, body: Buffer, properties: bytes
 ) -> PlainMessage:
-    """Return a message with its hashes and tags code; `parsed` are its properties."""
-    hashes = record_hashes(common.topic, common.system_flags, parsed)
-    tags_code = tag_hash(parsed.get("TAGS", ""))
+    """Return a message with its hashes and tags code; `unique_keys` hashes the unique ids of its topic."""
+    names, tags = read_keys(PROPERTY_END + properties)
+    hashes, tags_code = [], 0
+    if names and names[0].isascii():
+        hashes.append(unique_keys.index_hash(names.pop(0)))
+    hashes += [index_hash(index_key(common.topic, name.decode(errors="replace"))) for name in names]
+    if tags:
+        text = tags.decode(errors="replace")
+        hashes.append(index_hash(tag_index_key(common.topic, text)))
+        tags_code = tag_hash(text)
     return common, queue_id, born_ms, body, common.record_end(properties), hashes, tags_code
 
 
 class Writer:
-    """Puts messages into a store, in as few runs as possible."""
+    """Puts messages into a store, in as few runs as possible, and reports them to `arrived`."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, arrived: Arrived = lambda topic, queue_id, count, size: None) -> None:
         self._store = store
+        self._arrived = arrived
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
         """Store a message as a run of one. `properties` are its own, if already parsed.
@@ -126,7 +139,7 @@ class Writer:
         if common.is_consumed:
             # A queue that cannot exist is refused before anything else.
             store.open_queue(topic, queue_id)
-        hashes = record_hashes(topic, message.system_flags, properties)
+        hashes = [index_hash(key) for key in message_index_keys(topic, properties)]
         tags_code = store.tags_code(topic, properties, now_ms)
         end = common.record_end(message.properties)
         plain = common, queue_id, message.born_ms, message.body, end, hashes, tags_code
@@ -136,6 +149,7 @@ class Writer:
             run.parts.append(branch)
             lite_queue = branch.topic
         store.put(run)
+        self._arrived(topic, queue_id, 1, size)
         return Stored(offset, size, queue_offset, lite_queue)
 
     def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
@@ -156,6 +170,8 @@ class Writer:
                 most = 1
                 continue
             places += found
+            for part in run.parts:
+                self._arrived(part.topic, part.queue_id, part.count, part.size)
         return places
 
     def _part(self, common: Common, queue_id: int) -> QueuePart:
@@ -222,7 +238,8 @@ class Writer:
             data += (front, body, end)
             places.append((offset, size, queue_offset))
             part.add(offset, size, tags_code)
-            keys += [(key_hash, offset, now_ms) for key_hash in hashes]
+            if common.is_indexed:
+                keys += [(key_hash, offset, now_ms) for key_hash in hashes]
             offset += size
             left -= size
         return Run(start, b"".join(data), list(parts.values()), keys, now_ms), places

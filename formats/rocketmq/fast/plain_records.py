@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Final
 from zlib import crc32
 
 from formats.rocketmq.files.record import BLANK_BYTES_MIN, RECORD_FRONT, Magic
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag
+from formats.rocketmq.lite import LITE_TOPIC
 
-__all__ = ["PlainRecord", "plain_records", "read_property"]
+__all__ = ["LITE_MARK", "PROPERTY_END", "PlainRecord", "plain_records", "read_keys", "read_property"]
 
 _V1 = int(Magic.V1)
 _OTHER = int(TRANSACTION_MASK | SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
@@ -23,7 +25,12 @@ _FRONT_BYTES = RECORD_FRONT.size
 # Of RecordFront: size, magic, checksum, queue, queue offset, physical offset, system flags, storing time, body size.
 _unpack_front = struct.Struct(">IIIi4xqqi16xq20xi").unpack_from
 
-PROPERTY_END = b"\2"
+PROPERTY_END: Final = b"\2"
+# Names of properties between the separators of properties.
+LITE_MARK: Final = b"\2%b\1" % LITE_TOPIC.encode()
+_UNIQUE_KEY: Final = b"\2UNIQ_KEY\1"
+_KEYS: Final = b"\2KEYS\1"
+_TAGS: Final = b"\2TAGS\1"
 
 
 # Offset, size, topic field with its length, queue, queue offset, storing time, and properties after a separator. One is
@@ -74,3 +81,12 @@ def read_property(properties: bytes, mark: bytes) -> bytes:
     at += len(mark)
     end = properties.find(PROPERTY_END, at)
     return properties[at:] if end < 0 else properties[at:end]
+
+
+def read_keys(properties: bytes) -> tuple[list[bytes], bytes]:
+    """Return the unique id and the keys in the properties of a plain record, none of them empty, and its tags."""
+    unique_id = read_property(properties, _UNIQUE_KEY)
+    names = [unique_id] if unique_id else []
+    if _KEYS in properties:
+        names += filter(None, read_property(properties, _KEYS).split(b" "))
+    return names, read_property(properties, _TAGS) if _TAGS in properties else b""

@@ -117,7 +117,7 @@ changes = st.fixed_dictionaries(
     optional={
         "b": st.sampled_from(["t", "u", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "closed", "new", "a b"]),
         "e": st.sampled_from(["1", "2", "3", "-1", "x"]),
-        "f": st.sampled_from(["0", "1", "4", "8", "16", "48"]),
+        "f": st.sampled_from(["0", "1", "4", "8", "12", "16", "48"]),
         "g": st.sampled_from(["1700000000123", "-5"]),
         "h": st.sampled_from(["5", "-5"]),
         "j": st.sampled_from([None, "3"]),

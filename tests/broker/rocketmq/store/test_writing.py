@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
-from broker.rocketmq.store.writing import Common, Placed, PlainMessage, Writer
+from broker.rocketmq.store.writing import Common, Placed, PlainMessage, Writer, plain_message
 from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.files.record import BLANK_BYTES_MIN, encode_blank
 from formats.rocketmq.flags import SystemFlag, Transaction
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.java import index_hash
+from formats.rocketmq.java import HashedFront, index_hash, tag_hash
 from formats.rocketmq.properties import decode_properties, encode_properties
 from tests.broker.fakes import Crash
 from tests.broker.rocketmq.folders import MemoryFolder
@@ -202,3 +202,16 @@ def test_messages_are_in_their_queue_once_they_are_confirmed() -> None:
         store.store.confirm(end)
         assert store.ends()["topic", 0] == offset
     assert store.store.readable_end == places[7][0]
+
+
+NAMED = st.sampled_from([b"UNIQ_KEY\1", b"KEYS\1", b"TAGS\1", b"OTHER\1", b"KEYS", b"\1", b""])
+VALUED = st.sampled_from([b"", b"one", b"7F0000010A2B2F2A6CFF0001", b"one  two ", "ü€".encode(), b"\xff\xfe", b"a\1b"])
+
+
+@given(st.lists(st.tuples(NAMED, VALUED, st.sampled_from([b"\2", b"\2", b"\2", b""])), max_size=6))
+def test_keys_and_tags_are_those_of_the_decoded_properties(pieces: list[tuple[bytes, bytes, bytes]]) -> None:
+    properties = b"".join(b"".join(piece) for piece in pieces)
+    made = plain_message(Common(KINDS[0]), HashedFront(b"topic#"), 0, 0, b"", properties)
+    parsed = decode_properties(properties)
+    assert made[5] == [index_hash(key) for key in message_index_keys("topic", parsed)]
+    assert made[6] == tag_hash(parsed.get("TAGS", ""))
