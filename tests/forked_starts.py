@@ -48,17 +48,14 @@ _LATE_VARIABLES: Final = frozenset(
         "JAVA_HOME",
         "PATH",
         "PYDANTIC_DISABLE_PLUGINS",
-        "PYSPARK_DRIVER_PYTHON",
-        "PYSPARK_PYTHON",
         "PYTEST_ADDOPTS",
         "PYTEST_CURRENT_TEST",
         "PYTEST_DEBUG_TEMPROOT",
-        "SPARK_CONF_DIR",
-        "SPARK_HOME",
-        "SPARK_LOCAL_IP",
         "XDG_CONFIG_HOME",
     }
 )
+# Those that Spark sets, and only its JVM and its workers read.
+_OF_SPARK: Final = ("SPARK_", "PYSPARK_")
 # A process with threads cannot be forked safely: NumPy and PyArrow make some as they are imported.
 _WITHOUT_THREADS: Final = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
@@ -174,7 +171,11 @@ def _request(call: dict[str, Any]) -> Request:
 def _inherited(environment: dict[str, str]) -> object:
     """Return what a new process inherits and a forked one cannot be given."""
     return (
-        {name: value for name, value in environment.items() if name not in _LATE_VARIABLES},
+        {
+            name: value
+            for name, value in environment.items()
+            if name not in _LATE_VARIABLES and not name.startswith(_OF_SPARK)
+        },
         [signal.getsignal(each) is signal.SIG_IGN for each in _SIGNALS],
         signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Umask:")],
