@@ -175,7 +175,7 @@ class Writer:
         return places
 
     def _part(self, common: Common, queue_id: int) -> QueuePart:
-        """Begin the part of a run that is in one queue. Raises `DiskFull` and `NoPlace`."""
+        """Begin the part of a run in a queue; what is not consumed is in none. Raises `DiskFull` and `NoPlace`."""
         store = self._store
         if not common.is_consumed:
             return QueuePart(common.topic, queue_id, None, 0)
@@ -186,17 +186,16 @@ class Writer:
         """Return the run and the places of up to `most` messages from number `begin` on. Raises if that is refused."""
         log = self._store.log
         file_size: int = log.files.file_size
-        offset = start = int(log.end)
+        start: int = log.end
+        offset = start
         left = file_size - start % file_size
         data: list[Buffer] = []
         places: list[Placed] = []
         keys: list[tuple[int, int, int]] = []
         parts: dict[tuple[str, int], QueuePart] = {}
         for common, queue_id, born_ms, body, end, hashes, tags_code in messages[begin : begin + most]:
-            body_size = len(body)
-            size = common.front_size + body_size + len(end)
+            size = common.front_size + len(body) + len(end)
             try:
-                # Records that are not consumed are in no queue.
                 key = common.topic, queue_id if common.is_consumed else -1
                 part = parts.get(key)
                 if part is None:
@@ -227,7 +226,7 @@ class Writer:
                     common.store_host,
                     common.reconsume_times,
                     common.prepared_offset,
-                    body_size,
+                    len(body),
                 )
             except (DiskFull, Unstorable, struct.error):
                 if not places:
