@@ -23,13 +23,11 @@ _ZERO: Final = 0x30
 class PostedForm:
     """The common parts of all requests of a form, and the lengths of the others."""
 
-    __slots__ = ("_behind", "_born_ms", "_born_text", "_first", "_id_size", "_last", "_second", "_third")
+    __slots__ = ("_behind", "_born_size", "_first", "_id_size", "_last", "_second", "_third")
 
-    def __init__(self, parts: tuple[bytes, bytes, bytes, bytes, bytes], born_text: bytes, id_size: int) -> None:
+    def __init__(self, parts: tuple[bytes, bytes, bytes, bytes, bytes], born_size: int, id_size: int) -> None:
         self._first, self._second, self._third, self._behind, self._last = parts
-        # Cached: messages of one millisecond follow each other.
-        self._born_text = born_text
-        self._born_ms = int(born_text)
+        self._born_size = born_size
         self._id_size = id_size
 
     def read(self, header: bytes) -> tuple[int, int, bytes, bytes] | None:
@@ -45,13 +43,9 @@ class PostedForm:
         if queue_id is None or not header.startswith(self._second, end):
             return None
         at = end + len(self._second)
-        end = at + len(self._born_text)
+        end = at + self._born_size
         born_text = header[at:end]
-        if born_text != self._born_text:
-            if not born_text.isdigit() or born_text[0] == _ZERO:
-                return None
-            self._born_text, self._born_ms = born_text, int(born_text)
-        if not header.startswith(self._third, end):
+        if not born_text.isdigit() or born_text[0] == _ZERO or not header.startswith(self._third, end):
             return None
         at = end + len(self._third)
         end = at + self._id_size
@@ -61,7 +55,7 @@ class PostedForm:
         opaque = header[end + len(self._behind) : len(header) - len(self._last)]
         if not opaque.isdigit() or len(opaque) > _OPAQUE_DIGITS_MAX or (opaque[0] == _ZERO and len(opaque) > 1):
             return None
-        return queue_id, self._born_ms, unique_id, opaque
+        return queue_id, int(born_text), unique_id, opaque
 
 
 def form_of(posted: Posted, id_at: int) -> PostedForm | None:
@@ -78,4 +72,5 @@ def form_of(posted: Posted, id_at: int) -> PostedForm | None:
     before = b"".join([piece + (value_end if at % 2 else name_end) for at, piece in enumerate(pieces[:id_at])])
     behind = b"".join([(name_end if at % 2 else value_end) + piece for at, piece in enumerate(pieces[id_at + 1 :])])
     first, second, third, fourth, last = rest
-    return PostedForm((first, second, third + before, behind + fourth, last), b"%d" % posted.born_ms, len(unique_id))
+    parts = first, second, third + before, behind + fourth, last
+    return PostedForm(parts, len(str(posted.born_ms)), len(unique_id))
