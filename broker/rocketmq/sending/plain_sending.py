@@ -1,13 +1,14 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A fast path for plain messages, as most are, with the same result as `sending.Sender`.
 
-The headers of a producer's requests are nearly alike (`formats.rocketmq.fast.send_frames`), and so are the properties
-of its messages. The sender itself handles the first request of each kind, and its results for the common parts are
-cached (`_Way`, `_Shape`): whether the topic may be written to, the other fields of the record, the properties that the
-broker adds, and the order in which they are stored. Where messages differ in their unique ids only, the whole result is
-cached (`_Form`). A message then takes a few look-ups, and all messages that a connection has delivered are stored
-together. The sender handles every other request: delayed messages, transactions, retries, batches, properties without a
-value, any fault.
+It is an inline cache in three levels, filled from the results of the sender, which handles the first request of each
+kind. A `_RequestTemplate` is for requests with nearly the same header (`formats.rocketmq.fast.send_frames`): whether
+the topic may be written to, and the other fields of the record. A `_PropertyTemplate` is for messages with the same
+names of properties: those that the broker adds, and the order in which all are stored. A `_MessageTemplate` is the
+whole result, for messages that differ in their unique ids only.
+
+A message then takes a few look-ups, and all messages that a connection has delivered are stored together. The sender
+handles every other request: delayed messages, transactions, retries, batches, properties without a value, any fault.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _KEYS: Final[tuple[str, ...]] = ("KEYS", "TAGS")
 _MARK: Final = re.compile(rb"\x00(\d+)\x00")
 
 
-class _Shape:
+class _PropertyTemplate:
     """Properties with the same names in the same order: where the values go in the stored properties."""
 
     __slots__ = ("keys_at", "pick", "template", "unique_at")
@@ -80,7 +81,7 @@ class _Shape:
         self.keys_at = keys_at
 
 
-class _Way:
+class _RequestTemplate:
     """Requests of one connection that are alike except for queue, time, properties and number.
 
     It is valid while the broker's topics have this edition.
@@ -99,12 +100,12 @@ class _Way:
         self.unique_keys = HashedFront(index_key(topic, "").encode())
 
 
-class _Form:
+class _MessageTemplate:
     """Requests of a way whose properties differ in the unique id only."""
 
     __slots__ = ("before_id", "behind_id", "hashes", "posted", "tags_code", "way")
 
-    def __init__(self, way: _Way, posted: PostedForm, row: PlainMessage, unique_id: bytes) -> None:
+    def __init__(self, way: _RequestTemplate, posted: PostedForm, row: PlainMessage, unique_id: bytes) -> None:
         self.way = way
         self.posted = posted
         # The end of the records, without the id.
@@ -114,14 +115,14 @@ class _Form:
         self.hashes = list(hashes[1:])
 
 
-class _Known:
+class _ConnectionCache:
     """The ways and forms of a connection, and the common fields of its last message that had no form."""
 
     __slots__ = ("forms", "last", "ways")
 
     def __init__(self) -> None:
-        self.ways: dict[PostedRest, _Way] = {}
-        self.forms: list[_Form] = []
+        self.ways: dict[PostedRest, _RequestTemplate] = {}
+        self.forms: list[_MessageTemplate] = []
         self.last: tuple[PostedRest, list[bytes]] | None = None
 
 
@@ -132,13 +133,13 @@ class _Batch:
 
     def __init__(self) -> None:
         self.messages: list[PlainMessage] = []
-        self.ways: list[_Way] = []
+        self.ways: list[_RequestTemplate] = []
         self.ids: list[bytes] = []
         self.numbers: list[bytes] = []
         # The end of each request.
         self.ends: list[int] = []
 
-    def add(self, message: PlainMessage, way: _Way, unique_id: bytes, number: bytes, end: int) -> None:
+    def add(self, message: PlainMessage, way: _RequestTemplate, unique_id: bytes, number: bytes, end: int) -> None:
         self.messages.append(message)
         self.ways.append(way)
         self.ids.append(unique_id)
@@ -146,7 +147,7 @@ class _Batch:
         self.ends.append(end)
 
 
-_UNKNOWN: Final = _Shape(b"", tuple, 0, {})
+_UNKNOWN: Final = _PropertyTemplate(b"", tuple, 0, {})
 
 
 class PlainSender:
@@ -160,8 +161,8 @@ class PlainSender:
         self._sender = sender
         self._wall_ms = wall_ms
         self._options = options
-        self._known: dict[Peer, _Known] = {}
-        self._shapes: dict[tuple[bytes, ...], _Shape | None] = {}
+        self._known: dict[Peer, _ConnectionCache] = {}
+        self._shapes: dict[tuple[bytes, ...], _PropertyTemplate | None] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -182,7 +183,7 @@ class PlainSender:
         posted = posted_of(request)
         if posted is None:
             return None
-        known = self._known.setdefault(peer, _Known())
+        known = self._known.setdefault(peer, _ConnectionCache())
         way = known.ways.get(posted.rest)
         if way is None or way.edition is not self._topics.kept.edition:
             way = self._learn_way(request, posted, peer, known, now_ms)
@@ -202,7 +203,7 @@ class PlainSender:
         if known is None:
             if read_posted(data, at, end) is None:
                 return at
-            known = self._known[session] = _Known()
+            known = self._known[session] = _ConnectionCache()
         now_ms = self._wall_ms()
         batch = self._read(known, data, at, end, session, now_ms)
         if not batch.messages:
@@ -218,7 +219,9 @@ class PlainSender:
             session.send_bytes(b"".join(answers))
         return batch.ends[len(places) - 1] if places else at
 
-    def _read(self, known: _Known, data: memoryview, at: int, end: int, session: Session, now_ms: int) -> _Batch:
+    def _read(
+        self, known: _ConnectionCache, data: memoryview, at: int, end: int, session: Session, now_ms: int
+    ) -> _Batch:
         """Read the plain messages at the front of `data[at:end]`."""
         batch = _Batch()
         edition = self._topics.kept.edition
@@ -250,7 +253,7 @@ class PlainSender:
             at = posted.end
         return batch
 
-    def _read_form(self, known: _Known, batch: _Batch, header: bytes, body: memoryview, end: int) -> bool:
+    def _read_form(self, known: _ConnectionCache, batch: _Batch, header: bytes, body: memoryview, end: int) -> bool:
         """Read a message that has one of the forms; return False if it has none."""
         for form in known.forms:
             read = form.posted.read(header)
@@ -268,13 +271,15 @@ class PlainSender:
                 return True
         return False
 
-    def _shape(self, posted: Posted) -> _Shape | None:
+    def _shape(self, posted: Posted) -> _PropertyTemplate | None:
         """Return the shape of a message's properties; None if the sender must handle it."""
         shape_names = tuple(posted.properties[:-1:2])
         shape = self._shapes.get(shape_names, _UNKNOWN)
         return self._learn_shape(shape_names) if shape is _UNKNOWN else shape
 
-    def _message(self, way: _Way, shape: _Shape, posted: Posted, data: Buffer) -> PlainMessage | None:
+    def _message(
+        self, way: _RequestTemplate, shape: _PropertyTemplate, posted: Posted, data: Buffer
+    ) -> PlainMessage | None:
         """Make the message to be stored. None if the sender must handle it."""
         _, queue_id, born_ms, pieces, _, body_at, end = posted
         values = pieces[1::2]
@@ -293,7 +298,14 @@ class PlainSender:
 
     # -- common parts of requests
 
-    def _learn_form(self, known: _Known, way: _Way, shape: _Shape, posted: Posted, message: PlainMessage) -> None:
+    def _learn_form(
+        self,
+        known: _ConnectionCache,
+        way: _RequestTemplate,
+        shape: _PropertyTemplate,
+        posted: Posted,
+        message: PlainMessage,
+    ) -> None:
         """Cache the form of a message if the one before it had the same: more of them are likely."""
         rest = posted.properties[: shape.unique_at] + posted.properties[shape.unique_at + 1 :]
         last, known.last = known.last, (posted.rest, rest)
@@ -306,9 +318,11 @@ class PlainSender:
             return
         if len(known.forms) >= FORMS_MAX:
             known.forms.pop()
-        known.forms.insert(0, _Form(way, form, message, unique_id))
+        known.forms.insert(0, _MessageTemplate(way, form, message, unique_id))
 
-    def _learn_way(self, frame: Frame, posted: Posted, peer: Peer, known: _Known, now_ms: int) -> _Way | None:
+    def _learn_way(
+        self, frame: Frame, posted: Posted, peer: Peer, known: _ConnectionCache, now_ms: int
+    ) -> _RequestTemplate | None:
         """Have the sender handle a request; return its way, or None unless all requests like it are plain."""
         try:
             header = read_header(frame)
@@ -328,13 +342,13 @@ class PlainSender:
         common = Common(self._sender.message(sent, header.topic, 0, peer.host, b"", b""))
         queues = max(sent.topic.write_queue_nums, sent.topic.read_queue_nums)
         answer = self._answers[frame.encoding]
-        way = _Way(self._topics.kept.edition, queues, common, answer, frame.is_one_way, header.topic)
+        way = _RequestTemplate(self._topics.kept.edition, queues, common, answer, frame.is_one_way, header.topic)
         if len(known.ways) >= WAYS_MAX:
             known.ways.clear()
         known.ways[posted.rest] = way
         return way
 
-    def _learn_shape(self, shape_names: tuple[bytes, ...]) -> _Shape | None:
+    def _learn_shape(self, shape_names: tuple[bytes, ...]) -> _PropertyTemplate | None:
         """Have the sender complete properties with these names."""
         if len(shape_names) > NAMES_MAX or sum(map(len, shape_names)) > NAMES_BYTES_MAX:
             return None
@@ -343,7 +357,7 @@ class PlainSender:
         shape = self._shapes[shape_names] = self._make_shape([name.decode() for name in shape_names])
         return shape
 
-    def _make_shape(self, shape_names: list[str]) -> _Shape | None:
+    def _make_shape(self, shape_names: list[str]) -> _PropertyTemplate | None:
         if _UNIQUE not in shape_names or len(set(shape_names)) < len(shape_names) or SPECIAL.intersection(shape_names):
             return None
         # The number of each value stands in its place, until its position is known.
@@ -351,7 +365,9 @@ class PlainSender:
         completed = encode(self._sender.complete(marked.decode())).replace(b"%", b"%%")
         places = [int(number) for number in _MARK.findall(completed)]
         keys_at = {name: shape_names.index(name) for name in _KEYS if name in shape_names}
-        return _Shape(_MARK.sub(b"%b", completed), _picker(places), 2 * shape_names.index(_UNIQUE) + 1, keys_at)
+        return _PropertyTemplate(
+            _MARK.sub(b"%b", completed), _picker(places), 2 * shape_names.index(_UNIQUE) + 1, keys_at
+        )
 
 
 def _picker(places: list[int]) -> Callable[[list[bytes]], tuple[bytes, ...]]:
