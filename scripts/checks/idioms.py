@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 LIMITS: Final[Mapping[str, int]] = {
-    "formats": 5,
-    "broker/common": 13,
-    "broker/shell": 16,
+    "formats": 1,
+    "broker/common": 7,
+    "broker/shell": 10,
     "broker/bmq": 17,
-    "broker/rocketmq": 4,
-    "bmqctl": 5,
+    "broker/rocketmq": 2,
+    "bmqctl": 3,
     "scripts": 2,
-    "tests": 3,
+    "tests": 1,
     "docs": 5,
 }
 

@@ -68,8 +68,8 @@ def repair(
     In a store of RocketMQ every sound record of the commit log stays where it is, byte for byte. Where one is damaged,
     its place in its queue gets a record without a body and with the property BMQCTL_LOST, and the rest of the place is
     filled. Consume queues, index and checkpoint are rebuilt from the log; offsets of groups after the ends of
-    queues are set back, and epochs after the end of the log left out. --config is needed only where the files do not show
-    their sizes; the other options, and what follows, are for stores of BlazingMQ.
+    queues are set back, and epochs after the end of the log left out. --config is needed only where the files do not
+    show their sizes; the other options, and what follows, are for stores of BlazingMQ.
 
     The damaged store is never changed, and must not be in use: stop its node first. The result is checked like by
     `journal validate`; keep the damaged store, put the result in its place, and start the node.

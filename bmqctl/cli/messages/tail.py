@@ -90,8 +90,8 @@ def tail(
     With --output jsonl or csv each message is a line, with json an element of a list, all written as they come; lines
     of jsonl are input of post --jsonl. Without it they are lines for people.
 
-    Messages that were received and not printed stay in the queue. One that cannot be decoded is reported on standard error
-    and not confirmed; nor is one whose payload is not what --decode says.
+    Messages that were received and not printed stay in the queue. One that cannot be decoded is reported on standard
+    error and not confirmed; nor is one whose payload is not what --decode says.
 
     Exit codes: 0 it was stopped, idle, or --count messages were printed; 1 a message could not be decoded, the session
     ended, or fewer than --count messages came; 2 it cannot begin; 130 it was stopped before --count messages.

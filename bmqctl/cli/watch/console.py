@@ -74,10 +74,11 @@ def console(
 ) -> None:
     """Serve pages that show a cluster to a browser, until SIGINT or SIGTERM.
 
-    The pages show the cluster's map with its nodes, partitions, primaries and lag; queues or topics with live charts and
-    their messages; and domains. Queues and apps can be purged, domains reconfigured, and offsets of groups reset, after
-    a confirmation that shows the effect. The console asks the cluster only while a page is open, with the credentials of
-    the user who has logged in: the nodes decide what that user may see and do. Requests without a login are anonymous.
+    The pages show the cluster's map with its nodes, partitions, primaries and lag; queues or topics with live charts
+    and their messages; and domains. Queues and apps can be purged, domains reconfigured, and offsets of groups reset,
+    after a confirmation that shows the effect. The console asks the cluster only while a page is open, with the
+    credentials of the user who has logged in: the nodes decide what that user may see and do. Requests without a login
+    are anonymous.
 
     It needs the extra `console`. Each command of `bmqctl start` that serves clients starts one beside it by
     `--console-port PORT`.

@@ -1,7 +1,7 @@
 """Consumers of a RocketMQ topic that ask for messages when they want some, and have no queues of their own.
 
-The broker hides the messages that it hands out from the rest of the group for a while (POP). A message that is not confirmed
-by then is delivered again.
+The broker hides the messages that it hands out from the rest of the group for a while (POP). A message that is not
+confirmed by then is delivered again.
 """
 
 from __future__ import annotations

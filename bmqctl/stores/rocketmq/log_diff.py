@@ -1,7 +1,8 @@
 """Comparison of two commit logs: where they part, and what only one of them has.
 
 Replicas have the same bytes at the same offsets. So bytes are compared, a file at a time, and no record is looked at as
-long as they are equal. In a file in which they differ, and in all later ones, records are compared by their offsets: the rest of a blank tail, and what is not written yet, are no difference.
+long as they are equal. In a file in which they differ, and in all later ones, records are compared by their offsets:
+the rest of a blank tail, and what is not written yet, are no difference.
 """
 
 from __future__ import annotations

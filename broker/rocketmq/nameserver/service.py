@@ -55,7 +55,7 @@ def _stored(session: Session, answer: Frame, error: OSError | None) -> None:
 
 
 class NameserverService:
-    """A nameserver; see `remoting.session.Service`, `node.Part` and `administration.registration.Registry`.
+    """A nameserver; see `remoting.session.Service`, `node.Part` and `administration.registration.NameserverRegistry`.
 
     `calls` notifies brokers of changes, in requests that `seal` signs. `now_ms` is a clock that never goes back.
     `peers` recognizes the brokers that connect, and `admission` decides which of their requests are accepted.
