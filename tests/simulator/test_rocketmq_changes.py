@@ -46,7 +46,7 @@ def surroundings() -> Surroundings:
 
 def changing(*, is_guarded: bool) -> tuple[Changing, Link, Link, Link]:
     """A client that changes things, and its connections, over which nothing is asked yet."""
-    made = Changing(surroundings(), Random(1), is_guarded=is_guarded, has_grpc=False)
+    made = Changing(surroundings(), Random(1), Form(), is_guarded=is_guarded, has_grpc=False)
     made.connect()
     links = tuple(cast(Link, each) for each in (made.admin, made.producer, made.consumer))
     links[2].asked.clear()
@@ -163,7 +163,7 @@ def popped(*offsets: int) -> list[Popped]:
 @pytest.mark.parametrize(("ms", "offsets", "says"), [(0, (0,), "is working for"), (9_000, (1,), "at most 0")])
 def test_message_out_of_order_is_noticed(ms: int, offsets: tuple[int, ...], says: str) -> None:
     world = surroundings()
-    group = OrderedGroup(world, "g4", "%DLQ%x", is_grpc=False)
+    group = OrderedGroup(world, "g4", "%DLQ%x", Random(0), is_grpc=False)
     group.pops = Pops()
     world.promises.messages.update({f"m{n}": cast(Any, SimpleNamespace(is_recalled=False)) for n in range(3)})
     group._popped(popped(0, 1))
@@ -173,7 +173,7 @@ def test_message_out_of_order_is_noticed(ms: int, offsets: tuple[int, ...], says
 
 
 def test_acknowledgment_of_what_was_popped_before_counts_for_nothing() -> None:
-    group = OrderedGroup(surroundings(), "g4", "%DLQ%x", is_grpc=False)
+    group = OrderedGroup(surroundings(), "g4", "%DLQ%x", Random(0), is_grpc=False)
     group.pops = Pops()
     group.world.promises.messages["m0"] = cast(Any, SimpleNamespace(is_recalled=False))
     group._popped(popped(0))
@@ -184,7 +184,7 @@ def test_acknowledgment_of_what_was_popped_before_counts_for_nothing() -> None:
 
 def test_queue_is_free_once_all_is_acknowledged() -> None:
     world = surroundings()
-    group = OrderedGroup(world, "g4", "%DLQ%x", is_grpc=False)
+    group = OrderedGroup(world, "g4", "%DLQ%x", Random(0), is_grpc=False)
     world.promises.messages.update({f"m{n}": cast(Any, SimpleNamespace(is_recalled=False)) for n in range(4)})
     group._popped(popped(0, 1))
     for offset in (1, 0):

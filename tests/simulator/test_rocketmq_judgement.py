@@ -188,7 +188,7 @@ class _Pops:
 @pytest.mark.parametrize("luck", [0.0, 0.7])
 def test_answer_about_a_handle_of_an_earlier_ordered_pop_changes_nothing(world: _World, luck: float) -> None:
     """An answer with the next pop, which brings the message again: that is neither acknowledged nor hidden longer."""
-    group, pops = OrderedGroup(world, "g4", "t0", is_grpc=False), _Pops()
+    group, pops = OrderedGroup(world, "g4", "t0", Random(0), is_grpc=False), _Pops()
     group.connect()
     group.pops = cast("Pops", pops)
     world.random = _Luck(luck)

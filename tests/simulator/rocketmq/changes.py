@@ -83,10 +83,12 @@ class Form(NamedTuple):
     is_super: bool = False
     password: str = "first"
     rights: tuple[str, ...] = RIGHTS
+    # Whether a request has to be signed with the password of its user; calls over gRPC always have to be.
+    is_signed: bool = True
 
     def may(self, action: str, password: str) -> bool:
         """Return whether the user may have an action on the topic carried out that is signed with a password."""
-        is_known = self.user and self.enabled and self.password == password
+        is_known = self.user and self.enabled and (self.password == password or not self.is_signed)
         return is_known and (self.is_super or action in self.rights)
 
     def sent(self, queue_id: int, password: str) -> ResponseCode:
@@ -101,7 +103,7 @@ class Form(NamedTuple):
 
     def called(self, password: str) -> Code:
         """Return the code of gRPC that answers a message."""
-        if not self.may("Pub", password):
+        if not self._replace(is_signed=True).may("Pub", password):
             return Code.UNAUTHORIZED
         if not self.exists:
             return Code.TOPIC_NOT_FOUND
@@ -161,13 +163,13 @@ class Changing:
 
     name = "changing"
 
-    def __init__(self, world: Surroundings, random: Random, *, is_guarded: bool, has_grpc: bool) -> None:
+    def __init__(self, world: Surroundings, random: Random, first: Form, *, is_guarded: bool, has_grpc: bool) -> None:
         self.world = world
         self.has_grpc = has_grpc
         self.calls: Calls | None = None
         self.random = random
         self.is_guarded = is_guarded
-        self.history = History(Form())
+        self.history = History(first)
         self._change: tuple[RequestCode, dict[str, Any], bytes] | None = None
         self._is_repeated = False
         self._count = self._version = 0

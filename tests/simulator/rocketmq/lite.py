@@ -5,9 +5,11 @@ A lite topic is judged as a topic of its own, under the name of its queue.
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
 from typing import Any
 
-from formats.rocketmq.lite import LITE_TOPIC, queue_name, split_queue_name
+from formats.rocketmq.lite import LITE_TOPIC, queue_name
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies import lite as bodies
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,12 +22,15 @@ from tests.simulator.rocketmq.pops import Popped, RemotingPops, Taken
 from tests.simulator.rocketmq.process import BROKER
 from tests.simulator.rocketmq.producers import WAITING_MAX, Producer, Surroundings
 from tests.simulator.rocketmq.promises import Sent
-from tests.simulator.rocketmq.wire import name_of
+from tests.simulator.rocketmq.wire import Connection, name_of
 
 __all__ = ["LITE_TOPICS", "PARENT", "LiteGroup", "LiteProducer"]
 
 PARENT = "l0"
 LITE_TOPICS = ("a", "b")
+# Groups of two clients, the chance that the other one takes the lite topic over, and that the one without it acts.
+PAIR_LUCK = 0.5
+TAKING_LUCK, IDLE_LUCK = 0.03, 0.1
 
 
 class LiteProducer(Producer):
@@ -51,13 +56,14 @@ class LiteProducer(Producer):
 class _LitePops(RemotingPops):
     """The requests of a group about one lite topic."""
 
-    def __init__(self, *terms: Any, lite_topic: str) -> None:
+    def __init__(self, *terms: Any, client_id: str, lite_topic: str) -> None:
         super().__init__(*terms, is_ordered=True)
+        self._client_id = client_id
         self._lite_topic = lite_topic
 
     def pop(self, most: int, hidden_ms: int, poll_ms: int, taken: Taken, *, init_mode: int = 0) -> None:
         fields = {
-            "clientId": self._group,
+            "clientId": self._client_id,
             "consumerGroup": self._group,
             "topic": self._topic,
             "maxMsgNum": most,
@@ -85,34 +91,82 @@ class _LitePops(RemotingPops):
 
 
 class LiteGroup(OrderedGroup):
-    """A group of one client, which is subscribed to one lite topic."""
+    """A group that consumes one lite topic, with one client, or with two of which one at a time is subscribed."""
 
-    def __init__(self, world: Surroundings, name: str, lite_topic: str) -> None:
-        super().__init__(world, name, queue_name(PARENT, lite_topic), is_grpc=False)
+    def __init__(self, world: Surroundings, name: str, lite_topic: str, own: Random) -> None:
+        super().__init__(world, name, queue_name(PARENT, lite_topic), own, is_grpc=False)
+        self._lite_topic = lite_topic
+        self.is_pair = own.random() < PAIR_LUCK
+        # The client that is subscribed, and the other one.
+        self._ids = [name, f"{name}-other"]
+        self._idle: Connection | None = None
+        # The number of subscriptions so far, and whether the last one was answered.
+        self._turn = 0
+        self._is_subscribed = False
 
     def connect(self) -> None:
         """Connect, and go on after the last message that is known to be consumed."""
-        self._handles.clear()
-        # A broker that starts knows of none, and an offset that is set frees the lite topic.
+        self._connection = self._open()
+        if self.is_pair:
+            self._idle = self._open()
+        self._begin()
+
+    def _open(self) -> Connection:
+        return self.world.connect(self.name, lambda frame: None, HeaderEncoding.JSON)
+
+    def _begin(self) -> None:
+        """Subscribe the client whose turn it is."""
+        self._forget_handles()
+        # A broker that starts knows no messages under way, and an offset that is set frees the lite topic.
         self._under_way.clear()
-        self._is_popping = False
-        self.link = self._connection = connection = self.world.connect(
-            self.name, lambda frame: None, HeaderEncoding.JSON
-        )
-        parent, lite_topic = split_queue_name(self.topic) or ("", "")
-        self.pops = _LitePops(connection, self.name, parent, lambda: self.world.wall_ms, lite_topic=lite_topic)
-        self._subscribe(bodies.PARTIAL_ADD, bodies.OffsetOption("OFFSET", self.low))
+        self.link = self._connection
+        self.pops = self._pops_of(self._connection, self._ids[0])
+        self._turn += 1
+        self._is_subscribed = False
+        option = bodies.OffsetOption("OFFSET", self.low)
+        self._subscribe(self._connection, self._ids[0], bodies.PARTIAL_ADD, option)
+
+    def _pops_of(self, connection: Connection, client_id: str) -> RemotingPops:
+        terms = connection, self.name, PARENT, lambda: self.world.wall_ms
+        return _LitePops(*terms, client_id=client_id, lite_topic=self._lite_topic)
 
     def heartbeat(self) -> None:
         """Repeat the subscription, as clients do."""
-        self._subscribe(bodies.COMPLETE_ADD, None)
+        self._subscribe(self._connection, self._ids[0], bodies.COMPLETE_ADD, None)
 
-    def _subscribe(self, action: str, option: bodies.OffsetOption | None) -> None:
-        _, lite_topic = split_queue_name(self.topic) or ("", "")
-        change = bodies.LiteSubscription(action, self.name, self.name, PARENT, [lite_topic], option)
+    def act(self) -> None:
+        """Act as the client that is subscribed. At times, the other one takes over, or goes on in vain."""
+        luck = self.own.random() if self.is_pair and self._is_subscribed else 1.0
+        if luck < TAKING_LUCK and not self._connection.waiting and self._idle is not None:
+            self._ids.reverse()
+            self._connection, self._idle = self._idle, self._connection
+            self._begin()
+        elif luck < IDLE_LUCK:
+            self._act_in_vain()
+        else:
+            super().act()
+
+    def _act_in_vain(self) -> None:
+        """Repeat the subscription that the other client has taken over, and pop, as a client that ignores notices."""
+        assert self._idle is not None
+        self._subscribe(self._idle, self._ids[1], bodies.COMPLETE_ADD, None)
+        self._pops_of(self._idle, self._ids[1]).pop(1, 2_000, 0, partial(self._popped_in_vain, self._turn))
+
+    def _popped_in_vain(self, turn: int, found: list[Popped] | None) -> None:
+        if found and turn == self._turn:
+            raise Violation(
+                f"a client of {self.name} gets {found[0].name}, and another one has taken {self.topic} over"
+            )
+
+    def _subscribe(
+        self, connection: Connection, client_id: str, action: str, option: bodies.OffsetOption | None
+    ) -> None:
+        change = bodies.LiteSubscription(action, client_id, self.name, PARENT, [self._lite_topic], option)
         body = bodies.SUBSCRIPTIONS.write(bodies.LiteSubscriptions([change]))
-        self._connection.ask(RequestCode.LITE_SUBSCRIPTION_CTL, {}, self._subscribed, body)
+        answered = partial(self._subscribed, self._turn)
+        connection.ask(RequestCode.LITE_SUBSCRIPTION_CTL, {}, answered, body)
 
-    def _subscribed(self, answer: Frame | None) -> None:
+    def _subscribed(self, turn: int, answer: Frame | None) -> None:
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             raise Violation(f"{self.name} subscribes to {self.topic}, and is told {answer.code}: {answer.remark}")
+        self._is_subscribed |= answer is not None and turn == self._turn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from random import Random
 
 from formats.rocketmq.remoting.frame import HeaderEncoding
 from formats.rocketmq.remoting.receipts import parse_receipt
@@ -14,12 +15,18 @@ from tests.simulator.rocketmq.producers import Link, Surroundings
 
 __all__ = ["OrderedGroup"]
 
+# The chance that the consumer uses a handle of an earlier pop, and that it pops one message for a short time only.
+OLD_LUCK, BRIEF_LUCK = 0.25, 0.3
+BRIEF_MS = (200, 1_500)
+POLLS_MS = (0, 1_000, 3_000)
+
 
 class OrderedGroup:
-    """A group of one consumer of a topic with one queue, over remoting or over gRPC."""
+    """A group of one consumer of a topic with one queue, over remoting or over gRPC. `own` decides on old handles."""
 
-    def __init__(self, world: Surroundings, name: str, topic: str, *, is_grpc: bool) -> None:
+    def __init__(self, world: Surroundings, name: str, topic: str, own: Random, *, is_grpc: bool) -> None:
         self.world = world
+        self.own = own
         self.name = name
         self.topic = topic
         self.is_grpc = is_grpc
@@ -32,6 +39,9 @@ class OrderedGroup:
         # The messages under way, by offset: when each is to be seen again; None if nobody knows.
         self._under_way: dict[int, int | None] = {}
         self._handles: list[tuple[int, str]] = []
+        # The handles of the last pop as it gave them, and those of the pop before of the same messages.
+        self._given: list[tuple[int, str]] = []
+        self._old: list[str] = []
         # When the broker gave them out: an acknowledgment of an earlier time changes nothing.
         self._popped_ms = 0
         self._is_popping = False
@@ -41,14 +51,19 @@ class OrderedGroup:
 
     def connect(self) -> None:
         """Connect, after a start of the broker or of this client."""
-        self._handles.clear()
-        self._is_popping = False
+        self._forget_handles()
         if self.is_grpc:
             calls = self.link = self.world.connect_grpc(self.name)
             self.pops = GrpcPops(calls, self.name, self.topic)
         else:
             self.link = self.world.connect(self.name, lambda frame: None, HeaderEncoding.JSON)
             self.pops = RemotingPops(self.link, self.name, self.topic, lambda: self.world.wall_ms, is_ordered=True)
+
+    def _forget_handles(self) -> None:
+        self._handles.clear()
+        self._given.clear()
+        self._old.clear()
+        self._is_popping = False
 
     def heartbeat(self) -> None:
         """Do nothing: it is known by its requests."""
@@ -64,6 +79,9 @@ class OrderedGroup:
 
     def act(self) -> None:
         """Pop, acknowledge, or hide a message for longer or shorter."""
+        if self._old and not self.is_careful and self.own.random() < OLD_LUCK:
+            self._use_old()
+            return
         random = self.world.random
         luck = 0.0 if self.is_careful else random.random()
         if self._handles and luck < 0.6:
@@ -78,8 +96,29 @@ class OrderedGroup:
             self.pops.hide(handle, random.randrange(1_000, 8_000), partial(self._hidden, offset, self._popped_ms))
         elif not self._is_popping:
             self._is_popping = True
-            terms = random.choice((1, 4, 8)), random.randrange(2_000, 10_000), random.choice((0, 1_000, 3_000))
-            self.pops.pop(*terms, self._popped)
+            most, hidden_ms, poll_ms = (
+                random.choice((1, 4, 8)),
+                random.randrange(2_000, 10_000),
+                random.choice(POLLS_MS),
+            )
+            if not self.is_careful and self.own.random() < BRIEF_LUCK:
+                self.pops.pop(1, self.own.randrange(*BRIEF_MS), poll_ms, self._popped_briefly)
+            else:
+                self.pops.pop(most, hidden_ms, poll_ms, self._popped)
+
+    def _use_old(self) -> None:
+        """Use a handle of an earlier pop, as a slow consumer does. This must not change anything."""
+        handle = self.own.choice(self._old)
+        if self.own.random() < 0.5:
+            self.pops.acknowledge(handle, lambda outcome: None)
+        else:
+            self.pops.hide(handle, self.own.randrange(100, 2_000), lambda outcome: None)
+
+    def _popped_briefly(self, found: list[Popped] | None) -> None:
+        """Take a message, and do not use its handle before the message is popped again."""
+        self._popped(found)
+        if found:
+            self._handles.clear()
 
     def _popped(self, found: list[Popped] | None) -> None:
         self._is_popping = False
@@ -100,7 +139,9 @@ class OrderedGroup:
         self._acked.difference_update([each for each in self._acked if each >= first])
         self._move(first)
         self._under_way = {each.offset: parse_receipt(each.handle).visible_ms for each in found}
-        self._handles = [(each.offset, each.handle) for each in found]
+        self._old = [handle for offset, handle in self._given if offset in offsets]
+        self._given = [(each.offset, each.handle) for each in found]
+        self._handles = list(self._given)
         self._popped_ms = parse_receipt(found[0].handle).popped_ms
 
     def _move(self, low: int) -> None:

@@ -233,7 +233,13 @@ class GrpcPops:
     def forward(self, handle: str, done: Done) -> None:
         """Forward a message to the dead letters of the group."""
         request = self._request("ForwardMessageToDeadLetterQueueRequest", receipt_handle=handle, message_id="id")
-        self._calls.call("ForwardMessageToDeadLetterQueue", request, lambda answers: done(self._outcome(answers)))
+
+        def forwarded(answers: list[Message] | None) -> None:
+            # The group may be forbidden to give messages back.
+            is_forbidden = answers is not None and answers[0].status.code == Code.UNAUTHORIZED
+            done(Outcome(is_done=False) if is_forbidden else self._outcome(answers))
+
+        self._calls.call("ForwardMessageToDeadLetterQueue", request, forwarded)
 
     def _outcome(self, answers: list[Message] | None) -> Outcome | None:
         if answers is None:

@@ -28,6 +28,7 @@ from broker.rocketmq.store.commit_log import CommitLog
 from broker.rocketmq.store.message_store import Flush, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.tables.groups import Groups
+from broker.rocketmq.tables.names import RETRY_PREFIX
 from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.options import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from broker.rocketmq.tables.topics import Topics
@@ -38,7 +39,7 @@ from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
-from formats.rocketmq.remoting.bodies.routes import TopicConfig
+from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
 from tests.broker.fakes import Crash
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.tree import Disk
@@ -65,6 +66,7 @@ TIMES = TransactionTimes(check_interval_ms=4_000, timeout_ms=2_000, checks_max=1
 FLUSH_MS = 500
 SYNC_FLUSH_MS = 5_000
 _SIZE_BYTES = 4
+_UNCHECKED = AccessOptions()
 Keeper = Callable[[str], Callable[[bytes], None]]
 
 
@@ -228,7 +230,7 @@ class Life:
 class Process(Life):
     """A process with its sessions. `is_sync`: nothing is said before the log is on the disk, `is_slow`: in a while.
 
-    With `is_guarded` it checks each request. Raises `StoreDamaged` and `DiskFull` as the node does.
+    `checks` are those of requests. Raises `StoreDamaged` and `DiskFull` as the node does.
     """
 
     def __init__(
@@ -239,7 +241,7 @@ class Process(Life):
         *,
         is_sync: bool,
         is_slow: bool,
-        is_guarded: bool = False,
+        checks: AccessOptions = _UNCHECKED,
     ) -> None:
         super().__init__(wall_ms)
         self._disk = disk
@@ -255,7 +257,6 @@ class Process(Life):
         self.node = Node(self.now, Faults(self.now), Timers())
         self.flusher = _Flusher(wall_ms, is_slow=is_slow)
         self._gate = FlushGate(self.store, self.flusher, self.now, SYNC_FLUSH_MS) if is_sync else None
-        checks = AccessOptions(authentication=is_guarded, authorization=is_guarded)
         state = make_state(self.options, self.store, disk.files, self._keeper, checks)
         self.topics, self._groups, self.access = state.topics, state.groups, state.access
         world = make_world(wall_ms, random.randrange, self._make_id, self._flush_log, self._keeper)
@@ -277,10 +278,26 @@ class Process(Life):
         if self.topics.get(name) is None:
             self.topics.put(TopicConfig(name, queues, queues, attributes={"message.type": kind}), self._wall_ms())
 
-    def make_group(self, name: str, limit: int, *, is_ordered: bool = False, parent: str = "") -> None:
-        """Make a group whose messages are retried up to a limit, unless it is there; with a parent for lite topics."""
+    def forbid_sending_back(self, group: str, *, is_forbidden: bool) -> None:
+        """Forbid a group to give messages back, or permit it, by the permission of its retry topic."""
+        perm = int(Permission.READ if is_forbidden else Permission.READ | Permission.WRITE)
+        self.topics.put(TopicConfig(RETRY_PREFIX + group, 1, 1, perm), self._wall_ms())
+
+    def set_back(self, ms: int) -> None:
+        """Note that the time of day was set back: the clock that never goes back goes on."""
+        self._start_ms -= ms
+
+    def make_group(
+        self, name: str, limit: int, *, is_ordered: bool = False, parent: str = "", is_exclusive: bool = False
+    ) -> None:
+        """Make a group whose messages are retried up to a limit, unless it is there; with a parent for lite topics.
+
+        With `is_exclusive`, one client at a time is subscribed to a lite topic.
+        """
         if name not in self._groups.table:
             attributes = {"lite.bind.topic": parent} if parent else {}
+            if is_exclusive:
+                attributes["lite.sub.model"] = "Exclusive"
             config = GroupConfig(name, retry_max_times=limit, consume_message_orderly=is_ordered, attributes=attributes)
             self._groups.put(config, self._wall_ms())
 

@@ -97,7 +97,7 @@ class Producer:
         beat(self.connection, self.name, b'"producerDataSet":[{"groupName":"%b"}]')
 
     def act(self) -> None:
-        """Do something."""
+        """Send a message, or send one again, or recall one."""
         if self.link.waiting >= WAITING_MAX:
             return
         random = self.world.random
@@ -113,7 +113,7 @@ class Producer:
         elif kind < 12:
             self._send_batch()
         elif kind < 14:
-            self._send_late({"DELAY": str(random.choice(LEVELS))})
+            self.send_delayed()
         elif kind < 16:
             self._send_late(random.choice(self._timers()))
         elif kind < 19:
@@ -141,6 +141,10 @@ class Producer:
 
     def _send_plain(self) -> None:
         self._send(self._make(), {}, 0)
+
+    def send_delayed(self) -> None:
+        """Send a message with a level of delay."""
+        self._send_late({"DELAY": str(self.world.random.choice(LEVELS))})
 
     def _send_late(self, when: dict[str, str]) -> None:
         self._send(self._make(due_ms=self.world.wall_ms + _delay_ms(when, self.world.wall_ms)), when, 0)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Protocol
 from zlib import crc32
 
+from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
@@ -16,7 +17,7 @@ from tests.broker.fakes import Crash
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.play import NotedWorld
 from tests.simulator.rocketmq.calls import Calls, credential
-from tests.simulator.rocketmq.changes import CHANGING, ROOT, Changing
+from tests.simulator.rocketmq.changes import CHANGING, ROOT, Changing, Form
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup, GrpcProducer
 from tests.simulator.rocketmq.lite import LITE_TOPICS, PARENT, LiteGroup, LiteProducer
@@ -26,7 +27,7 @@ from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.pops import Filter
 from tests.simulator.rocketmq.process import Process, Tear
-from tests.simulator.rocketmq.producers import Link, Producer
+from tests.simulator.rocketmq.producers import WAITING_MAX, Link, Producer
 from tests.simulator.rocketmq.promises import Promises
 from tests.simulator.rocketmq.stores import Judged, Kept, judge_store
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, Disk
@@ -47,6 +48,15 @@ CONSUMER_LUCK = 0.03
 GUARDED_LUCK = 0.25
 CHANGING_LUCK = 0.4
 CHANGING_SHARE = 3
+# Of the worlds in which rights change, those in which requests need no signature.
+UNSIGNED_LUCK = 0.35
+# In worlds with gRPC, the chance that a group is forbidden to give messages back, and for how long.
+FORBIDDEN_LUCK = 0.01
+FORBIDDEN_MS_MAX = 20_000
+# In the end, some worlds set the time of day back; delayed messages come by this time all the same.
+SET_BACK_LUCK = 0.3
+SET_BACK_MS = 3_600_000
+AFTER_MS_MAX = 60_000
 # Worlds with clients that speak gRPC, with a group that pops in order, and with lite topics.
 GRPC_LUCK = 0.35
 ORDERED_LUCK = 0.3
@@ -136,7 +146,8 @@ class RocketWorld(NotedWorld):
         # A popper that acknowledges several messages in one request.
         self.poppers[0].acks_together = own.random() < 0.3
         has_order = own.random() < ORDERED_LUCK
-        self.ordered = [OrderedGroup(self, "g4", "t1", is_grpc=has_grpc)] if has_order else []
+        old = Random(f"rocketmq {seed} old handles")
+        self.ordered = [OrderedGroup(self, "g4", "t1", old, is_grpc=has_grpc)] if has_order else []
         own = Random(f"rocketmq {seed} filters")
         for popper in self.poppers:
             if own.random() < FILTER_LUCK:
@@ -145,7 +156,8 @@ class RocketWorld(NotedWorld):
         self.has_lite = Random(f"rocketmq {seed} lite").random() < LITE_LUCK
         if self.has_lite:
             self.producers.append(LiteProducer(self, "l"))
-            self.ordered += [LiteGroup(self, f"gl{each}", each) for each in LITE_TOPICS]
+            own = Random(f"rocketmq {seed} lite clients")
+            self.ordered += [LiteGroup(self, f"gl{each}", each, own) for each in LITE_TOPICS]
         self.limits = {"g3": limit} if has_grpc and limit is not None else {}
         self.consumers: tuple[PullGroup | PopGroup | OrderedGroup, ...] = (
             *self.pullers,
@@ -155,7 +167,16 @@ class RocketWorld(NotedWorld):
         own = Random(f"rocketmq {seed} changes")
         self.is_guarded = own.random() < GUARDED_LUCK
         has_changes = self.is_guarded or own.random() < CHANGING_LUCK
-        self.changing = [Changing(self, own, is_guarded=self.is_guarded, has_grpc=has_grpc)] if has_changes else []
+        is_signed = self.is_guarded and Random(f"rocketmq {seed} signatures").random() >= UNSIGNED_LUCK
+        self.checks = AccessOptions(authentication=is_signed, authorization=self.is_guarded)
+        form = Form(is_signed=is_signed)
+        self.changing = (
+            [Changing(self, own, form, is_guarded=self.is_guarded, has_grpc=has_grpc)] if has_changes else []
+        )
+        # Own streams, so that other draws stay as they are: faults of a group over gRPC, and the end.
+        self._forbidding, self._ending = Random(f"rocketmq {seed} forbidden"), Random(f"rocketmq {seed} end")
+        self._forbidden_until_ms: int | None = None
+        self._has_grpc = has_grpc
         self.connections: list[Link] = []
         self._ports = 40_000
         self._ticked_ms = self.wall_ms
@@ -215,7 +236,7 @@ class RocketWorld(NotedWorld):
                     lambda: self.wall_ms,
                     is_sync=self.is_sync,
                     is_slow=self.is_slow,
-                    is_guarded=self.is_guarded,
+                    checks=self.checks,
                 )
                 break
             except DiskFull:
@@ -237,9 +258,18 @@ class RocketWorld(NotedWorld):
                 self.process.make_group(group.name, group.limit)
         for name, limit in self.limits.items():
             self.process.make_group(name, limit)
+        if self._has_grpc:
+            # A process that was killed may not have written the last change.
+            self.process.forbid_sending_back("g3", is_forbidden=self._forbidden_until_ms is not None)
         for ordered in self.ordered:
-            parent = PARENT if isinstance(ordered, LiteGroup) else ""
-            self.process.make_group(ordered.name, RETRIES_MAX, is_ordered=True, parent=parent)
+            is_lite = isinstance(ordered, LiteGroup)
+            self.process.make_group(
+                ordered.name,
+                RETRIES_MAX,
+                is_ordered=True,
+                parent=PARENT if is_lite else "",
+                is_exclusive=isinstance(ordered, LiteGroup) and ordered.is_pair,
+            )
         self.judge()
         self.connections = []
         self._beaten_ms = self.wall_ms
@@ -383,10 +413,24 @@ class RocketWorld(NotedWorld):
             self._inject(f"the requests of {producer.name} are held back")
             producer.link.held_until_ms = self.wall_ms + self.random.randrange(HELD_MS_MAX)
 
+    def _forbid(self) -> None:
+        """Forbid the group that speaks gRPC to give messages back, or permit it again."""
+        until_ms = self._forbidden_until_ms
+        if until_ms is not None and self.wall_ms >= until_ms:
+            self._inject("g3 may give messages back")
+            self._forbidden_until_ms = None
+            self.process.forbid_sending_back("g3", is_forbidden=False)
+        elif until_ms is None and self._forbidding.random() < FORBIDDEN_LUCK:
+            self._inject("g3 may not give messages back")
+            self._forbidden_until_ms = self.wall_ms + self._forbidding.randrange(FORBIDDEN_MS_MAX)
+            self.process.forbid_sending_back("g3", is_forbidden=True)
+
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it was promised."""
         for _ in range(steps):
-            with self.chances.at("step", self.random) as is_taken:
+            with self.chances.at("step", self.random, self._forbidding) as is_taken:
+                if is_taken and self._has_grpc:
+                    self._forbid()
                 if is_taken:
                     self._fault()
             self.step(self.random.choice((0, 1, 1, 2, 3, 6)))
@@ -442,6 +486,7 @@ class RocketWorld(NotedWorld):
         # A death that was planned, and has not come, comes no more: stopping the process flushes and writes.
         self.disk.shared.flushes_left = FLUSHES_MAX
         self.process.spare()
+        self._forbidden_until_ms = None
         self.die(self.random.choice((Death.STOP, Death.KILL)))
         self._is_calm = True
         for group in self.pullers:
@@ -461,7 +506,41 @@ class RocketWorld(NotedWorld):
                 self.step(CALM_ACTIONS)
                 self.wall_ms += CALM_STEP_MS
         self.judge()
+        self._answer_all()
+        if self._ending.random() < SET_BACK_LUCK:
+            self._set_back(judged)
         self._digest_files()
+
+    def _answer_all(self) -> None:
+        """Wait until every request has its answer."""
+        end_ms = self.wall_ms + AFTER_MS_MAX
+        while waiting := [each for each in self.connections if each.waiting]:
+            if self.wall_ms > end_ms:
+                client = next((each.name for each in self.consumers if each.link in waiting), "a client")
+                raise Violation(f"{client} waits for {waiting[0].waiting} answers, {AFTER_MS_MAX // 1000} s after all")
+            self.step(0)
+            self.wall_ms += CALM_STEP_MS
+
+    def _set_back(self, judged: Judged) -> None:
+        """Set the time of day back while messages are delayed: none waits longer than its level says."""
+        producer = self.producers[0]
+        for _ in range(WAITING_MAX):
+            producer.send_delayed()
+        while producer.link.waiting:
+            self.step(0)
+            self.wall_ms += 1
+        self.note(f"the time of day is set back by {SET_BACK_MS} ms")
+        for now_ms in ("wall_ms", "_ticked_ms", "_beaten_ms"):
+            setattr(self, now_ms, getattr(self, now_ms) - SET_BACK_MS)
+        self.process.set_back(SET_BACK_MS)
+        for sent in self.promises.messages.values():
+            sent.due_ms = 0
+        end_ms = self.wall_ms + AFTER_MS_MAX
+        while owed := next(what_is_owed(self.judge(judged), self.promises, (), ()), ""):
+            if self.wall_ms > end_ms:
+                raise Violation(f"{AFTER_MS_MAX // 1000} s after the time of day was set back, {owed}")
+            self.step(0)
+            self.wall_ms += CALM_STEP_MS
 
     def _find_owed(self, judged: Judged) -> str:
         """Say one promise that is still open; empty if there is none."""
