@@ -18,7 +18,7 @@ from tests.simulator.worlds.features import Feature, own_random
 if TYPE_CHECKING:
     from tests.simulator.worlds.world import World
 
-__all__ = ["LateAcks", "shorten_windows"]
+__all__ = ["LateAcks", "Repeats", "shorten_windows"]
 
 WINDOWS_MS = (1000, 2000, 5000, 300_000)
 SHORTENED = ("priority", "fanout", "eventual")
@@ -27,6 +27,12 @@ QUIET_US_MAX = 600_000  # before a disturbance
 OVER_US_MAX = 1_500_000  # from its beginning until the producer repeats
 LONG_US = 3_000_000  # a deduplication time for which no consumer stays away
 REVIVE_US = (10_000, 600_000)
+# Of `Repeats`.
+CUT_PART = 0.5
+CONNECTS_US = 50_000
+GIVEN_UP_US = 600_000  # from the end of a deduplication time until posts are given up, and repeated
+LAST_PART = 0.9
+KILL_US = (5_000, 40_000)  # from the repetition
 
 
 def shorten_windows(world: World) -> None:
@@ -42,9 +48,12 @@ def shorten_windows(world: World) -> None:
 class LateAcks:
     """One world's, with a schedule and a generator of its own."""
 
+    site = "late acks"
+    feature = Feature.LATE_ACKS
+
     def __init__(self, world: World) -> None:
         self._world = world
-        self._random = own_random(Feature.LATE_ACKS, world.seed)
+        self._random = own_random(self.feature, world.seed)
         self._kinds: list[Callable[[str], None]] = [
             self.wait,
             self.linger,
@@ -62,7 +71,7 @@ class LateAcks:
         """One producer loses its acks from now on; another one after a while."""
         world = self._world
         if world.is_busy:
-            with world.chances.at("late acks", self._random) as is_taken:
+            with world.chances.at(self.site, self._random) as is_taken:
                 world.clock.after(int(self._random.expovariate(1) * INTERVAL_US) + 1, self.next)
                 if is_taken:
                     self._lose_acks(self._random)
@@ -138,8 +147,50 @@ class LateAcks:
 
     def cut_off(self, uri: str) -> None:
         """Cut the primary off from the others, which elect another one and heal the first afterwards."""
-        world, host = self._world, self._primary(uri)
+        self._cut(self._primary(uri), self._random.randrange(200_000, 3_000_000))
+
+    def _cut(self, host: Host, us: int) -> None:
+        world = self._world
         others = [other.name for other in world.hosts if other is not host]
         pairs = {pair for other in others for pair in ((host.name, other), (other, host.name))}
         world.network.blocked |= pairs
-        world.clock.after(self._random.randrange(200_000, 3_000_000), lambda: world.network.heal(pairs))
+        world.clock.after(us, lambda: world.network.heal(pairs))
+
+
+class Repeats(LateAcks):
+    """Producers that repeat when it matters most: just before their queue forgets what it has removed, just before the
+    primary that takes that for new is killed, or at one that has given up posts for lack of copies.
+    """
+
+    site = "repeats"
+    feature = Feature.REPEATS
+
+    def _lose_acks(self, random: Random) -> None:
+        world = self._world
+        producer = random.choice([client for client in world.clients if isinstance(client, Producer)])
+        short = [uri for uri in producer.uris if self._lingers_us(uri)]
+        if producer.is_deaf or producer.hosts or world.faults.must_wait or not short:
+            return
+        uri = random.choice(short)
+        window_us = world.records.windows_us[uri]
+        producer.is_deaf = True
+        world.say(f"{producer.name} gets no acks of {uri} for as long as it remembers")
+        primary = self._primary(uri)
+        if world.is_cluster and primary.node is not None and random.random() < CUT_PART:
+            producer.hosts = [primary]
+            producer.leave(1)
+            us = window_us + GIVEN_UP_US
+            world.clock.after(CONNECTS_US, lambda: self._if_busy(lambda: self._cut(primary, us + GIVEN_UP_US)))
+            world.clock.after(us, producer.repeat)
+            world.clock.after(us + 2 * GIVEN_UP_US, producer.hosts.clear)
+        elif random.random() < CUT_PART:
+            world.clock.after(int(window_us * random.uniform(LAST_PART, 1)), producer.repeat)
+        else:
+            us = self._lingers_us(uri)
+            world.clock.after(us, producer.repeat)
+            world.clock.after(us + random.randrange(*KILL_US), lambda: self._if_busy(lambda: self.kill(uri)))
+
+    def _if_busy(self, disturb: Callable[[], None]) -> None:
+        """Disturb the world unless the faults are over, or a disk is being healed."""
+        if self._world.is_busy and not self._world.faults.must_wait:
+            disturb()

@@ -598,4 +598,16 @@ MESSAGES = (
         "broker.bmq.node.changes",
         (("if wanted.get(app.app_id) != app.key]", "if app.app_id not in wanted]"),),
     ),
+    Mutant(
+        "history-first-time",
+        "deduplication",
+        "A part of the removed messages is forgotten by the time of its first one.",
+        "broker.bmq.core.history",
+        (
+            (
+                "            if now_ms - self._chunks[0].until_ms <= self.window_ms:\n",
+                "            if now_ms - self._chunks[0].since_ms <= self.window_ms:\n",
+            ),
+        ),
+    ),
 )

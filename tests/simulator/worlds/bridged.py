@@ -40,8 +40,8 @@ FAULT_US = 800_000
 AWAY_US_MAX = 2_000_000
 ENOUGH_ROOM = 1 << 40
 LITTLE_ROOM = 3_000
-# The features that no world with a bridge has: a queue's only consumer is the bridge.
-NOT_BRIDGED = frozenset({Feature.HOLDERS, Feature.ADMISSION})
+# The features that no world with a bridge has: the bridge is a queue's only consumer, and repeats by itself.
+NOT_BRIDGED = frozenset({Feature.HOLDERS, Feature.REPEATS, Feature.ADMISSION})
 
 
 class Target:

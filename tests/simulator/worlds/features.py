@@ -49,6 +49,7 @@ class Feature(Enum):
         "apps that get a part, messages that expire, purges of one app, and consumers that reach their limits"
     )
     HOLDERS = "consumers that hold messages for long, also some of which others have died, and twins that want the same"
+    REPEATS = "producers that repeat just before their queue forgets, or at a primary that is cut off"
     ADMISSION = "a single node's domains that admit one producer of a queue, and one consumer of an app"
 
 
@@ -70,6 +71,7 @@ _LATER = (
     Feature.NOT_READY,
     Feature.WHOLE_QUEUES,
     Feature.HOLDERS,
+    Feature.REPEATS,
     Feature.ADMISSION,
 )
 _LATER_PART = 0.25
@@ -109,6 +111,8 @@ def shape_of(seed: int, without: frozenset[Feature] = frozenset()) -> Shape:
     features |= {feature for feature in later if own_random(feature, seed).random() < _LATER_PART}
     if Feature.HOLDERS in features:
         features |= {Feature.ATTEMPTS, Feature.PARTS}
+    if Feature.REPEATS in features:
+        features.add(Feature.LATE_ACKS)
     return Shape(nodes, has_proxies, frozenset(features))
 
 

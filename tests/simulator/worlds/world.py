@@ -16,7 +16,7 @@ from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
 from tests.simulator.actors.clients import PARTS, Client, Consumer, Producer, Tuning, wants
-from tests.simulator.actors.late_acks import LateAcks, shorten_windows
+from tests.simulator.actors.late_acks import LateAcks, Repeats, shorten_windows
 from tests.simulator.actors.malformed import Malformer
 from tests.simulator.actors.operator import ADMITTING, EXTRA_APP, Operator
 from tests.simulator.actors.strangers import Echo, Oddity, Stranger
@@ -244,6 +244,8 @@ class World:
             Moments(self, self.brokers).next()
         if Feature.LATE_ACKS in self.features:
             LateAcks(self).next()
+        if Feature.REPEATS in self.features:
+            Repeats(self).next()
         for whole in self.whole_clients:
             whole.begin()
         if self.features:
