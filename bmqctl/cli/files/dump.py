@@ -19,12 +19,12 @@ from bmqctl.cli.files.printing import (
     missing,
     open_stream,
     quiet_on_terminal,
-    say,
     stopped_by,
     until_signal,
     with_progress,
 )
 from bmqctl.cli.given import given_options
+from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.dump import (
     DumpReport,

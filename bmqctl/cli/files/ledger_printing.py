@@ -10,7 +10,8 @@ from pathlib import Path
 
 import typer
 
-from bmqctl.cli.files.printing import missing, open_stream, say, with_progress
+from bmqctl.cli.files.printing import missing, open_stream, with_progress
+from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, LateProgress
 from bmqctl.stores.blazingmq.dump.ledger import (
     LEDGER_COLUMNS,

@@ -16,6 +16,7 @@ from typing import IO
 import typer
 
 from bmqctl.common.harmless import output_fault
+from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, refuse, until_reader_leaves
 from bmqctl.stores.blazingmq.dump.output import DumpFormat, NoArrow, format_by_name, load_arrow
 from bmqctl.stores.blazingmq.read.account import Account
@@ -34,7 +35,6 @@ __all__ = [
     "open_stream",
     "quiet_on_terminal",
     "rate_text",
-    "say",
     "size_text",
     "stopped_by",
     "until_signal",
@@ -170,11 +170,6 @@ def missing(wanted: Wanted) -> str:
     if isinstance(wanted, bytes):
         return f"no record has the GUID {format_guid(wanted)}"
     return f"no record has the number {wanted}" if isinstance(wanted, RecordNumber) else f"no record at offset {wanted}"
-
-
-def say(command: str, text: str) -> None:
-    """Print one line on standard error."""
-    typer.echo(f"bmqctl {command}: {text}", err=True)
 
 
 def end_with(command: str, path: Path, account: Account, messages: int = 0, places: Sequence[str] = ()) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.cli.files import rocketmq_queues
-from bmqctl.cli.files.printing import end_with
+from bmqctl.cli.files.printing import end_with, stopped_by
 from bmqctl.common.render import (
     Column,
     LateProgress,
@@ -18,10 +18,8 @@ from bmqctl.common.render import (
     choose_format,
     print_table,
     print_values,
-    refuse,
     until_reader_leaves,
 )
-from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.losses import record_losses
 from bmqctl.stores.blazingmq.read.times import shown_time
 from bmqctl.stores.blazingmq.summary.queues import find_queues
@@ -75,14 +73,9 @@ def queues(
     if is_store(path):
         rocketmq_queues.list_queues(path, output, name)
         return
-    try:
-        with LateProgress("reading records") as on_progress:
-            found = find_queues(path, on_progress)
-            account = record_losses(path)
-    except NotAStoreFile as error:
-        refuse("journal queues", str(error))
-    except OSError as error:
-        refuse("journal queues", f"{error.filename or path}: {error.strerror or error}")
+    with stopped_by("journal queues", path), LateProgress("reading records") as on_progress:
+        found = find_queues(path, on_progress)
+        account = record_losses(path)
     if name is not None:
         found = [queue for queue in found if name in (queue.uri or "") or name.upper() == queue.queue_key]
     with until_reader_leaves():

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.cli.files.printing import say
+from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     Column,
     LateProgress,

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import typer
 
-from bmqctl.cli.files.printing import say, size_text, stopped_by
+from bmqctl.cli.files.printing import size_text, stopped_by
+from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Column,

@@ -13,10 +13,10 @@ from bmqctl.cli.files.printing import (
     has_left,
     open_stream,
     quiet_on_terminal,
-    say,
     until_signal,
 )
 from bmqctl.cli.given import given_options
+from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.output import DumpFormat
 from bmqctl.stores.rocketmq.dump.dump import CheckingSink, FollowEnded, LogFollower, LogPrinter, dump_log, make_sink

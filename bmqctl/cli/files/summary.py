@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.cli.files import rocketmq_summary
-from bmqctl.cli.files.printing import rate_text, size_text
+from bmqctl.cli.files.printing import rate_text, size_text, stopped_by
 from bmqctl.cli.given import given_options
 from bmqctl.common.installed import installing
 from bmqctl.common.render import (
@@ -30,7 +30,6 @@ from bmqctl.common.render import (
     wanted_format,
 )
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.losses import file_losses
 from bmqctl.stores.blazingmq.read.times import shown_time
 from bmqctl.stores.blazingmq.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
@@ -130,14 +129,9 @@ def summary(
     for option in given_options(context, rocketmq_summary.OWN_OPTIONS):
         refuse("journal summary", f"{path} is no store of RocketMQ, and {option} is for these")
     _check_plots(plot, plot_out)
-    try:
-        with LateProgress("reading records") as on_progress:
-            found = summarize(path, on_progress, select=queue, read_data=payload_bytes)
-            account = file_losses(path)
-    except NotAStoreFile as error:
-        refuse("journal summary", str(error))
-    except OSError as error:
-        refuse("journal summary", f"{error.filename or path}: {error.strerror or error}")
+    with stopped_by("journal summary", path), LateProgress("reading records") as on_progress:
+        found = summarize(path, on_progress, select=queue, read_data=payload_bytes)
+        account = file_losses(path)
     if queue is not None and not found.queues:
         refuse("journal summary", f"--queue {queue}: no queue in {path} has this in its URI, or as its key")
     queues = sorted(found.queues, key=_KEYS[sort])

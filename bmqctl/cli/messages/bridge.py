@@ -21,7 +21,7 @@ from bmqctl.carrying.bridge.metrics import metrics_text
 from bmqctl.carrying.bridge.run import CannotBegin, Outcome, Running, run_bridges
 from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
 from bmqctl.client.session import SessionOptions
-from bmqctl.common.harmless import one_line
+from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Output,
@@ -184,7 +184,7 @@ def _bridges(
 
 
 def _tell(name: str, text: str) -> None:
-    print(one_line(f"bmqctl {COMMAND}: {name}: {text}"), file=sys.stderr, flush=True)
+    say(COMMAND, f"{name}: {text}")
 
 
 class _Reporter:

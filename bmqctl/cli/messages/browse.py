@@ -16,7 +16,8 @@ from bmqctl.carrying.messages.received import Received, Undecodable, place_text,
 from bmqctl.carrying.messages.writing import Writer
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, choose_format, frame_of
-from bmqctl.cli.messages.message_options import Broker, Decoding, Security, Uri, run, say
+from bmqctl.cli.messages.message_options import Broker, Decoding, Security, Uri, run
+from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     EXIT_READER_LEFT,

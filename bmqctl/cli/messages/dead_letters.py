@@ -20,8 +20,9 @@ from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import LETTER_PLACE, AsLines, Raw, choose_format, frame_of
-from bmqctl.cli.messages.message_options import Decoding, TlsAuthority, run, say
+from bmqctl.cli.messages.message_options import Decoding, TlsAuthority, run
 from bmqctl.client.rocketmq import Content
+from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Column,

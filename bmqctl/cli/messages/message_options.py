@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.common.decoding.decoder import CannotDecode, Decode, Format, Wanted, make_decoder
-from bmqctl.common.harmless import one_line
 from bmqctl.common.render import refuse
 
 __all__ = [
@@ -27,7 +25,6 @@ __all__ = [
     "TlsAuthority",
     "Uri",
     "run",
-    "say",
 ]
 
 EXIT_INTERRUPTED = 130
@@ -132,8 +129,3 @@ def run(command: str, work: Callable[[], Awaitable[T]]) -> T:
         refuse(command, str(fault))
     finally:
         logger.removeHandler(handler)
-
-
-def say(command: str, text: str) -> None:
-    """Print a line on standard error."""
-    print(one_line(f"bmqctl {command}: {text}"), file=sys.stderr, flush=True)

@@ -19,7 +19,8 @@ from bmqctl.carrying.replay.account import QUEUE_KEYS, Account, make_account
 from bmqctl.carrying.replay.messages import MessageSource
 from bmqctl.carrying.replay.plan import Plan
 from bmqctl.carrying.replay.run import Replay, ReplayFault, ReplayOptions, Run, read_all
-from bmqctl.cli.files.printing import missing, say
+from bmqctl.cli.files.printing import missing
+from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     LateProgress,

@@ -18,6 +18,7 @@ from bmqctl.cli.watch.cluster_options import Nameserver, Nodes, options_of
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminLost
 from bmqctl.common.ending import faults_end
+from bmqctl.common.refusal import with_remedy
 from bmqctl.common.render import Output, OutputFormat, print_values, until_reader_leaves
 from bmqctl.systems.blazingmq.status.asking import Asking, NotReported, Refused
 from bmqctl.systems.checking.blazingmq import CLUSTER_VALUES, QUEUE_VALUES, measure_queue
@@ -298,7 +299,7 @@ def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds,
 
 
 def _end(title: str, status: Status, reason: str, output: OutputFormat | None) -> NoReturn:
-    _print(Finding(title, status, reason), output)
+    _print(Finding(title, status, with_remedy(reason)), output)
     raise AssertionError("a state other than OK is an exit")
 
 

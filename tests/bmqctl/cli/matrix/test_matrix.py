@@ -52,6 +52,7 @@ START_MS = 1_767_225_600_000
 SIZES = StoreSizes(1 << 16, 100 * 20, 50, 40)
 # Messages of the interpreter about what no program should let happen.
 INTERPRETER = ("Traceback", "Exception ignored", "Fatal Python error", "Warning:")
+TOO_FEW = "Too many open files"
 DEFINITIONS = '{"system": "RocketMQ"}'
 ODD = "a \udcff[1]*?\n{b}'\""
 
@@ -155,6 +156,8 @@ def _fault(outcome: Outcome, example: Example) -> str | None:
     for text in INTERPRETER:
         if text in outcome.errors + outcome.out:
             return f"prints {text!r}"
+    if TOO_FEW in outcome.errors + outcome.out and "(ulimit -" not in outcome.errors + outcome.out:
+        return f"names no remedy for {TOO_FEW!r}"
     # With 1 a command has found something, which its output tells.
     has_found = outcome.code == 1 and outcome.out
     if outcome.code not in (example.code, 0, 141) and not has_found and not _hides_errors(outcome):
