@@ -38,12 +38,14 @@ def account_of_export(manifest: Manifest) -> Account:
     return worst_of({name: Account(**each) for name, each in accounts.items()})
 
 
-def account_of_stores(context: SparkContext, stores: tuple[str, ...], on_progress: OnProgress) -> Account:
-    """Read all records of stores for their account. Raises StoreError."""
-    options = ReadOptions(paths=stores, table=Table.RECORDS)
+def account_of_stores(
+    context: SparkContext, stores: tuple[str, ...], on_progress: OnProgress, table: Table = Table.RECORDS
+) -> Account:
+    """Read a table of stores, by default all records, for the account of what it rests on. Raises StoreError."""
+    options = ReadOptions(paths=stores, table=table)
     tables = tables_of(stores)
     schema = tables.columns(options)
-    schema = pa.schema([next(schema.field(name) for name in _DEEP_COLUMNS if name in schema.names)])
+    schema = pa.schema([next((schema.field(name) for name in _DEEP_COLUMNS if name in schema.names), schema.field(0))])
     reads = [partial(read_task, part, options, schema, ()) for part in tables.plan(options)]
     accounts = run_all(context, _account, reads, "looking for damage", on_progress)
     return Account.total([tables.lost_files(options), *accounts])

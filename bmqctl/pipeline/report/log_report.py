@@ -14,12 +14,14 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from bmqctl.pipeline.export.accounting import account_of_stores
 from bmqctl.pipeline.export.exported import exported_table
 from bmqctl.pipeline.export.manifest import need_manifest
 from bmqctl.pipeline.export.output import open_output
 from bmqctl.pipeline.report.report import NothingToReport, ReportRequest, account_of, loss_notes
 from bmqctl.pipeline.report.report_model import TimeLine
 from bmqctl.pipeline.rocketmq.brokers import is_rocketmq
+from bmqctl.pipeline.source.options import Table
 from bmqctl.pipeline.spark.run_tasks import OnProgress
 from bmqctl.pipeline.spark.session import open_session
 from bmqctl.stores.rocketmq.read.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, TopicKind
@@ -118,6 +120,10 @@ class LogReportRequest:
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> LogReport:
         report = _Making(open_session(context), self.request, on_progress).report()
         account = account_of(context, self.request, on_progress)
+        if account.is_sound and not self.request.of_export:
+            # The lag of groups is counted by consume queues, which may be damaged beside a sound log.
+            queues = account_of_stores(context, self.request.sources, on_progress, Table.GROUPS)
+            account.add(queues)
         return replace(report, account=account.as_json(), notes=[*report.notes, *loss_notes(account)])
 
 

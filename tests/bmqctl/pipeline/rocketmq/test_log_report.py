@@ -16,6 +16,7 @@ from bmqctl.pipeline.report.log_report_page import log_report_page
 from bmqctl.pipeline.report.report import NothingToReport, ReportRequest
 from bmqctl.pipeline.spark.run_tasks import quiet
 from tests.bmqctl.pipeline.reading import read_rows
+from tests.bmqctl.stores.rocketmq.journal.test_queues import entry, write_queue
 from tests.bmqctl.stores.rocketmq.logs import message, write_log
 
 Java = Callable[[str], list[Path]]
@@ -84,6 +85,18 @@ def test_a_report_counts_what_is_in_the_rows(spark: SparkSession, java: Java, tm
     again = report(spark, out, of_export=True)
     assert (again.topics, again.keys, again.retries) == (found.topics, found.keys, found.retries)
     assert again.groups == []
+
+
+def test_a_report_of_a_sound_log_accounts_for_its_queues(spark: SparkSession, tmp_path: Path) -> None:
+    written = write_log(tmp_path, (message(4 * number) for number in range(20)))
+    entries = [entry(each) for each in written.records]
+    write_queue(written, 0, entries)
+    found = report(spark, tmp_path)
+    assert (found.account["records"], found.account["damaged"], found.account["missing"]) == (20, 0, 0)
+    write_queue(written, 0, [*entries[:5], entries[4], *entries[6:]])
+    found = report(spark, tmp_path)
+    assert (found.account["damaged"], found.account["missing"]) == (1, 0)
+    assert "consumequeue/orders/0" in found.notes[-1]
 
 
 def test_names_of_topics_are_no_markup(spark: SparkSession, tmp_path: Path) -> None:
