@@ -1,32 +1,41 @@
-"""Worlds in which events of several messages are taken at once go as if each message were taken by itself."""
+"""Worlds in which runs of several messages are taken at once go as if each message were taken by itself."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from broker.bmq.session.stored_events import StoredEvents
+from broker.bmq.core.messages import Message
+from broker.bmq.partition.stored_partition import StoredPartition
+from broker.bmq.queue.queue import Queue, Stream
 from tests.simulator import run
 from tests.simulator.machines import disk
 
 
 @pytest.mark.parametrize(("nodes", "least"), [(1, 100), (3, 20)])
-def test_whole_events_change_no_world(
+def test_runs_change_no_world(
     nodes: int, least: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(disk, "DISK_CHUNK", 1 << 12)
     arguments = ["--seeds", "0..5", "--nodes", str(nodes), "--jobs", "1"]
-    puts, taken = StoredEvents.puts, []
+    append, confirm, sizes = StoredPartition.append, Queue.confirm, []
 
-    def count(*given: object) -> bool:
-        if done := puts(*given):  # type: ignore[arg-type]
-            taken.append(done)
-        return done
+    def count(self: StoredPartition, key: bytes, run: Sequence[Message], *rest: Any) -> bool:
+        sizes.append(len(run))
+        return append(self, key, run, *rest)
 
-    monkeypatch.setattr(StoredEvents, "puts", count)
+    def confirm_each(self: Queue, stream: Stream, guids: Sequence[bytes]) -> int:
+        return sum([confirm(self, stream, (guid,)) for guid in guids])
+
+    monkeypatch.setattr(StoredPartition, "append", count)
     assert run.main(arguments) == 0
     whole = capsys.readouterr().out
-    monkeypatch.setattr(StoredEvents, "puts", lambda *given: False)
-    monkeypatch.setattr(StoredEvents, "confirms", lambda *given: False)
+    assert sum([size > 1 for size in sizes]) >= least
+    sizes.clear()
+    monkeypatch.setattr(Queue, "_takes_together", lambda self, run, size: False)
+    monkeypatch.setattr(Queue, "confirm", confirm_each)
     assert run.main(arguments) == 0
+    assert set(sizes) == {1}
     assert whole.rpartition("digest ")[2] == capsys.readouterr().out.rpartition("digest ")[2]
-    assert len(taken) >= least

@@ -122,37 +122,16 @@ class History:
         data = self._data
         if data is not None and len(data) < CHUNK_BYTES:
             data += guid
-            self._note_removed(guid[10:], guid[3:10])
+            # It may have waited since an earlier window.
+            producer, ticks = guid[10:], guid[3:10]
+            latest = self._latest.get(producer)
+            if latest is None:
+                latest = self._latest[producer] = self._latest_before.get(producer, b"")
+            if ticks > latest:
+                self._latest[producer] = ticks
         elif self.window_ms:
             self._open_chunk(now_ms)
             self.add(guid, now_ms)
-
-    def add_all(self, guids: Sequence[bytes], now_ms: int) -> None:
-        data = self._data
-        if data is not None and len(data) + GUID_SIZE * len(guids) <= CHUNK_BYTES:
-            data += b"".join(guids)
-            producer, greatest = b"", b""
-            for guid in guids:
-                ticks = guid[3:10]
-                if guid[10:] != producer:
-                    if producer:
-                        self._note_removed(producer, greatest)
-                    producer, greatest = guid[10:], ticks
-                elif ticks > greatest:
-                    greatest = ticks
-            if producer:
-                self._note_removed(producer, greatest)
-        else:
-            for guid in guids:
-                self.add(guid, now_ms)
-
-    def _note_removed(self, producer: bytes, ticks: bytes) -> None:
-        """Note a removed message as seen in this window: it may have waited since an earlier one."""
-        latest = self._latest.get(producer)
-        if latest is None:
-            latest = self._latest[producer] = self._latest_before.get(producer, b"")
-        if ticks > latest:
-            self._latest[producer] = ticks
 
     def bury(self, guids: Container[bytes]) -> None:
         """Note very many removed messages, which are `add`ed as they are taken from the container."""

@@ -24,6 +24,7 @@ __all__ = [
     "MessagePoster",
     "Posted",
     "Sink",
+    "content_of",
     "message_of",
 ]
 
@@ -107,6 +108,11 @@ def message_of(guid: bytes, size: int, content: Content, outstanding: int, arriv
     )
 
 
+def content_of(message: Message, data: Buffer, options: Buffer) -> Content:
+    """Return the content of a post from its message."""
+    return Content(data, message.checksum, message.compression, message.has_properties, message.schema_id, options)
+
+
 class Full(Exception):
     """Rejection of a message by a limit: `status` is the name of the NACK, the text is for the log."""
 
@@ -169,19 +175,31 @@ class Log(Protocol):
         """True if the other members of a cluster have the messages in their own stores."""
         ...
 
-    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
-        """Call `action` once enough nodes have the message, which was appended just now; in the order of the calls.
+    def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
+        """Call `action` once enough nodes have the messages of the last `append`; in the order of the calls.
 
         Messages in a row with the same action, the very same object, may be given to it together.
         """
         ...
 
-    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        """Store a message that `ref_count` apps want; `auto_confirms` has the keys of the apps that never will."""
+    def append(
+        self,
+        messages: Sequence[Message],
+        payloads: Sequence[Buffer],
+        options: Buffer,
+        ref_count: int,
+        auto_confirms: Sequence[bytes] = (),
+    ) -> bool:
+        """Store messages that `ref_count` apps want; `auto_confirms` has the keys of apps that never will.
+
+        Only a single message may have options. Return False, without effect, if several have to be stored one by one.
+        """
         ...
 
-    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        """Record a confirm by one app, not the last."""
+    def settle(
+        self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
+    ) -> None:
+        """Record that an app is done with messages: a confirm, or the removal of one that no app wants any more."""
         ...
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None: ...

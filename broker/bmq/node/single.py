@@ -13,7 +13,6 @@ from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.session.session_ports import Bulk
-from broker.bmq.session.stored_events import StoredEvents
 from formats.bmq.control.messages import QueueHandleParameters
 
 __all__ = ["SingleNode"]
@@ -25,7 +24,7 @@ class SingleNode:
     is_proxy = False
 
     def __init__(self, node: Node, door: Door) -> None:
-        self.bulk: Bulk | None = StoredEvents()
+        self.bulk: Bulk | None = None
         self._node = node
         self.admit = door.admit
         self.retire = door.retire

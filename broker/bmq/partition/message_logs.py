@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import Buffer, Content, Message
+from broker.bmq.core.messages import Buffer, Message
 from broker.bmq.partition.stored_partition import StoredPartition
 from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType
 from formats.bmq.disk.keys import NULL_KEY
@@ -36,44 +36,29 @@ class FileLog:
     def is_replicated(self) -> bool:
         return True
 
-    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
-        self._partition.kept.await_copies(self._partition.sequence_number, message, action)
-
-    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        self._partition.append_message(self._key, message, content, ref_count, auto_confirms)
-
-    def has_room_for(self, count: int, size: int, ref_count: int) -> bool:
-        """Return True if `append_all` may be used: for messages without options, if nothing has to make room.
-
-        Their records are of `size` bytes together.
-        """
-        return self._partition.has_room_for(count, size, ref_count)
-
-    def append_all(self, messages: Sequence[Message], payloads: Sequence[Buffer], ref_count: int) -> bool:
-        """Store messages like `append`, with one write to each file; False, without effect, if the disk is full."""
-        return self._partition.append_messages(self._key, messages, payloads, ref_count)
-
-    @property
-    def takes_removals(self) -> bool:
-        """True if `remove_all` may be used."""
-        return self._partition.takes_removals
-
-    def remove_all(self, messages: Sequence[Message], app_key: bytes) -> None:
-        """Record an app's confirms of messages, like `confirm` or, of those that no app wants any more, `remove`."""
-        self._partition.append_removals(self._key, app_key, messages)
-
-    def when_all_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
-        """Call `action` like `when_copied` for the messages of the last `append_all`."""
+    def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
         kept = self._partition.kept
         first = self._partition.sequence_number - len(messages) + 1
         for number, message in enumerate(messages, first):
             kept.await_copies(number, message, action)
 
-    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
-        self._partition.append_confirm(self._key, message, app_key, reason)
+    def append(
+        self,
+        messages: Sequence[Message],
+        payloads: Sequence[Buffer],
+        options: Buffer,
+        ref_count: int,
+        auto_confirms: Sequence[bytes] = (),
+    ) -> bool:
+        return self._partition.append(self._key, messages, payloads, options, ref_count, auto_confirms)
+
+    def settle(
+        self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
+    ) -> None:
+        self._partition.settle(self._key, app_key, messages, reason)
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        self._partition.append_deletion(self._key, message, flag)
+        self._partition.remove(self._key, message, flag)
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
         self._partition.append_queue_op(QueueOpType.PURGE, self._key, app_key, first, awaiting)
@@ -132,15 +117,26 @@ class MemoryLog:
     def is_replicated(self) -> bool:
         return False
 
-    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
+    def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
         raise AssertionError("what is kept in memory has no copies")
 
-    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
-        message.payload = bytes(content.data)
-        message.offset = self._count
-        self._count += 1
+    def append(
+        self,
+        messages: Sequence[Message],
+        payloads: Sequence[Buffer],
+        options: Buffer,
+        ref_count: int,
+        auto_confirms: Sequence[bytes] = (),
+    ) -> bool:
+        for message, payload in zip(messages, payloads, strict=True):
+            message.payload = bytes(payload)
+            message.offset = self._count
+            self._count += 1
+        return True
 
-    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+    def settle(
+        self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
+    ) -> None:
         """Record nothing."""
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:

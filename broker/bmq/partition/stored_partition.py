@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from broker.bmq.core.clocks import HeardRecord
-from broker.bmq.core.messages import Content, Full, Held, Message
+from broker.bmq.core.messages import Full, Held, Message
 from broker.bmq.core.payloads import Payloads
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.held_records import HeldRecords
@@ -37,15 +37,12 @@ from broker.common.faults import Change, Inconsistent
 from formats.bmq.disk.data import (
     HEADER_WORDS_SHIFT,
     OPTIONS_WORDS_SHIFT,
-    data_record_parts,
-    data_record_size,
+    data_record_frame,
     unpack_sizes,
-    write_data_record,
 )
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import ANY_RECORD, ConfirmReason, DeletionRecordFlag, QueueOpType, SyncPointType
 from formats.bmq.disk.journal_packing import (
-    message_record,
     pack_confirm,
     pack_deletion,
     pack_message,
@@ -87,6 +84,10 @@ HELD_OPERATIONS_MAX: Final = 1 << 16
 FILE_HEADERS_SIZE_MAX: Final = 64
 
 _NOTHING_WANTED: Final = WantedRoom()
+
+# Looking up an enumeration's member costs as much as writing a record.
+_AUTO: Final = ConfirmReason.AUTO_CONFIRMED
+_NO_FLAG: Final = DeletionRecordFlag.NONE
 
 
 class PartitionState(NamedTuple):
@@ -415,73 +416,88 @@ class StoredPartition:
 
     # -- records
 
-    def append_message(
+    def append(
         self,
         queue_key: bytes,
-        message: Message,
-        content: Content,
+        messages: Sequence[Message],
+        payloads: Sequence[Buffer],
+        options: Buffer,
         ref_count: int,
         auto_confirms: Sequence[bytes] = (),
-    ) -> None:
-        """Keep a message. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full; `Held`
-        while the partition rolls over: see `when_open`.
+    ) -> bool:
+        """Keep messages that `ref_count` apps want. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or
+        files are full; `Held` while the partition rolls over: see `when_open`.
 
-        The confirms of apps that do not want it come before it, so that recovery never assigns it to them.
+        Return False, having written nothing, if a run of several has no room without making some.
+        A message comes after the confirms of apps that do not want it, so that recovery never assigns it to them.
         """
         files = self.files
-        options = content.options
-        size = data_record_size(len(options), message.size)
-        due = self.due + ref_count + 1 + len(auto_confirms)
+        parts: list[Buffer] = []
+        count = total = 0
+        for message in messages:
+            size, head, padding = data_record_frame(message.size, message.has_properties, message.schema_id, options)
+            parts += (head, payloads[count], padding)
+            message.offset = total
+            total += size
+            count += 1
+        due = self.due + count * (ref_count + 1 + len(auto_confirms))
         if (
-            files.data_end + size > self._data_granted
+            files.data_end + total > self._data_granted
             or files.journal_end + (due + self._spare_records) * JOURNAL_RECORD_SIZE > self._journal_granted
         ):
-            self._make_room(size, due)
-            files = self.files
+            if count == 1:
+                self._make_room(total, due)
+                files = self.files
+            elif not self._has_room_for(total, due):
+                return False
         try:
-            offset = files.data_end
-            files.data_end = write_data_record(
-                files.data.buffer,
-                offset,
-                content.data,
-                options,
-                1 if message.has_properties else 0,
-                message.schema_id,
-            )
-            for app_key in auto_confirms:
-                self.append_confirm(queue_key, message, app_key, ConfirmReason.AUTO_CONFIRMED)
-                self.due += 1
-            self.sequence_number += 1
-            pack_message(
-                files.journal.buffer,
-                files.journal_end,
-                self.primary_lease_id,
-                self.sequence_number,
-                self.now.wall_s,
-                ref_count,
-                message.compression,
-                queue_key,
-                offset // DWORD,
-                message.guid,
-                message.checksum,
-            )
-            files.journal_end += JOURNAL_RECORD_SIZE
-            self.due += ref_count
-            message.offset = self.offsets_from + offset
+            start = files.data_end
+            # DATA first: a record in the journal must find its message there.
+            data = b"".join(parts)
+            if count == 1 or total < WRITTEN_BYTES_MIN:
+                files.data.buffer[start : start + total] = data
+            elif not files.data.write(start, data):
+                return False
+            buffer, at, number = files.journal.buffer, files.journal_end, self.sequence_number
+            lease_id, timestamp, offsets_from = self.primary_lease_id, self.now.wall_s, self.offsets_from
+            for message in messages:
+                guid, offset = message.guid, start + message.offset
+                for app_key in auto_confirms:
+                    number += 1
+                    pack_confirm(buffer, at, lease_id, number, timestamp, _AUTO, queue_key, app_key, guid)
+                    at += JOURNAL_RECORD_SIZE
+                number += 1
+                pack_message(
+                    buffer,
+                    at,
+                    lease_id,
+                    number,
+                    timestamp,
+                    ref_count,
+                    message.compression,
+                    queue_key,
+                    offset // DWORD,
+                    guid,
+                    message.checksum,
+                )
+                at += JOURNAL_RECORD_SIZE
+                message.offset = offsets_from + offset
+            files.data_end = start + total
+            files.journal_end = at
+            self.sequence_number = number
+            self.due += count * ref_count
         except Exception as error:
-            raise Inconsistent(f"writing a message to partition {self.partition_id}", error) from error
+            raise Inconsistent(f"writing messages to partition {self.partition_id}", error) from error
+        return True
 
-    def has_room_for(self, count: int, size: int, ref_count: int) -> bool:
-        """Return True if `count` messages without options, that `ref_count` apps want, have room, reserved if need be.
+    def _has_room_for(self, size: int, due: int) -> bool:
+        """Return True if several messages have room, reserved if need be, and no rollover has to make some, or might.
 
-        Their records in DATA are of `size` bytes together. False if room has to be made by a rollover, or might be.
+        Their records in DATA are of `size` bytes together, and with them `due` records are due.
         """
         files, limits = self.files, self.limits
-        records = self.due + count * (ref_count + 1) + self._spare_records
         data_end = files.data_end + size
-        journal_end = files.journal_end + records * JOURNAL_RECORD_SIZE
-        if data_end <= self._data_granted and journal_end <= self._journal_granted:
-            return True
+        journal_end = files.journal_end + (due + self._spare_records) * JOURNAL_RECORD_SIZE
         if (
             not self.available
             or self.tight is not None
@@ -508,101 +524,34 @@ class StoredPartition:
         )
         return True
 
-    def append_messages(
-        self, queue_key: bytes, messages: Sequence[Message], payloads: Sequence[Buffer], ref_count: int
-    ) -> bool:
-        """Keep messages like `append_message`, with one write to each file; call this only if `has_room_for` them.
+    def settle(
+        self,
+        queue_key: bytes,
+        app_key: bytes,
+        messages: Sequence[Message],
+        reason: ConfirmReason = ConfirmReason.CONFIRMED,
+    ) -> None:
+        """Record that an app is done with messages: a confirm, or the deletion of one that no app wants any more.
 
-        Returns False, having written nothing, if the disk is full.
+        The room of these records was reserved with the messages.
         """
-        files = self.files
-        start, journal_end = files.data_end, files.journal_end
-        try:
-            parts: list[Buffer] = []
-            records: list[bytes] = []
-            offset, number = start, self.sequence_number
-            lease_id, timestamp, offsets_from = self.primary_lease_id, self.now.wall_s, self.offsets_from
-            for message, payload in zip(messages, payloads, strict=True):
-                number += 1
-                head, _, padding = data_record_parts(payload, 1 if message.has_properties else 0, message.schema_id)
-                parts += (head, payload, padding)
-                records.append(
-                    message_record(
-                        lease_id,
-                        number,
-                        timestamp,
-                        ref_count,
-                        message.compression,
-                        queue_key,
-                        offset // DWORD,
-                        message.guid,
-                        message.checksum,
-                    )
-                )
-                message.offset = offsets_from + offset
-                offset += len(head) + len(payload) + len(padding)
-            end = journal_end + len(records) * JOURNAL_RECORD_SIZE
-            # DATA first: a record in the journal must find its message there.
-            if offset - start < WRITTEN_BYTES_MIN:
-                files.data.buffer[start:offset] = b"".join(parts)
-            elif not files.data.write(start, b"".join(parts)):
-                return False
-            files.data_end = offset
-            files.journal.buffer[journal_end:end] = b"".join(records)
-            files.journal_end = end
-            self.sequence_number = number
-            self.due += len(messages) * ref_count
-            return True
-        except Exception as error:
-            raise Inconsistent(f"writing messages to partition {self.partition_id}", error) from error
-
-    @property
-    def takes_removals(self) -> bool:
-        """True if `append_removals` may be used: records go to the files, and no rollover has to know of them."""
-        return self._rolling is None and self._out is self.files
-
-    def append_removals(self, queue_key: bytes, app_key: bytes, messages: Sequence[Message]) -> None:
-        """Record an app's confirms, with one write: as deletions of the messages that no app wants any more."""
-        files = self.files
-        lease_id, timestamp, number = self.primary_lease_id, self.now.wall_s, self.sequence_number
-        records = bytearray(len(messages) * JOURNAL_RECORD_SIZE)
-        for at, message in zip(range(0, len(records), JOURNAL_RECORD_SIZE), messages, strict=True):
+        files, rolling = self._out, self._rolling
+        buffer, at, number = files.journal.buffer, files.journal_end, self.sequence_number
+        lease_id, timestamp = self.primary_lease_id, self.now.wall_s
+        for message in messages:
             number += 1
             if message.outstanding:
-                reason = ConfirmReason.CONFIRMED
-                pack_confirm(records, at, lease_id, number, timestamp, reason, queue_key, app_key, message.guid)
+                pack_confirm(buffer, at, lease_id, number, timestamp, reason, queue_key, app_key, message.guid)
             else:
-                flag = DeletionRecordFlag.NONE
-                pack_deletion(records, at, lease_id, number, timestamp, flag, queue_key, message.guid)
-        end = files.journal_end + len(records)
-        files.journal.buffer[files.journal_end : end] = records
-        files.journal_end = end
+                if rolling is not None:
+                    rolling.removes(queue_key, message)
+                pack_deletion(buffer, at, lease_id, number, timestamp, _NO_FLAG, queue_key, message.guid)
+            at += JOURNAL_RECORD_SIZE
+        files.journal_end = at
         self.sequence_number = number
         self.due -= len(messages)
 
-    def append_confirm(
-        self, queue_key: bytes, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
-    ) -> None:
-        """Record an app's confirm; its room was reserved with the message."""
-        files = self._out
-        self.sequence_number += 1
-        pack_confirm(
-            files.journal.buffer,
-            files.journal_end,
-            self.primary_lease_id,
-            self.sequence_number,
-            self.now.wall_s,
-            reason,
-            queue_key,
-            app_key,
-            message.guid,
-        )
-        files.journal_end += JOURNAL_RECORD_SIZE
-        self.due -= 1
-
-    def append_deletion(
-        self, queue_key: bytes, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE
-    ) -> None:
+    def remove(self, queue_key: bytes, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Record a message's deletion, which replaces the confirms that are due."""
         if self._rolling is not None:
             self._rolling.removes(queue_key, message)

@@ -149,23 +149,13 @@ class Usage:
                 raise Full("LIMIT_BYTES", f"{usage.name} holds {usage.bytes} bytes of {limit}")
             usage = usage.parent
 
-    def add(self, size: int) -> None:
-        """Count a message of `size` bytes."""
+    def add(self, size: int, messages: int = 1) -> None:
+        """Count `messages` messages, of `size` bytes together."""
         usage: Usage | None = self
         while usage is not None:
-            usage.messages = messages = usage.messages + 1
+            usage.messages = count = usage.messages + messages
             usage.bytes = held = usage.bytes + size
-            if messages >= usage.messages_rise_at or held >= usage.bytes_rise_at:
-                usage._update()
-            usage = usage.parent
-
-    def add_many(self, size: int, messages: int) -> None:
-        """Count messages of `size` bytes together."""
-        usage: Usage | None = self
-        while usage is not None:
-            usage.messages += messages
-            usage.bytes += size
-            if usage.messages >= usage.messages_rise_at or usage.bytes >= usage.bytes_rise_at:
+            if count >= usage.messages_rise_at or held >= usage.bytes_rise_at:
                 usage._update()
             usage = usage.parent
 

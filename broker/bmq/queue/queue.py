@@ -37,6 +37,7 @@ from broker.bmq.core.messages import (
     MessagePoster,
     Posted,
     Sink,
+    content_of,
     message_of,
 )
 from broker.bmq.core.redelivery import Wanted
@@ -104,13 +105,13 @@ class Queue:
 
     # Slots, since an object with so many attributes is slower with a dictionary.
     __slots__ = (
-        "_all_apps",
         "_awaits_copies",
         "_consumers",
         "_has_app_subscriptions",
         "_kept_confirms",
         "_on_copied",
         "_rejects",
+        "all_apps",
         "apps",
         "awaiting",
         "broadcast",
@@ -191,7 +192,7 @@ class Queue:
         self._rejects = Rejects(self)
         self._consumers = Consumers(self)
         self.delivery = Delivery(self)
-        self._all_apps = 0
+        self.all_apps = 0
         self._on_copied = self._all_copied
         self.configure_domain(config)
 
@@ -218,9 +219,9 @@ class Queue:
         """Recompute the routing after a change of apps or their subscriptions."""
         texts = self.config.app_subscriptions
         self._has_app_subscriptions = False
-        self._all_apps = 0
+        self.all_apps = 0
         for app in self.apps.values():
-            self._all_apps |= app.bit
+            self.all_apps |= app.bit
             text = texts.get(app.app_id, "")
             app.subscription = compile_expression(text) if text else None
             self._has_app_subscriptions |= bool(text)
@@ -254,144 +255,92 @@ class Queue:
 
     # -- messages in
 
-    def post(self, guid: Guid, content: Content) -> Posted:
-        """Store a message, then deliver it to every app. Raises `Full`, without effect.
+    def post(
+        self,
+        messages: Sequence[Message],
+        payloads: Sequence[Buffer],
+        options: Buffer = b"",
+        waiting: tuple[MessagePoster, int, int] | None = None,
+    ) -> Posted | None:
+        """Store messages in a row, then deliver them to every app. Raises `Full`, without effect.
 
         DUPLICATE is a repetition of one that is or was here: acknowledged again, stored once. PENDING waits for
-        replicas: use `acknowledge_later` to be told the result.
+        replicas: `waiting`, a poster with its queue id and correlation id, is told the result. None, without effect, if
+        several have to be posted one by one; only a single one may have options.
         """
-        messages = self.messages
-        if guid in messages.newest or (messages.older and guid in messages) or not self.history.is_new(guid):
-            return PENDING if guid in self.awaiting else DUPLICATE
-        data = content.data
-        size = len(data)
-        message = message_of(guid, size, content, self._all_apps, self.now.ms)
-        if self._has_app_subscriptions:
-            self._select_apps(message, data)
-        if self.unknown_confirms is not None:
-            self._leave_out(self.unknown_confirms.apps_of(guid), message)
-        outstanding = message.outstanding
+        count, message, backlog = len(messages), messages[0], self.messages
+        guid, size, newest = message.guid, message.size, backlog.newest
+        if count > 1:
+            size = sum([message.size for message in messages])
+            if not self._takes_together(messages, size):
+                return None
+        elif guid in newest or (backlog.older and guid in backlog) or not self.history.is_new(guid):
+            return self._repeated(guid, waiting)
+        outstanding = all_apps = self.all_apps
+        if self._has_app_subscriptions or self.unknown_confirms is not None:
+            outstanding = self._select_apps(message, payloads[0])
         if not outstanding:
             # Nobody will ever read it, nor a repetition of it.
             self.history.add(guid, self.now.ms)
             return KEPT
+        statistics = self.statistics
         if self.broadcast:
-            self.statistics.puts += 1
-            self.statistics.put_bytes += size
-            self.delivery.broadcast(message, data)
+            statistics.puts += count
+            statistics.put_bytes += size
+            self.delivery.broadcast(message, payloads[0])
             return KEPT
         usage = self.usage
         if usage.at_limit or self.domain_usage.at_limit:
             usage.check()
         try:
-            if outstanding == self._all_apps:
-                self.log.append(message, content, len(self.apps))
+            if outstanding == all_apps:
+                is_stored = self.log.append(messages, payloads, options, len(self.apps))
             else:
-                others = [app.key for app in self.apps.values() if not outstanding & app.bit]
-                self.log.append(message, content, outstanding.bit_count(), others)
+                others = _keys_besides(self.apps.values(), outstanding)
+                is_stored = self.log.append(messages, payloads, options, outstanding.bit_count(), others)
         except Held:
-            return self._hold(guid, content)
+            return self._hold(message, payloads[0], options, waiting)
+        if not is_stored:
+            return None
         try:
-            statistics = self.statistics
-            statistics.puts += 1
+            statistics.puts += count
             statistics.put_bytes += size
-            newest = messages.newest
-            newest[guid] = message
+            if count == 1:
+                newest[guid] = message
+            else:
+                newest.update([(each.guid, each) for each in messages])
             if len(newest) >= FULL:
-                messages.turn()
-            usage.add(size)
+                backlog.turn()
+            usage.add(size, count)
             if self.consumption.max_idle_ms:
                 self.consumption.on_post()
             # Later messages must not overtake one that waits.
             awaiting = self.awaiting
             awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)
             for app in self.apps.values():
-                if not outstanding & app.bit:
-                    continue
-                app.messages += 1
-                app.bytes += size
-                if awaits:
-                    continue
-                if app.pending or app.redelivery or app.is_behind:
-                    app.pending.append(message)
-                    continue
-                only = app.only
-                if only is not None and (subscription := only.choose()) is not None:
-                    self.delivery.send(subscription, message, data)
-                else:
-                    self._offer(app, message, data)
+                if outstanding & app.bit:
+                    app.messages += count
+                    app.bytes += size
             if awaits:
-                awaiting.add(guid, [])
-                self.log.when_copied(message, self._on_copied)
+                for each in messages:
+                    awaiting.add(each.guid, [] if waiting is None else [waiting])
+                self.log.when_copied(messages, self._on_copied)
                 return PENDING
+            if count == 1:
+                self._deliver_new(message, payloads[0])
+            elif not self.delivery.send_run(messages, payloads, size):
+                for each, data in zip(messages, payloads, strict=True):
+                    self._deliver_new(each, data)
         except Exception as error:
-            raise Inconsistent(f"taking a message into queue '{self.uri}'", error) from error
+            raise Inconsistent(f"taking messages into queue '{self.uri}'", error) from error
         return KEPT
 
-    @property
-    def takes_events(self) -> bool:
-        """True if `post` does no more with any message than store it for all apps and deliver it."""
-        return (
-            bool(self._all_apps)
-            and not self.broadcast
-            and not self._has_app_subscriptions
-            and self.unknown_confirms is None
-        )
-
-    def takes_all(self, guids: Sequence[Guid], size: int) -> bool:
-        """Return True if `keep_all` may be used for posts of these GUIDs, all of them new.
-
-        They are of `size` bytes together, and the queue `takes_events`.
-        """
-        usage = self.usage
-        if (
-            usage.at_limit
-            or self.domain_usage.at_limit
-            or not usage.has_ease(len(guids), size)
-            or len(self.messages.newest) + len(guids) >= FULL
-        ):
-            return False
-        if not self.messages.none_of(guids):
-            return False
-        # What is asked of the history may be asked again.
-        return self.history.are_new(guids) or (len(set(guids)) == len(guids) and all(map(self.history.is_new, guids)))
-
-    @property
-    def all_apps(self) -> int:
-        """The bits of all apps."""
-        return self._all_apps
-
-    def keep_all(self, messages: Sequence[Message], size: int) -> bool:
-        """Take messages that the log has just stored; return True if they wait for copies, else they are delivered."""
-        statistics, count = self.statistics, len(messages)
-        statistics.puts += count
-        statistics.put_bytes += size
-        self.messages.newest.update([(message.guid, message) for message in messages])
-        self.usage.add_many(size, count)
-        if self.consumption.max_idle_ms:
-            self.consumption.on_post()
+    def _deliver_new(self, message: Message, data: Buffer) -> None:
+        """Deliver a message that was stored just now to each app that wants it."""
+        outstanding = message.outstanding
         for app in self.apps.values():
-            app.messages += count
-            app.bytes += size
-        awaiting = self.awaiting
-        return self._awaits_copies or bool(awaiting.newest or awaiting.older)
-
-    def await_all(
-        self, messages: Sequence[Message], posters: tuple[MessagePoster, int, int]
-    ) -> Callable[[Sequence[Message]], None]:
-        """Let messages wait for copies; return what is to be called with those that have them."""
-        for message in messages:
-            self.awaiting.add(message.guid, [posters])
-        return self._on_copied
-
-    def hand_out(self, messages: Sequence[Message], payloads: Sequence[Buffer], size: int) -> None:
-        """Deliver messages, of `size` bytes together, that were stored just now to all apps, like `post`."""
-        if not self.delivery.send_run(messages, payloads, size):
-            for message, payload in zip(messages, payloads, strict=True):
-                self._hand_to_all(message, payload)
-
-    def _hand_to_all(self, message: Message, data: Buffer) -> None:
-        for app in self.apps.values():
+            if not outstanding & app.bit:
+                continue
             if app.pending or app.redelivery or app.is_behind:
                 app.pending.append(message)
                 continue
@@ -401,12 +350,38 @@ class Queue:
             else:
                 self._offer(app, message, data)
 
-    def _leave_out(self, app_ids: Sequence[str], message: Message) -> None:
-        """Let apps have been done with a message before it came."""
-        for app_id in app_ids:
-            app = self.apps.get(app_id)
-            if app is not None:
-                message.outstanding &= ~app.bit
+    def _takes_together(self, messages: Sequence[Message], size: int) -> bool:
+        """Return True if all messages are new, and `post` only stores and delivers them, without nearing a limit."""
+        count, usage = len(messages), self.usage
+        if (
+            not self.all_apps
+            or self.broadcast
+            or self._has_app_subscriptions
+            or self.unknown_confirms is not None
+            or usage.at_limit
+            or self.domain_usage.at_limit
+            or not usage.has_ease(count, size)
+            or len(self.messages.newest) + count >= FULL
+        ):
+            return False
+        guids = [message.guid for message in messages]
+        if not self.messages.none_of(guids):
+            return False
+        # What is asked of the history may be asked again.
+        return self.history.are_new(guids) or (len(set(guids)) == count and all(map(self.history.is_new, guids)))
+
+    def _repeated(self, guid: Guid, waiting: tuple[MessagePoster, int, int] | None) -> Posted:
+        posters = self.awaiting.get(guid)
+        if posters is None:
+            return DUPLICATE
+        if waiting is not None:
+            posters.append(waiting)
+        return PENDING
+
+    def post_one(self, guid: Guid, content: Content) -> Posted | None:
+        """Post a message whose result nobody waits for."""
+        message = message_of(guid, len(content.data), content, self.all_apps, self.now.ms)
+        return self.post((message,), (content.data,), content.options)
 
     def _offer(self, app: App, message: Message, data: Buffer) -> None:
         if self.delivery.offer(app, message, data) is STOP:
@@ -420,12 +395,17 @@ class Queue:
             posters = self.held[guid].posters
         posters.append((poster, queue_id, correlation_id))
 
-    def _hold(self, guid: Guid, content: Content) -> Posted:
+    def _hold(
+        self, message: Message, data: Buffer, options: Buffer, waiting: tuple[MessagePoster, int, int] | None
+    ) -> Posted:
         """Hold a message in memory, unacknowledged, until the log takes messages again."""
+        guid = message.guid
         if guid not in self.held:
-            kept = content._replace(data=bytes(content.data), options=bytes(content.options))
+            kept = content_of(message, bytes(data), bytes(options))
             self.log.when_open(lambda: self._post_held(guid), len(kept.data) + len(kept.options) + HELD_SIZE)
             self.held[guid] = HeldPost(kept, [])
+        if waiting is not None:
+            self.held[guid].posters.append(waiting)
         return PENDING
 
     def _post_held(self, guid: Guid) -> None:
@@ -434,7 +414,7 @@ class Queue:
         if held is None:
             return  # it was dropped when the queue moved to another node
         try:
-            is_pending = self.post(guid, held.content) is PENDING
+            is_pending = self.post_one(guid, held.content) is PENDING
         except Full as full:
             log.info("queue '%s': refused PUT %s: %s", self.uri, guid.hex().upper(), full)
             self.answer(held.posters, guid, AckStatus[full.status])
@@ -453,7 +433,7 @@ class Queue:
 
     def _copied_at_once(self, messages: Sequence[Message]) -> bool:
         """Do what `_copied` does for messages that one consumer gets now; otherwise return False without effect."""
-        newest, all_apps, oldest_ms = self.messages.newest, self._all_apps, self.now.ms - COMPARED_AFTER_MS
+        newest, all_apps, oldest_ms = self.messages.newest, self.all_apps, self.now.ms - COMPARED_AFTER_MS
         size = 0
         for message in messages:
             if (
@@ -530,11 +510,20 @@ class Queue:
             except Exception as error:
                 poster.fail(error)
 
-    def _select_apps(self, message: Message, data: Buffer) -> None:
-        """Restrict the message to the apps that want it by their domain's subscriptions."""
+    def _select_apps(self, message: Message, data: Buffer) -> int:
+        """Restrict a message to the apps whose domain's subscriptions match it, and which have not confirmed it before.
+
+        Return their bits.
+        """
+        confirmed = () if self.unknown_confirms is None else self.unknown_confirms.apps_of(message.guid)
         for app in self.apps.values():
-            if app.subscription is not None and not app.subscription.matches(self.delivery.properties(message, data)):
+            subscription = app.subscription
+            if subscription is not None and not subscription.matches(self.delivery.properties(message, data)):
                 message.outstanding &= ~app.bit
+        for app_id in confirmed:
+            if app_id in self.apps:
+                message.outstanding &= ~self.apps[app_id].bit
+        return message.outstanding
 
     def restore(self, message: Message) -> None:
         """Restore a message from the log; call this in order, before any consumer comes."""
@@ -559,78 +548,67 @@ class Queue:
 
     # -- confirms and rejects
 
-    def confirm(self, stream: Stream, guid: Guid) -> bool:
-        """Apply an app's confirm; return False if the app had no such message."""
+    def confirm(self, stream: Stream, guids: Sequence[Guid]) -> int:
+        """Apply an app's confirms; return the number of messages that it had."""
         app = stream.app
+        if len(guids) > 1 and not app.is_at_rest:
+            return self._confirm_each(stream, guids)
         try:
+            statistics, not_bit, now_ms = app.statistics, ~app.bit, self.now.ms
             unconfirmed = stream.unconfirmed
-            held = unconfirmed.newest.pop(guid, None)
-            if held is None and unconfirmed.older:
-                held = unconfirmed.take(guid)
-            if held is not None:
-                message, subscription = held
-                release(subscription, message)
-            else:
-                # A client that reconnected may confirm messages delivered to it before.
-                found = self.messages.get(guid)
-                if found is None or not found.outstanding & app.bit:
-                    if self.is_root:
-                        self._keep_unknown(app, guid)
-                    return False
-                message = found
-                recall(app, message)
-            self.statistics.confirms += 1
-            app.statistics.answered(self.now.ms - message.sent_ms)
-            app.forget(message)
-            if message.outstanding:
-                self.log.confirm(message, app.key)
-            else:
-                self.log.remove(message)
-                self.gone(message, is_confirmed=True)
-            if app.delayed_until_ms != NEVER_MS and stream.last_sent is message:
+            newest = unconfirmed.newest
+            run: list[Message] = []
+            size = left = 0
+            for guid in guids:
+                held = newest.pop(guid, None)
+                if held is None and unconfirmed.older:
+                    held = unconfirmed.take(guid)
+                if held is not None:
+                    message, subscription = held
+                    release(subscription, message)
+                else:
+                    found = self._delivered_before(app, guid)
+                    if found is None:
+                        continue
+                    message = found
+                statistics.answered(now_ms - message.sent_ms)
+                size += message.size
+                run.append(message)
+                message.outstanding = outstanding = message.outstanding & not_bit
+                left |= outstanding
+            if not run:
+                return 0
+            count = len(run)
+            self.statistics.confirms += count
+            app.leave_out(run, size)
+            self.log.settle(run, app.key)
+            if not left:
+                self.gone(run, is_confirmed=True)
+            elif count > 1 and (gone := [each for each in run if not each.outstanding]):
+                self.gone(gone, is_confirmed=True)
+            if app.delayed_until_ms != NEVER_MS and stream.last_sent is run[0]:
                 # The poisonous message was confirmed: no delay is needed.
                 stream.last_sent_ms = NEVER_MS
                 app.delayed_until_ms = NEVER_MS
             if app.redelivery or app.pending or app.aside.newest or app.aside.older:
                 self.delivery.deliver(app)
         except Exception as error:
-            raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
-        return True
+            raise Inconsistent(f"the confirmation of messages of queue '{self.uri}'", error) from error
+        return count
 
-    def confirm_all(self, stream: Stream, held: Sequence[tuple[Message, Subscription]], size: int) -> None:
-        """Apply confirms of messages that a consumer holds, like `confirm`, before they are recorded.
+    def _confirm_each(self, stream: Stream, guids: Sequence[Guid]) -> int:
+        """Apply confirms one by one: what each of them lets through goes before the next one."""
+        return sum([self.confirm(stream, (guid,)) for guid in guids])
 
-        They are of `size` bytes together, and nothing waits that their confirms could let through.
-        """
-        app, now_ms, count = stream.app, self.now.ms, len(held)
-        statistics, not_bit = app.statistics, ~app.bit
-        statistics.observe(app.messages, app.bytes)
-        for message, subscription in held:
-            release(subscription, message)
-            statistics.answered(now_ms - message.sent_ms)
-            message.outstanding &= not_bit
-        app.messages -= count
-        app.bytes -= size
-        self.statistics.confirms += count
-
-    def gone_all(self, messages: Sequence[Message]) -> None:
-        """Finish messages like `gone`, of those that were delivered the ones that no app wants any more."""
-        statistics, usage, held, history = self.statistics, self.usage, self.messages, self.history
-        statistics.observe(usage.messages, usage.bytes)
-        newest = held.newest
-        size = 0
-        guids: list[bytes] = []
-        for message in messages:
-            if message.outstanding:
-                continue
-            guid = message.guid
-            if newest.pop(guid, None) is None:
-                del held[guid]
-            size += message.size
-            guids.append(guid)
-        if guids:
-            history.add_all(guids, self.now.ms)
-            usage.remove(size, len(guids))
+    def _delivered_before(self, app: App, guid: Guid) -> Message | None:
+        """Return the message of a confirm from a client that reconnected; None if the app is done with it."""
+        found = self.messages.get(guid)
+        if found is None or not found.outstanding & app.bit:
+            if self.is_root:
+                self._keep_unknown(app, guid)
+            return None
+        recall(app, found)
+        return found
 
     def _keep_unknown(self, app: App, guid: Guid) -> None:
         """Keep a confirm that another primary may need."""
@@ -653,25 +631,31 @@ class Queue:
         """Return a filter of a consumer's messages that go back to the app: those `wanted`, at a relay even fewer."""
         return wanted
 
-    def gone(self, message: Message, *, is_confirmed: bool = False) -> None:
-        """Finish a message that no app wants any more, and whose removal is recorded.
+    def gone(self, messages: Sequence[Message], *, is_confirmed: bool = False) -> None:
+        """Finish messages whose removal is recorded.
 
         A message that was never acknowledged is refused now, and not added to the history: it may be posted again.
         Not so if its last app has confirmed it, which had it from another primary: then it is acknowledged, as there is
         nothing left to lose.
         """
-        statistics, usage, messages = self.statistics, self.usage, self.messages
+        statistics, usage = self.statistics, self.usage
+        backlog, awaiting = self.messages, self.awaiting
+        awaits = awaiting.newest or awaiting.older
         if usage.messages > statistics.messages_max or usage.bytes > statistics.bytes_max:
             statistics.observe(usage.messages, usage.bytes)
-        if messages.newest.pop(message.guid, None) is None:
-            del messages[message.guid]
-        usage.remove(message.size)
-        awaiting = self.awaiting
-        if (awaiting.newest or awaiting.older) and message.guid in awaiting:
-            self._acknowledge(message.guid, AckStatus.SUCCESS if is_confirmed else AckStatus.UNKNOWN)
-            if not is_confirmed:
-                return
-        self.history.add(message.guid, self.now.ms)
+        newest = backlog.newest
+        history, now_ms, size = self.history, self.now.ms, 0
+        for message in messages:
+            guid = message.guid
+            if newest.pop(guid, None) is None:
+                del backlog[guid]
+            size += message.size
+            if awaits and guid in awaiting:
+                self._acknowledge(guid, AckStatus.SUCCESS if is_confirmed else AckStatus.UNKNOWN)
+                if not is_confirmed:
+                    continue
+            history.add(guid, now_ms)
+        usage.remove(size, len(messages))
 
     def drop(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Remove a message, even if apps want it."""
@@ -691,7 +675,7 @@ class Queue:
             if message.outstanding & app.bit:
                 recall(app, message)
                 app.forget(message)
-        self.gone(message)
+        self.gone((message,))
 
     def forget_ghost(self, message: Message, bit: int) -> None:
         """Release a message from a purged app's old bit; see `broker.bmq.queue.purges`."""
@@ -699,7 +683,7 @@ class Queue:
         if message.outstanding == bit:
             self.record_removal(message)
             message.outstanding = 0
-            self.gone(message)
+            self.gone((message,))
         else:
             self.log.release(1)
             message.outstanding &= ~bit
@@ -786,3 +770,8 @@ def recall(app: App, message: Message) -> None:
         held = stream.unconfirmed.take(message.guid)
         if held is not None:
             release(held[1], message)
+
+
+def _keys_besides(apps: Iterable[App], bits: int) -> list[bytes]:
+    """Return the keys of the apps without these bits."""
+    return [app.key for app in apps if not bits & app.bit]

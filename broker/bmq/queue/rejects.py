@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -111,8 +111,8 @@ class RejectingQueue(Removing, Protocol):
     @property
     def faults(self) -> Faults: ...
 
-    def gone(self, message: Message) -> None:
-        """Note that no app wants a message any longer and that its deletion is in the log."""
+    def gone(self, messages: Sequence[Message]) -> None:
+        """Note that no app wants messages any longer and that their deletion is in the log."""
         ...
 
 
@@ -161,11 +161,9 @@ class Rejects:
         except Exception as error:
             self._source.faults.note(f"reporting a message that is removed from queue '{self._source.uri}'", error)
         app.forget(message)
-        if message.outstanding:
-            self._source.log.confirm(message, app.key, ConfirmReason.REJECTED)
-        else:
-            self._source.log.remove(message)
-            self._source.gone(message)
+        self._source.log.settle((message,), app.key, ConfirmReason.REJECTED)
+        if not message.outstanding:
+            self._source.gone((message,))
 
     def reject_all(self, stream: Stream) -> Wanted | None:
         """Decrement the attempts of a lost consumer's messages as they are returned, since they may be very many."""

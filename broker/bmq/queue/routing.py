@@ -375,16 +375,19 @@ class App:
     def forget(self, message: Message) -> None:
         """Drop a message from the app; in `pending`, `redelivery` and `waiting` it is skipped later."""
         message.outstanding &= ~self.bit
-        statistics = self.statistics
+        self.leave_out((message,), message.size)
+
+    def leave_out(self, messages: Sequence[Message], size: int) -> None:
+        """Drop messages, of `size` bytes together, whose bits are cleared."""
+        statistics, aside, attempts = self.statistics, self.aside, self.attempts
         if self.messages > statistics.messages_max or self.bytes > statistics.bytes_max:
             statistics.observe(self.messages, self.bytes)
-        self.messages -= 1
-        self.bytes -= message.size
-        aside, attempts = self.aside, self.attempts
-        if aside.newest or aside.older:
-            aside.take(message.guid)
-        if attempts.newest or attempts.older:
-            attempts.take(message.guid)
+        self.messages -= len(messages)
+        self.bytes -= size
+        if aside.newest or aside.older or attempts.newest or attempts.older:
+            for message in messages:
+                aside.take(message.guid)
+                attempts.take(message.guid)
 
     def waiting(self) -> Iterator[Message]:
         """Yield messages that the app wants and no consumer has; those put aside are in no order.

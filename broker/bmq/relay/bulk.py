@@ -16,7 +16,6 @@ from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.routing import NEVER_MS, Stream
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.upstream import UpstreamState
-from broker.bmq.session.stored_events import StoredEvents
 from broker.common.faults import Inconsistent
 from formats.bmq.wire.confirm import CONFIRM_HEADER_BYTES, CONFIRM_MESSAGE
 from formats.bmq.wire.event import Frame
@@ -39,11 +38,8 @@ _id: Final = PUT_HEADER.word("queue_id").unpack_from
 class WholeEvents:
     """Events of posts and confirms for one queue; see `broker.bmq.node.role.Role.bulk`.
 
-    Those for queues whose root is here are left to `StoredEvents`.
+    Those for queues whose root is here are left to `broker.bmq.session.posting`.
     """
-
-    def __init__(self) -> None:
-        self._stored = StoredEvents()
 
     def puts(
         self,
@@ -63,7 +59,7 @@ class WholeEvents:
             return False
         relay = handle.queue
         if not isinstance(relay, RelayQueue):
-            return self._stored.puts(poster, number, handles, data, frames)
+            return False
         return relay.posts.take_event(poster, number, queue_id, data, frames)
 
     def confirms(self, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]) -> bool:
@@ -80,7 +76,7 @@ class WholeEvents:
             return False
         relay = handle.queue
         if not isinstance(relay, RelayQueue):
-            return self._stored.confirms(handles, data, frames)
+            return False
         stream = handle.streams.get(sub_queue_id)
         if (
             stream is None
@@ -135,7 +131,7 @@ def _confirm(relay: RelayQueue, stream: Stream, guids: list[bytes]) -> None:
                 # In their order.
                 relay.confirms.send(app.app_id, confirmed)
                 confirmed = []
-                relay.confirm(stream, guid)
+                relay.confirm(stream, (guid,))
                 continue
             message, subscription = held
             release(subscription, message)

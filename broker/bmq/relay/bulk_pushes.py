@@ -159,7 +159,7 @@ def hand_out(
         relay.pushed = number
         app.messages += number - first
         app.bytes += size
-        relay.usage.add_many(size, number - first)
+        relay.usage.add(size, number - first)
     except Exception as error:
         raise Inconsistent(f"handing out messages of queue '{relay.uri}'", error) from error
     return at

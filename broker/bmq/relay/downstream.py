@@ -14,23 +14,20 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from crc32c import crc32c
-
-from broker.bmq.core.messages import DUPLICATE, NO_PLACE, PENDING, Buffer, Content, Full, Message
+from broker.bmq.core.messages import NO_PLACE, Buffer, Message
 from broker.bmq.queue.handles import Handle
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import QueueHost, QueueRequests
 from broker.bmq.session.outbox import Outbox
+from broker.bmq.session.posting import take_confirms, take_posts
 from broker.bmq.session.session_ports import Bulk
 from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.bmq.control import ber
 from formats.bmq.control.messages import ControlMessage, QueueHandleParameters
 from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack, pack_acks
-from formats.bmq.wire.confirm import iter_confirms
 from formats.bmq.wire.event import EventType, Frame, build_schema_event
 from formats.bmq.wire.options import SUB_QUEUE_INFO, SubQueueInfo, pack_sub_queue_infos
 from formats.bmq.wire.push import PUSH_HEADER, PushFlag, append_push_with_options
-from formats.bmq.wire.put import PutFlag, iter_put_fields
 from formats.bmq.wire.rda import UNLIMITED, limited
 from formats.bmq.wire.reject import iter_rejects
 
@@ -41,12 +38,9 @@ log: Final = logging.getLogger("broker.downstream")
 # A broker with this much unsent output gets no more messages until the output is sent.
 PUSH_BYTES_HIGH: Final = 4 << 20
 
-UNSET_GUID: Final = bytes(16)
 
 _ACK: Final = EventType.ACK
 _PUSH: Final = EventType.PUSH
-_ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
-_HAS_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
 _PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
 _IMPLICIT_PAYLOAD: Final = int(PushFlag.IMPLICIT_PAYLOAD)
 _OUT_OF_ORDER: Final = int(PushFlag.OUT_OF_ORDER)
@@ -162,42 +156,9 @@ class Downstream:
 
     def on_put(self, data: memoryview, frame: Frame) -> None:
         """Handle posts of the broker's clients. Raises FormatError if they are malformed."""
-        handles = self.handles
-        if self.bulk is not None and self.bulk.puts(self, self.number, handles, data, [frame]):
-            return
-        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
-            data, frame.body, frame.end
-        ):
-            handle = handles.get(queue_id)
-            if handle is None or not handle.writes:
-                # The broker keeps it until it has opened the queue here.
-                self._nack(AckStatus.NOT_READY, guid, queue_id, "for a queue that is not open for writing")
-                continue
-            if guid == UNSET_GUID:
-                # Every record of a store has one: without it, the store would count as damaged.
-                self._nack(AckStatus.UNKNOWN, guid, queue_id, "without a GUID")
-                continue
-            if crc32c(content) != checksum:
-                self._nack(AckStatus.UNKNOWN, guid, queue_id, "whose checksum is not its payload's")
-                continue
-            queue = handle.queue
-            if schema_id > 1:
-                schema_id = queue.schemas.translate(self.number, schema_id)
-            try:
-                posted = queue.post(
-                    guid,
-                    Content(content, checksum, compression, flags & _HAS_PROPERTIES != 0, schema_id, options),
-                )
-            except Full as full:
-                queue.statistics.nacks += 1
-                self._nack(AckStatus[full.status], guid, queue_id, str(full))
-                continue
-            if posted is PENDING:
-                if flags & _ACK_REQUESTED:
-                    queue.acknowledge_later(guid, self, queue_id, 0)
-            elif flags & _ACK_REQUESTED or posted is DUPLICATE:
-                queue.statistics.acks += 1
-                self.acknowledge(queue_id, 0, guid, AckStatus.SUCCESS)
+        bulk = self.bulk
+        if bulk is None or not bulk.puts(self, self.number, self.handles, data, [frame]):
+            take_posts(self, self.number, self.handles, data, [frame])
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         out = self._out.event(_ACK, ACK_HEADER_BYTES)
@@ -210,20 +171,26 @@ class Downstream:
         out += pack_acks(0, correlation_id, guids, queue_id)
         self._wake()
 
-    def _nack(self, status: AckStatus, guid: bytes, queue_id: int, reason: str) -> None:
+    def refuse(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
+        """See `broker.bmq.session.posting.Posting`; the broker keeps a message until it has opened the queue here."""
+        handle = self.handles.get(queue_id)
+        if handle is None or not handle.writes:
+            status = AckStatus.NOT_READY
+        elif status is not AckStatus.UNKNOWN:
+            handle.queue.statistics.nacks += 1
         log.info("%s: refused PUT %s %s: %s", self.description, guid.hex().upper(), reason, status.name)
         self.acknowledge(queue_id, 0, guid, status)
 
+    def note_duplicate(self, queue: Queue, guid: bytes) -> None:
+        """Note nothing: a broker posts again what a former primary did not acknowledge."""
+
     def on_confirm(self, data: memoryview, frame: Frame) -> None:
         """Handle confirms of the broker's consumers. Raises FormatError if they are malformed."""
-        if self.bulk is not None and self.bulk.confirms(self.handles, data, [frame]):
-            return
-        for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
-            handle = self.handles.get(queue_id)
-            stream = handle.streams.get(sub_queue_id) if handle else None
-            # A confirm may cross a change of the primary; it is sent again if it matters.
-            if handle is not None and stream is not None and not handle.queue.broadcast:
-                handle.queue.confirm(stream, guid)
+        if self.bulk is None or not self.bulk.confirms(self.handles, data, [frame]):
+            take_confirms(self, self.handles, data, [frame])
+
+    def log_improper(self, what: str) -> None:
+        """Log nothing: a confirm may cross a change of the primary; it is sent again if it matters."""
 
     def on_reject(self, data: memoryview, frame: Frame) -> None:
         """Handle rejects of the broker's consumers. Raises FormatError if they are malformed."""

@@ -152,14 +152,14 @@ def confirm_all(root: Queue, confirms: Iterable[tuple[bytes, str]]) -> None:
     """Apply relays' pending confirms at the restored root."""
     for guid, app_id in confirms:
         if app_id in root.apps:
-            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), guid)
+            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), (guid,))
 
 
 def _post(queue: Queue, guid: bytes, put: Unacknowledged) -> None:
     content = put.content._replace(schema_id=queue.schemas.translate(HANDED_OVER, put.content.schema_id))
     status = AckStatus.SUCCESS
     try:
-        if queue.post(guid, content) is PENDING:
+        if queue.post_one(guid, content) is PENDING:
             for poster, queue_id, correlation_id in put.posters:
                 queue.acknowledge_later(guid, poster, queue_id, correlation_id)
             return

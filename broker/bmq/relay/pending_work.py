@@ -59,7 +59,7 @@ class Discards:
                 else:
                     message.outstanding &= ~bit
                 if not message.outstanding:
-                    queue.gone(message)
+                    queue.gone((message,))
             if not lot:
                 lots.pop()
         self.bits.remove(bit)

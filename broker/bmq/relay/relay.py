@@ -20,7 +20,17 @@ from itertools import chain, islice
 from typing import Final
 
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, MessagePoster, Posted, message_of
+from broker.bmq.core.messages import (
+    NO_PLACE,
+    PENDING,
+    Buffer,
+    Content,
+    Message,
+    MessagePoster,
+    Posted,
+    content_of,
+    message_of,
+)
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.capacity import Usage
@@ -363,7 +373,7 @@ class RelayQueue(Queue):
     def _forget(self, app: App, message: Message) -> None:
         app.forget(message)
         if not message.outstanding:
-            self.gone(message)
+            self.gone((message,))
 
     def _drop_app(self, app_id: str) -> None:
         """Drop an app that no client has open or is opening: for the upstream this relay holds no message of it."""
@@ -469,9 +479,21 @@ class RelayQueue(Queue):
         """The posts in flight to the upstream, by GUID."""
         return self.posts.unacknowledged
 
-    def post(self, guid: bytes, content: Content) -> Posted:
+    def post(
+        self,
+        messages: Sequence[Message],
+        payloads: Sequence[Buffer],
+        options: Buffer = b"",
+        waiting: tuple[MessagePoster, int, int] | None = None,
+    ) -> Posted | None:
         """Send a message up. Raises `Full` if too many are in flight already."""
-        return self.posts.post(guid, content)
+        if len(messages) > 1:
+            return None
+        message = messages[0]
+        posted = self.posts.post(message.guid, content_of(message, payloads[0], options))
+        if posted is PENDING and waiting is not None:
+            self.posts.acknowledge_later(message.guid, *waiting)
+        return posted
 
     def acknowledge_later(self, guid: bytes, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
         self.posts.acknowledge_later(guid, poster, queue_id, correlation_id)
@@ -558,7 +580,7 @@ class RelayQueue(Queue):
                     continue
                 self._hand_out(app, found, data, info.rda_info)
             if not found.outstanding:
-                self.gone(found)
+                self.gone((found,))
         except Exception as error:
             raise Inconsistent(f"handing out a message of queue '{self.uri}'", error) from error
         return True
@@ -590,7 +612,7 @@ class RelayQueue(Queue):
             ghosts |= bit
         if message.outstanding & ~ghosts:
             return False
-        self.gone(message)
+        self.gone((message,))
         return True
 
     def only_app(self, infos: Sequence[SubQueueInfo]) -> App | None:
@@ -690,10 +712,13 @@ class RelayQueue(Queue):
 
     # -- confirms and rejects up
 
-    def confirm(self, stream: Stream, guid: bytes) -> bool:
+    def confirm(self, stream: Stream, guids: Sequence[bytes]) -> int:
+        return sum([self._confirm(stream, guid) for guid in guids])
+
+    def _confirm(self, stream: Stream, guid: bytes) -> int:
         if self._unsettled.inherited.held:
             self._unsettled.inherited.take(guid)
-        known = super().confirm(stream, guid)
+        known = super().confirm(stream, (guid,))
         try:
             if known or self.confirms.has_room:
                 self.confirms.send(stream.app.app_id, (guid,))

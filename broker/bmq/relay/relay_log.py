@@ -57,13 +57,22 @@ class RelayLog:
     def awaits_payload(self, message: Message) -> bool:
         return False
 
-    def append(self, message: Message, content: Content, ref_count: int, auto_confirms: Sequence[bytes] = ()) -> None:
+    def append(
+        self,
+        messages: Sequence[Message],
+        payloads: Sequence[Buffer],
+        options: Buffer,
+        ref_count: int,
+        auto_confirms: Sequence[bytes] = (),
+    ) -> bool:
         raise AssertionError("a relay takes no messages from clients")
 
-    def when_copied(self, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
+    def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
         raise AssertionError("a relay has no copies")
 
-    def confirm(self, message: Message, app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED) -> None:
+    def settle(
+        self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
+    ) -> None:
         """Record nothing."""
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:

@@ -11,10 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from crc32c import crc32c
-
 from broker.bmq.core.config import NodeIdentity
-from broker.bmq.core.messages import DUPLICATE, PENDING, Buffer, Content, Full, Message
+from broker.bmq.core.messages import Buffer, Message
 from broker.bmq.core.pretty import Shown
 from broker.bmq.core.received import received
 from broker.bmq.queue.queue import Queue
@@ -24,6 +22,7 @@ from broker.bmq.session.authorization import Authorizations, Rights
 from broker.bmq.session.entrance import Entrance, uncertified
 from broker.bmq.session.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
 from broker.bmq.session.outbox import EVENT_BYTES_SOFT, Outbox
+from broker.bmq.session.posting import RUN_BYTES_MAX, take_confirms, take_posts
 from broker.bmq.session.session_ports import BrokerPeer, Bulk
 from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from broker.common.clock import Now
@@ -42,7 +41,6 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack, pack_acks
 from formats.bmq.wire.application_data import to_older_application_data
-from formats.bmq.wire.confirm import iter_confirms
 from formats.bmq.wire.event import (
     HEARTBEAT_REQUEST,
     HEARTBEAT_RESPONSE,
@@ -54,7 +52,6 @@ from formats.bmq.wire.event import (
     schema_encoding,
 )
 from formats.bmq.wire.push import PushFlag, append_push
-from formats.bmq.wire.put import PutFlag, iter_put_fields
 from formats.errors import FormatError
 
 __all__ = ["Session", "SessionHost"]
@@ -66,17 +63,12 @@ EVENT_TYPES: Final = len(EventType)
 
 NOT_AUTHORIZED: Final = "Not authorized to execute this command"
 
-UNSET_GUID: Final = bytes(16)
-
 # Maximum size of an event before negotiation.
 NEGOTIATION_BYTES_MAX: Final = 64 << 10
 # bmqp::EventHeader::k_MAX_SIZE_SOFT
 EVENT_BYTES_MAX: Final = 512 << 20
 # Maximum size of a client's requests, which are short: a subscription takes a few hundred bytes.
 CONTROL_BYTES_MAX: Final = 1 << 20
-
-# Maximum size of messages pushed at once.
-RUN_BYTES_MAX: Final = 1 << 18
 
 NEGOTIATION_TIMEOUT_MS: Final = 60_000
 
@@ -93,14 +85,13 @@ PUSH_BYTES_HIGH: Final = 4 << 20
 
 
 # Plain integers for the hot paths: arithmetic on enumerations costs more than the message.
-_ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
-_MESSAGE_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
 _PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
-_new: Final = tuple.__new__
 _ACK: Final = EventType.ACK
 _PUSH: Final = EventType.PUSH
 _PUT: Final = int(EventType.PUT)
 _CONFIRM: Final = int(EventType.CONFIRM)
+# The kinds of events of which several in a row are a run.
+_RUN_KINDS: Final = (_PUT, _CONFIRM)
 
 
 class SessionHost(QueueHost, Protocol):
@@ -153,6 +144,44 @@ class SessionHost(QueueHost, Protocol):
 class Session:
     """The machine of one link; see `link.Machine`, and `queue.Sink` for its consumer side."""
 
+    # Slots, since an object with so many attributes is slower with a dictionary.
+    __slots__ = (
+        "_broker",
+        "_control_bytes_max",
+        "_encoding",
+        "_generates_guids",
+        "_has_confirmed",
+        "_heard_at_ms",
+        "_heartbeats_missed",
+        "_held",
+        "_in_flight",
+        "_is_admin",
+        "_knows_heartbeats",
+        "_knows_schemas",
+        "_now",
+        "_on_event",
+        "_requests",
+        "_rights",
+        "_since_ms",
+        "_takes_runs",
+        "backlog_bytes_max",
+        "bytes_in",
+        "bytes_out",
+        "description",
+        "entrance",
+        "event_bytes_max",
+        "finished",
+        "handles",
+        "has_room",
+        "host",
+        "out",
+        "paused",
+        "ready",
+        "session_id",
+        "standing",
+        "state",
+    )
+
     takes_all = False
     keeps_more = False
 
@@ -200,12 +229,13 @@ class Session:
                 frame = next_frame(data, at, available, self.event_bytes_max, self._control_bytes_max)
                 if frame is None:
                     break
-                if frame.type != _CONFIRM:
+                kind = frame.type
+                if kind != _CONFIRM:
                     has_confirmed = False
-                if self._takes_runs and (frame.type == _PUT or frame.type == _CONFIRM):
+                if self._takes_runs and kind in _RUN_KINDS:
                     at = self._on_run(data, frame, available)
                 else:
-                    self._on_event[frame.type](data, frame)
+                    self._on_event[kind](data, frame)
                     at = frame.end
         except FormatError as error:
             self.end(f"sent bytes that are not a valid event: {error}")
@@ -242,23 +272,15 @@ class Session:
         except FormatError:
             # Earlier input is valid; `receive` comes to this next.
             pass
-        if len(frames) == 1 or not self._take_run(data, frames):
-            for frame in frames:
-                self._on_event[kind](data, frame)
+        handles, bulk = self.handles, self.host.bulk
+        if kind == _CONFIRM:
+            if bulk is None or not bulk.confirms(handles, data, frames):
+                take_confirms(self, handles, data, frames)
+        elif not self._generates_guids:
+            take_posts(self, self.session_id, handles, data, frames, self.host.next_guid)
+        elif bulk is None or not bulk.puts(self, self.session_id, handles, data, frames):
+            take_posts(self, self.session_id, handles, data, frames)
         return at
-
-    def _take_run(self, data: memoryview, frames: list[Frame]) -> bool:
-        """Take several events of one kind at once; return False, without effect, if that is not possible."""
-        bulk = self.host.bulk
-        if bulk is None:
-            return False
-        if frames[0].type == _CONFIRM:
-            try:
-                return bulk.confirms(self.handles, data, frames)
-            except FormatError:
-                # Those before the malformed one are taken first.
-                return False
-        return self._generates_guids and bulk.puts(self, self.session_id, self.handles, data, frames)
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:
         """End the session with a broker whose output has grown too large."""
@@ -296,8 +318,6 @@ class Session:
         elif state is SessionState.RUNNING:
             self._on_event = [self._on_foreign] * EVENT_TYPES
             self._on_event[EventType.AUTHENTICATION] = self.entrance.on_authentication
-            self._on_event[EventType.PUT] = self._on_put
-            self._on_event[EventType.CONFIRM] = self._on_confirm
             self._on_event[EventType.CONTROL] = self._on_control
             self._on_event[EventType.HEARTBEAT_REQ] = self._on_heartbeat_request
             self._on_event[EventType.HEARTBEAT_RSP] = self._on_heartbeat_response
@@ -460,51 +480,6 @@ class Session:
 
     # -- posts and confirms
 
-    def _on_put(self, data: memoryview, frame: Frame) -> None:
-        handles = self.handles
-        bulk = self.host.bulk
-        if bulk is not None and self._generates_guids and bulk.puts(self, self.session_id, handles, data, [frame]):
-            return
-        for flags, queue_id, guid, checksum, compression, schema_id, options, content in iter_put_fields(
-            data, frame.body, frame.end
-        ):
-            correlation_id = 0
-            if not self._generates_guids:
-                correlation_id = int.from_bytes(guid[:4], "big") & 0xFF_FFFF
-                guid = self.host.next_guid()
-            handle = handles.get(queue_id)
-            if handle is None or not handle.writes:
-                what = "for a queue that is not open" if handle is None else "without the write flag"
-                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, what)
-                continue
-            if guid == UNSET_GUID:
-                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, "without a GUID")
-                continue
-            if crc32c(content) != checksum:
-                self._nack(AckStatus.UNKNOWN, correlation_id, guid, queue_id, "whose checksum is not its payload's")
-                continue
-            queue = handle.queue
-            if schema_id > 1:
-                schema_id = queue.schemas.translate(self.session_id, schema_id)
-            has_properties = flags & _MESSAGE_PROPERTIES != 0
-            try:
-                taken = _new(Content, (content, checksum, compression, has_properties, schema_id, options))
-                posted = queue.post(guid, taken)
-            except Full as full:
-                self._nack(AckStatus[full.status], correlation_id, guid, queue_id, str(full))
-                continue
-            if posted is PENDING:
-                if flags & _ACK_REQUESTED:
-                    queue.acknowledge_later(guid, self, queue_id, correlation_id)
-                continue
-            if posted is DUPLICATE:
-                self._log_duplicate(queue, guid)
-            if flags & _ACK_REQUESTED or posted is DUPLICATE:
-                queue.statistics.acks += 1
-                out = self.out.event(_ACK, ACK_HEADER_BYTES)
-                out += pack_ack(0, correlation_id, guid, queue_id)
-        self.host.dirty.add(self)
-
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         """See `broker.bmq.core.messages.Poster`."""
         if queue_id in self.handles:
@@ -519,12 +494,12 @@ class Session:
             out += pack_acks(0, correlation_id, guids, queue_id)
             self.host.dirty.add(self)
 
-    def _log_duplicate(self, queue: Queue, guid: bytes) -> None:
+    def note_duplicate(self, queue: Queue, guid: bytes) -> None:
         if self.host.may_log(self):
             text = "Duplicate PUT message queue [%s] from client [%s], GUID [%s]"
             log.warning(text, queue.uri, self.description, guid.hex().upper())
 
-    def _nack(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
+    def refuse(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
         """Refuse a message; the reason is logged at most once a second for each session."""
         handle = self.handles.get(queue_id)
         if handle is not None:
@@ -540,25 +515,9 @@ class Session:
                 queue_id,
                 reason,
             )
-        out = self.out.event(EventType.ACK, ACK_HEADER_BYTES)
+        out = self.out.event(_ACK, ACK_HEADER_BYTES)
         out += pack_ack(status, correlation_id, guid, queue_id)
-
-    def _on_confirm(self, data: memoryview, frame: Frame) -> None:
-        handles = self.handles
-        bulk = self.host.bulk
-        if bulk is not None and bulk.confirms(handles, data, [frame]):
-            return
-        for queue_id, guid, sub_queue_id in iter_confirms(data, frame.body, frame.end):
-            handle = handles.get(queue_id)
-            stream = None if handle is None else handle.streams.get(sub_queue_id)
-            if handle is None or stream is None:
-                self.log_improper(f"CONFIRM for queue id {queue_id}.{sub_queue_id}, which is not open")
-                continue
-            queue = handle.queue
-            if queue.broadcast:
-                self.log_improper(f"CONFIRM for {queue.uri}, which broadcasts")
-            else:
-                queue.confirm(stream, guid)
+        self.host.dirty.add(self)
 
     def _on_reject(self, data: memoryview, frame: Frame) -> None:
         self.log_improper("REJECT, which only brokers send")

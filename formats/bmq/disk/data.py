@@ -28,7 +28,7 @@ __all__ = [
     "DataHeaderFlags",
     "DataRecord",
     "data_extent",
-    "data_record_parts",
+    "data_record_frame",
     "data_record_size",
     "parse_data_record",
     "unpack_sizes",
@@ -116,33 +116,22 @@ def write_data_record(
 
     `options` must fill whole words, and the buffer must have room for `data_record_size` bytes.
     """
-    at = offset + HEADER_SIZE
+    size, head, padding = data_record_frame(len(app_data), flags, schema_id, options)
+    buffer[offset : offset + size] = b"".join((head, app_data, padding))
+    return offset + size
+
+
+def data_record_frame(
+    app_data_size: int, flags: int, schema_id: int, options: Buffer = b""
+) -> tuple[int, bytes, bytes]:
+    """Return a record's size, and the bytes before and after its application data, as `write_data_record` writes."""
     options_size = len(options)
-    if options_size:
-        buffer[at : at + options_size] = options
-        at += options_size
-    end_of_data = at + len(app_data)
-    buffer[at:end_of_data] = app_data
-    pad = DWORD - (end_of_data - offset) % DWORD
-    end = end_of_data + pad
-    buffer[end_of_data:end] = PADDING[pad]
-    _pack_header(
-        buffer,
-        offset,
-        (HEADER_SIZE // WORD) << 29 | (end - offset) // WORD,
-        (options_size // WORD) << 8 | flags,
-        schema_id,
-        b"",
-    )
-    return end
-
-
-def data_record_parts(app_data: Buffer, flags: int, schema_id: int) -> tuple[bytes, Buffer, bytes]:
-    """Return the parts of a record without options, in their order: together `write_data_record` writes the same."""
-    size = HEADER_SIZE + len(app_data)
+    size = HEADER_SIZE + options_size + app_data_size
     pad = DWORD - size % DWORD
-    return _header((HEADER_SIZE // WORD) << 29 | (size + pad) // WORD, flags, schema_id, b""), app_data, PADDING[pad]
+    size += pad
+    head = _header(_HEADER_WORD | size // WORD, options_size // WORD << 8 | flags, schema_id, b"")
+    return size, head + options if options_size else head, PADDING[pad]
 
 
-_pack_header: Final = DATA_HEADER.words.pack_into
+_HEADER_WORD: Final = HEADER_SIZE // WORD << 29
 _header: Final = DATA_HEADER.words.pack

@@ -21,10 +21,9 @@ from formats.bmq.disk.journal import (
 )
 from formats.bmq.disk.keys import NULL_KEY
 
-__all__: Final = ["message_record", "pack_confirm", "pack_deletion", "pack_message", "pack_queue_op", "pack_sync_point"]
+__all__: Final = ["pack_confirm", "pack_deletion", "pack_message", "pack_queue_op", "pack_sync_point"]
 
 _pack_message: Final = MESSAGE_RECORD.words.pack_into
-_message: Final = MESSAGE_RECORD.words.pack
 _pack_confirm: Final = CONFIRM_RECORD.words.pack_into
 _pack_deletion: Final = DELETION_RECORD.words.pack_into
 _pack_queue_op: Final = QUEUE_OP_RECORD.words.pack_into
@@ -58,33 +57,6 @@ def pack_message(
     _pack_message(
         buffer,
         offset,
-        _MESSAGE_WORD | (ref_count & 0xFFF) << 48 | sequence_number,
-        primary_lease_id,
-        timestamp,
-        ref_count >> 12,
-        compression,
-        queue_key,
-        NULL_KEY,
-        message_offset_dwords,
-        guid,
-        crc32c,
-        RECORD_MAGIC,
-    )
-
-
-def message_record(
-    primary_lease_id: int,
-    sequence_number: int,
-    timestamp: int,
-    ref_count: int,
-    compression: int,
-    queue_key: bytes,
-    message_offset_dwords: int,
-    guid: bytes,
-    crc32c: int,
-) -> bytes:
-    """Return the record that `pack_message` writes."""
-    return _message(
         _MESSAGE_WORD | (ref_count & 0xFFF) << 48 | sequence_number,
         primary_lease_id,
         timestamp,

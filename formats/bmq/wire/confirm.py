@@ -6,7 +6,7 @@ A `ConfirmHeader` once, then a `Confirm` for every message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -52,15 +52,15 @@ def build_confirm_event(confirms: Iterable[tuple[int, bytes, int]]) -> bytes:
     return build_event(EventType.CONFIRM, CONFIRM_HEADER_BYTES + b"".join([pack_confirm(*each) for each in confirms]))
 
 
-def iter_confirms(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
+def iter_confirms(buffer: memoryview, start: int, end: int) -> Iterable[tuple[int, bytes, int]]:
     """Iterate over the messages of an event's body as (queue id, GUID, sub-queue id).
 
     FormatError, before the first, if they do not fill `buffer[start:end]`.
     """
     if end - start == _ONE_SIZE and buffer[start] == _PLAIN:
         # One message of the current size, the most frequent body.
-        return iter((_words(buffer, start + _HEADER_SIZE),))
+        return (_words(buffer, start + _HEADER_SIZE),)
     offsets = message_offsets(buffer, start, end, CONFIRM_MESSAGE.size, "ConfirmHeader")
     if offsets.step == CONFIRM_MESSAGE.size:
         return CONFIRM_MESSAGE.words.iter_unpack(buffer[offsets.start : end])
-    return iter([_words(buffer, at) for at in offsets])
+    return [_words(buffer, at) for at in offsets]

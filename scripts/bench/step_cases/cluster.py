@@ -63,7 +63,7 @@ class ClusterBench:
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
         queue = self.primary.node.queues[QUEUE]
         for number in numbers or range(self.messages):
-            queue.post(guid(number), content)
+            queue.post_one(guid(number), content)
             if number % 1000 == 0:
                 self._step()
             if number % POSTS_A_TICK == 0:

@@ -129,7 +129,7 @@ def hop_moves(bench: HopBench) -> list[Outcome]:
     root = bench.node.serve_queue(POISON, bench.node.domains["poison"])
     content = Content(bench.data, crc32c(bench.data), 0, True, 0)
     for number in range(bench.messages):
-        root.post(guid(number), content)
+        root.post_one(guid(number), content)
     bench.rest()
     held = consumer.session.handles[1].streams[0].unconfirmed
     comes = bench.measure("a hop becomes the root", lambda: queues.activated(0))
@@ -182,7 +182,7 @@ def hop_resends(bench: HopBench) -> list[Outcome]:
     bench.hop.queues.primary_active(0, 0, False)
     content = Content(bench.data, crc32c(bench.data), 0, True, 0)
     for number in range(bench.messages):
-        relay.post(guid(number), content)
+        relay.post_one(guid(number), content)
         relay.acknowledge_later(guid(number), client.session, 1, number)
         relay.confirms.send(DEFAULT_APP_ID, (guid(bench.messages + number),))
         if number % 1000 == 0:

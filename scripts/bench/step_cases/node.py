@@ -65,9 +65,9 @@ class Bench:
 
     def fill(self) -> None:
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
-        post = self.queue.post
+        queue = self.queue
         for number in range(self.messages):
-            post(guid(number), content)
+            queue.post_one(guid(number), content)
             if number % POSTS_A_TICK == 0:
                 self.pass_time(1)
                 self.rig.node.tick()
@@ -81,7 +81,7 @@ class Bench:
         queue, session = self.queue, self.producer.session
         queue.judge_copies()
         for number in range(self.messages):
-            queue.post(guid(number), content)
+            queue.post_one(guid(number), content)
             queue.acknowledge_later(guid(number), session, 1, number)
             if number % POSTS_A_TICK == 0:
                 self.pass_time(1)

@@ -21,8 +21,8 @@ COPIES = (
         "broker.bmq.partition.stored_partition",
         (
             (
-                "message, app_key, ConfirmReason.AUTO_CONFIRMED)\n                self.due += 1\n",
-                "message, app_key, ConfirmReason.AUTO_CONFIRMED)\n",
+                "            self.due += count * ref_count\n",
+                "            self.due += count * (ref_count - len(auto_confirms))\n",
             ),
         ),
     ),

@@ -64,14 +64,19 @@ MESSAGES = (
         "dedup",
         "A retransmission of a post that waits for copies is acknowledged at once.",
         "broker.bmq.queue.queue",
-        (("            return PENDING if guid in self.awaiting else DUPLICATE\n", "            return DUPLICATE\n"),),
+        (
+            (
+                "        if posters is None:\n            return DUPLICATE\n",
+                "        if posters is None or guid:\n            return DUPLICATE\n",
+            ),
+        ),
     ),
     Mutant(
         "removed-not-remembered",
         "dedup",
         "A message that is gone is not remembered.",
         "broker.bmq.queue.queue",
-        (("        self.history.add(message.guid, self.now.ms)\n", ""),),
+        (("            history.add(guid, now_ms)\n", ""),),
     ),
     Mutant(
         "refused-remembered",
@@ -80,8 +85,8 @@ MESSAGES = (
         "broker.bmq.queue.queue",
         (
             (
-                "            if not is_confirmed:\n                return\n        self.history.add(message.guid, self.now.ms)\n",
-                "        self.history.add(message.guid, self.now.ms)\n",
+                "                if not is_confirmed:\n                    continue\n            history.add(guid, now_ms)\n",
+                "            history.add(guid, now_ms)\n",
             ),
         ),
     ),
@@ -92,8 +97,8 @@ MESSAGES = (
         "broker.bmq.core.history",
         (
             (
-                "        if ticks > latest:\n            self._latest[producer] = ticks\n\n    def bury",
-                "        pass\n\n    def bury",
+                "            if ticks > latest:\n                self._latest[producer] = ticks\n        elif self.window_ms:\n",
+                "        elif self.window_ms:\n",
             ),
         ),
         hidden="Its producer must post nothing else for two deduplication times, and then repeat it: none of the first 40 worlds shows it.",
@@ -127,8 +132,8 @@ MESSAGES = (
         "broker.bmq.queue.queue",
         (
             (
-                "        if guid in messages.newest or (messages.older and guid in messages) or not self.history.is_new(guid):\n",
-                "        if not self.history.is_new(guid):\n",
+                "if guid in newest or (backlog.older and guid in backlog) or not self.history.is_new(guid):\n",
+                "if not self.history.is_new(guid):\n",
             ),
         ),
     ),
@@ -202,7 +207,17 @@ MESSAGES = (
         "replication",
         "A message is handed out before it has its copies.",
         "broker.bmq.queue.queue",
-        (("                if awaits:\n                    continue\n", ""),),
+        (
+            (
+                "                self.log.when_copied(messages, self._on_copied)\n                return PENDING\n",
+                "                self.log.when_copied(messages, self._on_copied)\n"
+                "                for app in self.apps.values():\n"
+                "                    subscription = app.only.choose() if app.only is not None else None\n"
+                "                    if subscription is not None:\n"
+                "                        self.delivery.send(subscription, message, payloads[0])\n"
+                "                return PENDING\n",
+            ),
+        ),
     ),
     Mutant(
         "copied-in-any-order",
@@ -268,7 +283,7 @@ MESSAGES = (
         "relays",
         "A hop that becomes the primary forgets the confirms that it was to send up.",
         "broker.bmq.relay.handover",
-        (("            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), guid)\n", "            pass\n"),),
+        (("            root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), (guid,))\n", "            pass\n"),),
     ),
     Mutant(
         "waiting-not-handed-over",
@@ -336,17 +351,11 @@ MESSAGES = (
         "confirms-end-at-unknown",
         "delivery",
         "The confirms of an event count up to one for a sub-queue id that is not open.",
-        "broker.bmq.session.session",
+        "broker.bmq.session.posting",
         (
             (
-                'which is not open")\n'
-                "                continue\n"
-                "            queue = handle.queue\n"
-                "            if queue.broadcast:",
-                'which is not open")\n'
-                "                return\n"
-                "            queue = handle.queue\n"
-                "            if queue.broadcast:",
+                'which is not open")\n                        continue\n',
+                'which is not open")\n                        return\n',
             ),
         ),
     ),
@@ -354,13 +363,8 @@ MESSAGES = (
         "sub-ids-confirmed-together",
         "delivery",
         "Confirms of one event count for the app of the first.",
-        "broker.bmq.session.stored_events",
-        (
-            (
-                "if each_id != queue_id or each_sub_id != sub_queue_id or guid not in newest:",
-                "if each_id != queue_id or guid not in newest:",
-            ),
-        ),
+        "broker.bmq.session.posting",
+        (("queue_id != run_id or sub_queue_id != run_sub_id:\n", "queue_id != run_id:\n"),),
     ),
     Mutant(
         "heirs-hold-nothing",
@@ -555,8 +559,8 @@ MESSAGES = (
         "broker.bmq.queue.capacity",
         (
             (
-                "            if usage.messages >= usage.messages_rise_at or usage.bytes >= usage.bytes_rise_at:\n                usage._update()\n            usage = usage.parent\n",
-                "            if usage.messages >= usage.messages_rise_at or usage.bytes >= usage.bytes_rise_at:\n                usage._update()\n            usage = None\n",
+                "            if count >= usage.messages_rise_at or held >= usage.bytes_rise_at:\n                usage._update()\n            usage = usage.parent\n",
+                "            if count >= usage.messages_rise_at or held >= usage.bytes_rise_at:\n                usage._update()\n            usage = usage.parent if messages == 1 else None\n",
             ),
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -11,10 +11,9 @@ from broker.bmq.consensus import primaries
 from broker.bmq.consensus.election import Election
 from broker.bmq.consensus.replicated import ReplicatedLedger
 from broker.bmq.core.history import History
-from broker.bmq.core.messages import Content, Message
+from broker.bmq.core.messages import Buffer, Message
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.node.durability import Durability
-from broker.bmq.partition import stored_partition as partition_module
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.routing import App, Group
@@ -52,31 +51,36 @@ def _every(number: int, mutant: Callable[..., Any], original: Callable[..., Any]
 def _lose_a_message(original: Any) -> Any:
     """The journal record of a message is not written: acked, delivered, and gone after the next start."""
 
-    def append_message(self: StoredPartition, key: bytes, message: Message, content: Content, *rest: Any) -> None:
+    def append(self: StoredPartition, *run: Any) -> bool:
         end, number = self.files.journal_end, self.sequence_number
-        original(self, key, message, content, *rest)
+        is_stored = bool(original(self, *run))
         self.files.journal.buffer[end : self.files.journal_end] = bytes(self.files.journal_end - end)
         self.files.journal_end, self.sequence_number = end, number
+        return is_stored
 
-    return _every(20, append_message, original)
+    return _every(20, append, original)
 
 
 def _lose_a_removal(original: Any) -> Any:
     """A deletion record is not written: what was confirmed is there again after the next start."""
 
-    def append_deletion(self: StoredPartition, key: bytes, message: Message, *rest: Any) -> None:
-        self.due -= message.outstanding.bit_count() or 1
+    def settle(self: StoredPartition, key: bytes, app_key: bytes, messages: Sequence[Message], *rest: Any) -> None:
+        wanted = [each for each in messages if each.outstanding]
+        original(self, key, app_key, wanted, *rest)
+        self.due -= len(messages) - len(wanted)
 
-    return _every(20, append_deletion, original)
+    return _every(20, settle, original)
 
 
 def _forget_who_confirmed(original: Any) -> Any:
     """One app's confirm is not written: it gets the message again."""
 
-    def append_confirm(self: StoredPartition, key: bytes, message: Message, *rest: Any) -> None:
-        self.due -= 1
+    def settle(self: StoredPartition, key: bytes, app_key: bytes, messages: Sequence[Message], *rest: Any) -> None:
+        gone = [each for each in messages if not each.outstanding]
+        original(self, key, app_key, gone, *rest)
+        self.due -= len(messages) - len(gone)
 
-    return _every(20, append_confirm, original)
+    return _every(20, settle, original)
 
 
 def _take_twice(original: Any) -> Any:
@@ -103,25 +107,25 @@ def _give_back_last(original: Any) -> Any:
 def _ack_without_room(original: Any) -> Any:
     """A partition that is full takes the message, and keeps it in memory only."""
 
-    def append_message(self: StoredPartition, key: bytes, message: Message, content: Content, *rest: Any) -> None:
+    def append(self: StoredPartition, key: bytes, messages: Sequence[Message], *rest: Any) -> bool:
         try:
-            original(self, key, message, content, *rest)
+            return bool(original(self, key, messages, *rest))
         except Exception:
-            message.offset = self.files.data_end - len(content.data) - 16
+            messages[0].offset = self.files.data_end - messages[0].size - 16
+            return True
 
-    return append_message
+    return append
 
 
 def _spoil_a_payload(original: Any) -> Any:
     """A byte of the payload is written wrong."""
 
-    def write(buffer: memoryview, offset: int, data: Any, *rest: Any) -> int:
-        spoiled = bytearray(data)
+    def append(self: StoredPartition, key: bytes, messages: Any, payloads: Sequence[Buffer], *rest: Any) -> bool:
+        spoiled = bytearray(payloads[-1])
         spoiled[-1] ^= 1
-        end: int = original(buffer, offset, spoiled, *rest)
-        return end
+        return bool(original(self, key, messages, (*payloads[:-1], bytes(spoiled)), *rest))
 
-    return _every(20, write, original)
+    return _every(20, append, original)
 
 
 def _sync_nothing(original: Any) -> Any:
@@ -227,14 +231,14 @@ Mutations = dict[str, tuple[Any, str, Make]]
 
 # The name of each: what is replaced, and with what.
 MUTATIONS: Mutations = {
-    "a message is not written": (StoredPartition, "append_message", _lose_a_message),
-    "a deletion is not written": (StoredPartition, "append_deletion", _lose_a_removal),
-    "a confirm is not written": (StoredPartition, "append_confirm", _forget_who_confirmed),
+    "a message is not written": (StoredPartition, "append", _lose_a_message),
+    "a deletion is not written": (StoredPartition, "settle", _lose_a_removal),
+    "a confirm is not written": (StoredPartition, "settle", _forget_who_confirmed),
     "a retransmission is taken twice": (History, "is_new", _take_twice),
     "a lost consumer's messages are not given back": (App, "give_back", _give_back_nothing),
     "the order is not kept": (Delivery, "deliver", _give_back_last),
-    "a full partition takes messages": (StoredPartition, "append_message", _ack_without_room),
-    "a payload is spoiled": (partition_module, "write_data_record", _spoil_a_payload),
+    "a full partition takes messages": (StoredPartition, "append", _ack_without_room),
+    "a payload is spoiled": (StoredPartition, "append", _spoil_a_payload),
     "the disk is not waited for": (Durability, "unsynced", _sync_nothing),
     "subscriptions are not looked at": (Group, "matches", _match_all),
     "a purge is not written": (StoredPartition, "append_queue_op", _purge_in_memory),

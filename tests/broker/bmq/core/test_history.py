@@ -137,19 +137,15 @@ def test_what_was_removed_before_is_known_again() -> None:
     assert history.size == 2
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_one_that_waited_for_longer_than_the_window_is_known_once_it_is_gone(*, many: bool) -> None:
+def test_one_that_waited_for_longer_than_the_window_is_known_once_it_is_gone() -> None:
     history = History(1000)
     assert history.is_new(of(1))
     assert history.is_new(of(2))
     for now_ms in range(1000, 6000, 250):
         history.expire(now_ms)
     history.add(of(9, producer=2), 6000)
-    if many:
-        history.add_all([of(1), of(2)], 6000)
-    else:
-        history.add(of(2), 6000)
-        history.add(of(1), 6000)
+    history.add(of(2), 6000)
+    history.add(of(1), 6000)
     assert not history.are_new([of(1), of(2)])
     assert not history.is_new(of(1))
     assert not history.is_new(of(2))
@@ -157,15 +153,14 @@ def test_one_that_waited_for_longer_than_the_window_is_known_once_it_is_gone(*, 
     assert not history.is_new(of(2))
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_one_that_is_gone_is_known_for_a_whole_window_whenever_it_was_seen(*, many: bool) -> None:
+def test_one_that_is_gone_is_known_for_a_whole_window_whenever_it_was_seen() -> None:
     for removed_ms in range(100, 3000, 100):
         history = History(1000)
         assert history.are_new([of(1)])
         for now_ms in range(100, removed_ms + 1000, 100):
             history.expire(now_ms)
             if now_ms == removed_ms:
-                history.add_all([of(1)], now_ms) if many else history.add(of(1), now_ms)
+                history.add(of(1), now_ms)
         assert not history.are_new([of(1)]), removed_ms
         assert not history.is_new(of(1)), removed_ms
 

@@ -80,7 +80,7 @@ def fill(rig: Rig, messages: int = MANY, uri: str = MEMORY) -> Queue:
 
 
 def add(queue: Queue, number: int) -> None:
-    queue.post(guid(number), Content(b"%d" % number, 0, 0, False, 0))
+    queue.post_one(guid(number), Content(b"%d" % number, 0, 0, False, 0))
 
 
 def all_steps(rig: Rig, looks: Callable[[], int]) -> list[int]:
@@ -143,7 +143,7 @@ def test_large_messages_make_short_slices() -> None:
     producing(rig, MEMORY)
     queue = rig.node.queues[MEMORY]
     for number in range(40):
-        queue.post(guid(number), Content(bytes(1 << 16), 0, 0, False, 0))
+        queue.post_one(guid(number), Content(bytes(1 << 16), 0, 0, False, 0))
     consumer = reading(rig, MEMORY)
     assert len(consumer.pushes()) == 2
     rig.node.work.finish()

@@ -136,7 +136,7 @@ def test_many_messages_expire_in_slices(caplog: pytest.LogCaptureFixture) -> Non
     rig = start(domains=with_ttl(1, "memory"))
     each = producing(rig, MEMORY).session.handles[1].queue
     for number in range(3 * SLICE):
-        each.post(guid(number), _content())
+        each.post_one(guid(number), _content())
     rig.now.ms += 3000
     rig.node.tick()
     left = [len(each.messages)]

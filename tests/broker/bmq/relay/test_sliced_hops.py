@@ -275,7 +275,7 @@ def test_a_hop_that_becomes_the_primary(world: World) -> None:
         if number == 2:
             # They confirm what they have got back, and what they have not.
             first.confirm(1, *(guid(each) for each in got[0]))
-            assert queue.post(guid(MANY), Content(LAST, crc32c(LAST), 0, False, 0))
+            assert queue.post_one(guid(MANY), Content(LAST, crc32c(LAST), 0, False, 0))
         if queue.apps["__default"].is_behind and before < held // 2:
             seen += 1
             assert not first.payloads()

@@ -196,7 +196,7 @@ class Node:
             content = Content(data, crc32c(data), 0, False, 0)
             message = message_of(guid(number), len(data), content, 1)
             try:
-                self.stored.append_message(KEY, message, content, 1)
+                self.stored.append(KEY, (message,), (data,), b"", 1)
             except Held:
                 self.stored.when_open(lambda number=number: self._post_held(number), len(data))  # type: ignore[misc]
                 continue
@@ -217,7 +217,7 @@ class Node:
 
     def remove(self, *numbers: int) -> None:
         for number in numbers:
-            self.stored.append_deletion(KEY, self.store.pop(guid(number)))
+            self.stored.remove(KEY, self.store.pop(guid(number)))
 
     # -- steps
 

@@ -572,7 +572,7 @@ def test_a_primary_with_smaller_files_fills_no_more_of_them_than_it_may(small: B
             number += 1
         if len(new.store) > live:
             oldest = min(new.store.values(), key=lambda message: message.offset)
-            new.stored.append_deletion(KEY, new.store.pop(oldest.guid))
+            new.stored.remove(KEY, new.store.pop(oldest.guid))
         small.settle()
         assert other.files.data_end <= max(limits.data, before)
     assert new.acked[-1] == number - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ guids = st.binary(min_size=16, max_size=16)
 acks = st.tuples(st.sampled_from(AckStatus).map(int), st.integers(0, (1 << 24) - 1), guids, queue_ids)
 confirms = st.tuples(queue_ids, guids, queue_ids)
 
-Reader = Callable[[memoryview, int, int], Iterator[Any]]
+Reader = Callable[[memoryview, int, int], Iterable[Any]]
 FAMILIES: list[tuple[EventType, Callable[[Iterable[Any]], bytes], Reader, st.SearchStrategy[Any]]] = [
     (
         EventType.ACK,

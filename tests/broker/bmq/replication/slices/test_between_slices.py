@@ -22,7 +22,8 @@ AMOUNT = 5
 
 
 def post(process: Process, uri: str, number: int) -> object:
-    return process.node.queues[uri].post(guid(number), Content(b"x" * 8, 0, 0, False, 0))
+    queue = process.node.queues[uri]
+    return queue.post_one(guid(number), Content(b"x" * 8, 0, 0, False, 0))
 
 
 def roll_over(process: Process) -> None:

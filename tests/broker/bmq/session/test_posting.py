@@ -1,21 +1,25 @@
-"""Whole events and single messages: the same files, and the same output, from the same input."""
+"""Runs of posts and confirms: what they write and send is what their messages write and send one by one."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
+from broker.bmq.core.messages import Message
+from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import EventType
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
-from formats.bmq.wire.event import build_event
-from formats.bmq.wire.put import append_put
-from tests.broker.bmq.random_events import CountedBulk, RandomEvents, Row
+from formats.bmq.padding import WORD
+from formats.bmq.wire.confirm import build_confirm_event, iter_confirms
+from formats.bmq.wire.event import build_event, iter_frames
+from formats.bmq.wire.put import PUT_HEADER, append_put
+from tests.broker.bmq.random_events import RandomEvents, Row
 from tests.broker.bmq.rig import ACK, WRITE, Client, Rig, Wanted, guid, start
 from tests.broker.fakes import MemoryDirectory
 
@@ -35,8 +39,6 @@ NAMES = tuple(config.name for config in DOMAINS)
 class Result(NamedTuple):
     files: dict[str, bytes]
     outputs: list[bytes]
-    whole_puts: int
-    whole_confirms: int
 
 
 class Play:
@@ -44,11 +46,9 @@ class Play:
 
     def __init__(self, seed: int, *, whole: bool) -> None:
         self.random = random.Random(seed)
+        self.whole = whole
         limits = self.random.choice((SMALL, LARGE, LARGE))
         self.rig: Rig = start(MemoryDirectory(chunk=1 << 12), domains=DOMAINS, limits=limits)
-        assert self.rig.node.bulk is not None
-        self.counts = CountedBulk(self.rig.node.bulk)
-        self.rig.node.bulk = self.counts if whole else None
         kept = self.rig.node.partitions[0].kept
         kept.copies_wanted, kept.is_copied = 2, True
         self.outputs: list[bytes] = []
@@ -65,7 +65,11 @@ class Play:
 
     def put(self) -> None:
         events = self.events.posts()
-        self.random.choice(self.producers).send(events)
+        self._send(self.random.choice(self.producers), events)
+
+    def _send(self, client: Client, events: bytes) -> None:
+        for event in [events] if self.whole else single_events(events):
+            client.send(event)
 
     def confirm(self) -> None:
         index = self.random.randrange(max(1, len(self.consumers)))
@@ -73,7 +77,7 @@ class Play:
         if got:
             events = self.events.confirms(got)
             if self.consumers[index].session.is_client:
-                self.consumers[index].send(events)
+                self._send(self.consumers[index], events)
 
     def join(self) -> None:
         rng = self.random
@@ -129,20 +133,84 @@ class Play:
             self.random.choices(acts, (10, 10, 10, 4, 2, 1, 1))[0]()
             self.rig.node.end_step()
         files = {name: bytes(content.data) for name, content in self.rig.directory.files.items()}
-        return Result(files, self.outputs, self.counts.whole_puts, self.counts.whole_confirms)
+        return Result(files, self.outputs)
+
+
+def single_events(events: bytes) -> list[bytes]:
+    """Divide events of posts or confirms into events of one message."""
+    view = memoryview(events)
+    found: list[bytes] = []
+    for frame in iter_frames(view, 0, len(view), len(view)):
+        if frame.type == EventType.CONFIRM:
+            found += [build_confirm_event([each]) for each in iter_confirms(view, frame.body, frame.end)]
+            continue
+        at = frame.body
+        while at < frame.end:
+            end = at + PUT_HEADER.unpack(view, at).message_words * WORD
+            found.append(build_event(EventType.PUT, events[at:end]))
+            at = end
+    return found
 
 
 @pytest.mark.parametrize("seeds", range(8))
-def test_whole_events_write_and_send_the_same(seeds: int) -> None:
-    puts = confirms = 0
+def test_runs_write_and_send_the_same_as_their_messages_one_by_one(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[int] = []
+    settled: list[int] = []
+    append, settle = StoredPartition.append, StoredPartition.settle
+
+    def count_posts(self: StoredPartition, key: bytes, run: Sequence[Message], *rest: Any) -> bool:
+        posted.append(len(run))
+        return append(self, key, run, *rest)
+
+    def count_confirms(self: StoredPartition, key: bytes, app_key: bytes, run: Sequence[Message], *rest: Any) -> None:
+        settled.append(len(run))
+        settle(self, key, app_key, run, *rest)
+
+    monkeypatch.setattr(StoredPartition, "append", count_posts)
+    monkeypatch.setattr(StoredPartition, "settle", count_confirms)
     for seed in range(seeds * 10, seeds * 10 + 10):
-        whole, single = (Play(seed, whole=each).run(60) for each in (True, False))
+        whole = Play(seed, whole=True).run(60)
+        longer = [sum([size > 1 for size in sizes]) for sizes in (posted, settled)]
+        single = Play(seed, whole=False).run(60)
+        assert longer == [sum([size > 1 for size in sizes]) for sizes in (posted, settled)], "runs of one"
         assert whole.outputs == single.outputs, seed
         assert whole.files == single.files, seed
-        puts += whole.whole_puts
-        confirms += whole.whole_confirms
-    assert puts > 20
-    assert confirms > 10
+    assert longer[0] > 20
+    assert longer[1] > 10
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 32])
+def test_a_queue_keeps_what_was_posted_and_not_confirmed_in_its_order(count: int) -> None:
+    """Compare runs of `count` messages with a model: the messages in a list, the consumer's in another."""
+    rng = random.Random(count)
+    rig = start(MemoryDirectory(chunk=1 << 12), domains=DOMAINS, limits=LARGE)
+    producer, consumer = rig.connect(), rig.connect()
+    producer.open(1, "bmq://priority/q", WRITE | ACK)
+    consumer.read(1, "bmq://priority/q")
+    kept: list[bytes] = []
+    acked: list[bytes] = []
+    number = 0
+    for _ in range(12):
+        body, run = bytearray(), []
+        for _ in range(count):
+            number += 1
+            # A few are posted again; such a one ends a run, and is acknowledged once more.
+            again = bool(kept) and rng.random() < 0.1
+            run.append(rng.choice(kept) if again else guid(number))
+            data = run[-1] * rng.choice((1, 5))
+            append_put(body, 1, run[-1], data, crc32c(data))
+        producer.send(build_event(EventType.PUT, bytes(body)))
+        assert [(ack.guid, ack.status) for ack in producer.acks()] == [(each, 0) for each in run]
+        kept += [each for each in dict.fromkeys(run) if each not in kept]
+        acked += [each.guid for each in consumer.pushes()]
+        confirmed = [each for each in kept if rng.random() < 0.5]
+        consumer.send(build_confirm_event([(1, each, 0) for each in confirmed]))
+        kept = [each for each in kept if each not in confirmed]
+        queue = rig.node.queues["bmq://priority/q"]
+        assert list(queue.messages) == kept
+        assert queue.usage.messages == len(kept)
+    assert acked == list(dict.fromkeys(acked)), "each was delivered once"
+    assert list(rig.restart().node.queues["bmq://priority/q"].messages) == kept
 
 
 def test_a_process_killed_within_a_write_keeps_whole_records() -> None:
