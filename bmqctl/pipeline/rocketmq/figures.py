@@ -7,7 +7,7 @@ added: a broker that crashed adds them when it starts again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.regular import open_buffered
 from bmqctl.stores.rocketmq.read.files import OFFSET_MAX, QueueFiles, StoreFiles
-from bmqctl.stores.rocketmq.read.losses import find_losses
+from bmqctl.stores.rocketmq.read.losses import LoggedQueues, find_losses
 from bmqctl.stores.rocketmq.read.queues import QueueFigures, entry_at, read_queues, stored_ms_at
 from bmqctl.stores.rocketmq.read.records import LogRecords
 from bmqctl.stores.rocketmq.read.scan import LogScan
@@ -83,7 +83,11 @@ def _queues(broker: Broker) -> dict[Place, _Queue]:
             continue
         store = StoreFiles(log.root, log.files, ())
         files = {(each.topic, each.queue_id): each for each in store.queues()}
-        for figures in read_queues(store, find_losses(store)):
+        losses = find_losses(store)
+        if not losses.queues.entered_to:
+            # A broker that starts enters all messages: they are counted as the rest, and none is missing.
+            losses = replace(losses, queues=LoggedQueues())
+        for figures in read_queues(store, losses):
             place = figures.topic, figures.queue_id
             if place not in found or found[place].figures.end < figures.end:
                 found[place] = _Queue(figures, log, files.get(place))
