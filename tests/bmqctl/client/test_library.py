@@ -317,7 +317,7 @@ async def test_payloads_of_other_types_are_copied() -> None:
         assert [data for _, data in server.broker.posted] == [b"hello"]
         with pytest.raises(TypeError):
             await queue.post("text")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="payload or properties"):
+        with pytest.raises(ValueError, match="the payload is empty"):
             await queue.post(b"")
 
 

@@ -101,7 +101,7 @@ def test_faults_of_brokers_are_told_and_the_next_look_is_another() -> None:
         answer = await browser.get("/api/overview")
         assert (answer.status, answer.value) == (502, {"fault": "no broker at h:1"})
         clusters.made[0].fault = KeyError("view")
-        assert "not understood: KeyError" in (await browser.get("/api/overview")).value["fault"]
+        assert "cannot be read: KeyError" in (await browser.get("/api/overview")).value["fault"]
         clusters.made[0].fault = None
         assert (await browser.get("/api/overview")).status == 200
 

@@ -51,6 +51,7 @@ EXAMPLES: Mapping[str, Example] = {
     "check queue": _words(*_AT, QUEUE),
     "cluster explain": _words(*_AT),
     "cluster status": _words(*_AT),
+    "config init": _words("{folder}/config"),
     "config show": _words("{config}"),
     "config validate": _words("{config}"),
     "console": _words(*_AT, "--port", "{port}", "--host", "127.0.0.1", listens=True),
@@ -67,6 +68,10 @@ EXAMPLES: Mapping[str, Example] = {
     "definitions diff": _words("{file}", *_ROCKET),
     "definitions export": _words(*_ROCKET),
     "doctor": _words("{bmq}", code=None),
+    "domain create": _words("matrix", "--in", "{config}", "--replace"),
+    "domain list": _words("--in", "{config}"),
+    "group list": _words(*_ROCKET),
+    "help": _words("post"),
     "journal build": _words("{lines}", "--out", "{folder}/built"),
     "journal diff": _words("{bmq}", "{bmq}"),
     "journal dump": _words("{bmq}"),
@@ -80,6 +85,7 @@ EXAMPLES: Mapping[str, Example] = {
     "move": _words(*_AT, f"{QUEUE}-3", f"{QUEUE}-2", "--yes", "--until-idle", "0.2"),
     "post": _words(*_AT, QUEUE, "payload"),
     "queue explain": _words(*_AT, QUEUE, code=1),
+    "queue list": _words(*_AT),
     "queue purge": _words(*_AT, QUEUE, "--dry-run"),
     "replay": _words("--dry-run", "{bmq}"),
     "spark-export": _words("{bmq}", "--out", "{folder}/export", slow=True),
@@ -106,6 +112,8 @@ EXAMPLES: Mapping[str, Example] = {
     "tail": _words(*_AT, f"{QUEUE}-4", "--until-idle", "0.2"),
     "tool": _words("--mode", "syschk", "-b", "{broker}", "--timeout", "2"),
     "top": _words(*_AT, "--once", "--interval", "0.5"),
+    "topic list": _words(*_ROCKET),
+    "version": _words(),
 }
 
 

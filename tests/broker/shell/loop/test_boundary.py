@@ -97,13 +97,25 @@ def test_what_leaves_the_node_inconsistent_ends_the_loop(rig: Rig, monkeypatch: 
         serve(rig, test)
 
 
+def _patch_session(session: Session, name: str, error: Exception, patch: pytest.MonkeyPatch) -> None:
+    """Let a method of one session fail; its instances have slots, so the class is patched."""
+    method = getattr(Session, name)
+
+    def fails(self: Session, *given: object) -> object:
+        if self is session:
+            raise error
+        return method(self, *given)
+
+    patch.setattr(Session, name, fails)
+
+
 async def _write(rig: Rig, served: Served, peer: Peer, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(served.session_of(peer), "take_output", fail_with(error))
+    _patch_session(served.session_of(peer), "take_output", error, patch)
     await peer.command("HELP")
 
 
 async def _tick(rig: Rig, served: Served, peer: Peer, error: Exception, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(served.session_of(peer), "tick", fail_with(error))
+    _patch_session(served.session_of(peer), "tick", error, patch)
     await peer.event()
 
 
