@@ -30,7 +30,7 @@ from broker.bmq.assembly.app import (
     ConfigError,
     FsyncPolicy,
     NodeConfig,
-    default_config,
+    built_in_config,
     load_config,
     os_error_line,
     parse_fsync,
@@ -150,16 +150,13 @@ def node(
         metrics_port=metrics_port,
     )
     with _refusing_config():
-        config = _built_in(data_dir) if config_dir is None else load_config(config_dir, **changes)
-        config = config.changed(**changes)
+        if config_dir is None:
+            config = built_in_config(**changes)
+        else:
+            config = load_config(config_dir, **changes).changed(**changes)
     with console_beside("start node", beside, lambda: _words_for_console("start node", config)) as ready:
         code = run_node(config, policy, advising("start node", ready))
     raise typer.Exit(code)
-
-
-def _built_in(data_dir: Path | None) -> NodeConfig:
-    # Domains that were added are beside the store.
-    return default_config() if data_dir is None else default_config(data_dir=data_dir)
 
 
 def _words_for_console(command: str, config: NodeConfig) -> list[str]:

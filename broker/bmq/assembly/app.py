@@ -40,7 +40,7 @@ from broker.bmq.assembly.process import (
 )
 from broker.bmq.assembly.statistics_file import write_statistics
 from broker.bmq.assembly.term_file import TermUnreadable
-from broker.bmq.config import Changes, ConfigError, NodeConfig, default_config, proxy_config
+from broker.bmq.config import Changes, ConfigError, NodeConfig, built_in_config, proxy_config
 from broker.bmq.config import load_broker_config as load_config
 from broker.bmq.config.consistency import eventual_by_default
 from broker.bmq.config.dump import to_json
@@ -74,7 +74,7 @@ __all__ = [
     "ConfigError",
     "FsyncPolicy",
     "NodeConfig",
-    "default_config",
+    "built_in_config",
     "load_config",
     "os_error_line",
     "parse_fsync",

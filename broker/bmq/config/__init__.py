@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.bmq.config.default import UNNAMED, default_config, proxy_config
+from broker.bmq.config.default import UNNAMED, built_in_config, default_config, proxy_config
 from broker.bmq.config.errors import ConfigError
 from broker.bmq.config.load import load_broker_config, reload_clusters
 from broker.bmq.config.node import Changes, NodeConfig, ResolvedDomain
@@ -13,6 +13,7 @@ __all__ = [
     "ConfigError",
     "NodeConfig",
     "ResolvedDomain",
+    "built_in_config",
     "default_config",
     "load_broker_config",
     "proxy_config",

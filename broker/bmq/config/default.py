@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.load import DOMAINS_DIRECTORY, DomainFiles, M, parse
-from broker.bmq.config.node import NodeConfig
+from broker.bmq.config.node import Changes, DomainSource, NodeConfig
 
 __all__ = [
     "DEFAULT_HOST",
     "DEFAULT_PORT",
     "DEFAULT_PROXY_PORT",
     "UNNAMED",
+    "built_in_config",
     "default_config",
     "domain_definition",
     "proxy_config",
@@ -95,9 +97,17 @@ def default_config(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, data_dir:
         directory=None,
         broker=_parsed(Configuration, _broker(host, port)),
         clusters=_parsed(ClustersDefinition, {"myClusters": [cluster]}),
-        domains=_Samples(DomainFiles(data_dir / DOMAINS_DIRECTORY)),
+        domains=_sample_domains(data_dir),
         run_directory=data_dir,
     )
+
+
+def built_in_config(**changes: Unpack[Changes]) -> NodeConfig:
+    """Return the same with the command line's options applied: see `NodeConfig.changed`."""
+    config = default_config().changed(**changes)
+    data_dir = changes.get("data_dir")
+    # Not by `default_config`, which writes the path as JSON: it may have bytes that are no text.
+    return config if data_dir is None else replace(config, domains=_sample_domains(data_dir))
 
 
 def proxy_config(
@@ -170,6 +180,11 @@ class _None:
 
     def read(self, name: str) -> tuple[str, DomainVariant] | None:
         return None
+
+
+def _sample_domains(data_dir: Path) -> DomainSource:
+    """Return the sample domains, and those of files beside the store in `data_dir`."""
+    return _Samples(DomainFiles(data_dir / DOMAINS_DIRECTORY))
 
 
 class _Samples:

@@ -27,6 +27,11 @@ def write_local_cluster(directory: Path, count: int, host: str, port: int, *, st
     are strongly consistent, otherwise only domains whose names end in `.sc`. Domains that several nodes cannot use are
     left out. Raises `ConfigError` if there is another cluster, OSError if files cannot be written.
     """
+    try:
+        str(directory.absolute()).encode()
+    except UnicodeEncodeError:
+        remedy = "name a directory whose path is UTF-8"
+        raise ConfigError(ascii(str(directory)), "", "has a path that a configuration cannot name", remedy) from None
     folders = [directory / f"node{number}" for number in range(1, count + 1)]
     nodes = [
         {
