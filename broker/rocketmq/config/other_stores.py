@@ -38,13 +38,18 @@ def _is_none_of(name: str) -> Callable[[str], bool]:
     return lambda value: value.lower() in ("", name)
 
 
+def _is_no_rocksdb(value: str) -> bool:
+    """Return whether a type of store is not RocksDB's: the original takes all others for that of files."""
+    return "defaultrocksdb" not in (each.strip().lower() for each in value.split(";"))
+
+
 _INTO_FILES: Final = "have Apache's broker bring it back into files, and remove the property"
 _REPLICAS: Final = "use masters and slaves, or controllers (enableControllerMode), with a store of their own"
 
 # These have an effect, or none but the harmless one.
 ASKED: Final[Mapping[str, _Asked]] = {
     "enableDLegerCommitLog": _Asked(_DLEDGER, _REPLICAS, _is_no),
-    "storeType": _Asked(f"consume queues and progress in {_ROCKSDB}", "set storeType=default", _is_none_of("default")),
+    "storeType": _Asked(f"consume queues and progress in {_ROCKSDB}", "set storeType=default", _is_no_rocksdb),
     "rocksdbCQDoubleWriteEnable": _Asked(f"consume queues in {_ROCKSDB}, too", "remove the property", _is_no),
     "configManagerVersion": _Asked(f"topics, groups and progress in {_ROCKSDB}", _INTO_FILES, _is_none_of("v1")),
     "popConsumerKVServiceInit": _Asked(f"popped messages in {_ROCKSDB}", _INTO_FILES, _is_no),

@@ -212,6 +212,10 @@ def test_store_of_another_kind_is_refused(store: Path, line: str) -> None:
     assert config_of(store, f"{harmless}\n").unused == ()
 
 
+def test_a_type_of_store_that_the_original_does_not_know_is_that_of_files(store: Path) -> None:
+    assert config_of(store, "storeType=foo\n").unused == ()
+
+
 def plant(*names: str) -> Callable[[Path], None]:
     def plant_files(store: Path) -> None:
         for name in names:
