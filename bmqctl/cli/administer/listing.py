@@ -54,8 +54,6 @@ def list_queues(
 ) -> None:
     """List the queues of a cluster of BlazingMQ, with the messages that wait in each.
 
-    A dash is a number that the broker does not have: no client has opened the queue since its primary started.
-
     Examples:
 
         bmqctl queue list

@@ -22,6 +22,9 @@ SYSTEM: Final = "BlazingMQ"
 # Queues of which the oldest message is asked for: those with the most messages.
 OLDEST_MAX: Final = 100
 UNREACHABLE: Final = "UNREACHABLE"
+SNAPSHOT_TRIES: Final = 10
+SNAPSHOT_PAUSE_S: Final = 0.2
+_TOO_OFTEN: Final = "trying to make snapshots too often"
 
 
 class Look(NamedTuple):
@@ -100,8 +103,7 @@ def _counted(
     partitions = {each["uri"]: each["partitionId"] for each in helper.get("queues", [])}
     own = {uri: lags[each][1] for uri, each in partitions.items() if each in lags and lags[each][0] == number}
     found: list[Counted] = []
-    text = client.send("ENCODING JSON_COMPACT STAT SHOW")
-    for uri, queue in _statistics(text).items():
+    for uri, queue in _statistics(_snapshot(client)).items():
         if uri in own:
             found += _of_queue(uri, queue, f"node {number}", own[uri])
     unseen = sorted(own.keys() - {each.name for each in found})
@@ -116,6 +118,16 @@ def _unopened(client: AdminClient, uri: str, node: str, lag: int | None, infos: 
     if domain not in infos:
         infos[domain] = ask_for(client, f"DOMAINS DOMAIN {domain} INFOS", "domainInfo")
     return Counted(uri, "", node, None, None, stored_messages(infos[domain], queue), consumers=0, lag=lag)
+
+
+def _snapshot(client: AdminClient) -> str:
+    """Ask for the statistics, which a node that has just told them to somebody else refuses for a moment."""
+    for _ in range(SNAPSHOT_TRIES):
+        text = client.send("ENCODING JSON_COMPACT STAT SHOW")
+        if _TOO_OFTEN not in text[:200]:
+            break
+        time.sleep(SNAPSHOT_PAUSE_S)
+    return text
 
 
 def _statistics(text: str) -> dict[str, dict[str, Any]]:

@@ -35,14 +35,15 @@ def import_beside(modules: Sequence[str]) -> threading.Thread:
     """Start to import modules in a thread, and return it.
 
     A request that first imports a module delays all others: by 50 ms or more for numpy. Imported before the node is
-    ready, it would delay the start. A module that cannot be imported fails at its use.
+    ready, it would delay the start. A module that cannot be imported fails at its use, as does one for which there is no
+    descriptor.
     """
 
     def run() -> None:
         for module in modules:
             try:
                 import_module(module)
-            except ImportError:
+            except (ImportError, OSError):
                 continue
 
     thread = threading.Thread(target=run, name="imports", daemon=True)

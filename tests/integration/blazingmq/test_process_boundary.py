@@ -87,7 +87,7 @@ def test_a_change_that_is_cut_short_ends_the_process_by_name_and_loses_nothing(t
         output = node.output
     last = output.rstrip().splitlines()[-1]
     assert re.fullmatch(
-        r"bmqctl: the broker terminated deliberately: writing a message to partition \d was interrupted by "
+        r"bmqctl: the broker terminated deliberately: writing messages to partition \d was interrupted by "
         r"OverflowError: a fault of the test; start it again",
         last,
     ), output

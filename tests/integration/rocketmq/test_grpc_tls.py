@@ -68,7 +68,7 @@ def test_what_is_neither_is_closed_and_says_why(node: RocketProcess) -> None:
             with suppress(ConnectionResetError):
                 while sock.recv(65_536):
                     pass
-    assert "no HTTP/2" in node.log
+    assert "invalid HTTP/2" in node.log
     with connect(node.grpc_port, None) as sock:
         assert ask_route(sock) == Code.OK
     assert "fault of this broker" not in node.output

@@ -140,7 +140,7 @@ def test_garbage_at_the_port_is_closed(proxy: RocketProxyProcess) -> None:
             sock.sendall(data)
             while sock.recv(65_536):
                 pass
-    assert "no HTTP/2" in proxy.log
+    assert "invalid HTTP/2" in proxy.log
     with closing(connect(proxy.port)) as sock:
         assert ask_route(sock) == Code.OK
 

@@ -54,7 +54,7 @@ def test_consumers_that_are_missing_full_or_slow(node: NodeProcess) -> None:
         )
         assert run(f"{uri}?id=nobody", *at) == (
             2,
-            f"bmqctl queue explain: {uri} has no app nobody, but foo, bar, baz\n",
+            f"bmqctl queue explain: {uri} has no app nobody, but bar, baz, foo\n",
         )
 
 
