@@ -205,9 +205,11 @@ def _execute_child(self: Any, *given: Any) -> None:
 
 
 def _can_fork() -> bool:
+    if sys.platform != "linux":
+        return False
     try:
         os.close(os.pidfd_open(os.getpid()))
-    except (AttributeError, OSError):
+    except OSError:
         return False
     return True
 

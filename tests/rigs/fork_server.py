@@ -67,6 +67,7 @@ def serve(number: int) -> None:
     """
     at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
+    assert sys.platform == "linux"
     assert len([*Path("/proc/self/task").iterdir()]) == 1, "a process with threads cannot be forked safely"
     requests = socket.socket(fileno=number)
     poller = select.poll()

@@ -35,8 +35,7 @@ def import_beside(modules: Sequence[str]) -> threading.Thread:
     """Start to import modules in a thread, and return it.
 
     A request that first imports a module delays all others: by 50 ms or more for numpy. Imported before the node is
-    ready, it would delay the start. A module that cannot be imported fails at its use, as does one for which there is no
-    descriptor.
+    ready, it would delay the start. A module that cannot be imported, for want of a descriptor too, fails at its use.
     """
 
     def run() -> None:

@@ -28,7 +28,7 @@ def test_a_refused_snapshot_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, refusals: int, answer: str, pauses: int
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(blazingmq.time, "sleep", slept.append)
+    monkeypatch.setattr("time.sleep", slept.append)
     node: Any = Node(refusals)
     assert blazingmq._snapshot(node) == answer
     assert len(slept) == pauses
