@@ -85,9 +85,9 @@ class GrpcProducer(Producer):
             if answers is not None:
                 entries = answers[0].entries
                 answer = _frame(entries[number] if entries else answers[0], is_full=self.world.was_full)
-            self._answered(*each, 0, answer)
+            self._answered(*each, 0, 0, answer)
 
-    def _told(self, sent: Sent, queue_id: int, offset: int) -> None:
+    def _told(self, sent: Sent, queue_id: int, offset: int, order: int) -> None:
         """Take note of nothing, as the answer does not say the queue."""
 
     # -- transactions and recalls

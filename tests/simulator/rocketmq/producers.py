@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -73,8 +74,10 @@ class Producer:
         self.name = name
         self._count = 0
         self._again: list[tuple[Sent, dict[str, str], int]] = []
-        # The last offset that it received for each queue, on this connection.
-        self._last: dict[tuple[str, int], int] = {}
+        # The order of sending on this connection, and with it the offset of each message, by queue. A broker may answer
+        # in another order.
+        self._order = 0
+        self._placed: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self._recallable: list[tuple[Sent, str]] = []
         # Answers to questions about transactions that will be given once more, and when.
         self._repeats: list[tuple[int, Callable[[], None]]] = []
@@ -87,7 +90,7 @@ class Producer:
 
     def connect(self) -> None:
         """Connect, and say who this is."""
-        self._last.clear()
+        self._placed.clear()
         self._repeats.clear()
         self.connection = self.world.connect(self.name, self._asked)
         self.heartbeat()
@@ -177,11 +180,12 @@ class Producer:
     def _send(self, sent: Sent, properties: dict[str, str], flags: int) -> None:
         told = {"UNIQ_KEY": f"U{sent.name}", "KEYS": f"K{sent.name}", "TAGS": sent.tag, **properties}
         fields = self._fields(sent.topic, told, flags)
-        answered = partial(self._answered, sent, properties, flags, fields["e"])
+        self._order += 1
+        answered = partial(self._answered, sent, properties, flags, fields["e"], self._order)
         self.connection.ask(RequestCode.SEND_MESSAGE_V2, fields, answered, self._body(sent))
 
     def _answered(
-        self, sent: Sent, properties: dict[str, str], flags: int, queue_id: int, answer: Frame | None
+        self, sent: Sent, properties: dict[str, str], flags: int, queue_id: int, order: int, answer: Frame | None
     ) -> None:
         if answer is None:
             sent.may_be_there = True
@@ -193,22 +197,26 @@ class Producer:
             raise Violation(f"{sent.name} is answered with {answer.code}: {answer.remark}")
         else:
             sent.is_acked, sent.is_refused = True, False
-            self._acked(sent, properties, queue_id, answer.ext_fields or {})
+            self._acked(sent, properties, queue_id, order, answer.ext_fields or {})
 
-    def _acked(self, sent: Sent, properties: dict[str, str], queue_id: int, fields: dict[str, str]) -> None:
+    def _acked(self, sent: Sent, properties: dict[str, str], queue_id: int, order: int, fields: dict[str, str]) -> None:
         if sent.is_half:
             self._end_local(sent, fields)
         elif not properties:
-            self._told(sent, queue_id, int(fields["queueOffset"]))
+            self._told(sent, queue_id, int(fields["queueOffset"]), order)
         elif "recallHandle" in fields and not sent.may_be_there:
             self._recallable.append((sent, fields["recallHandle"]))
 
-    def _told(self, sent: Sent, queue_id: int, offset: int) -> None:
-        """A message has its place."""
+    def _told(self, sent: Sent, queue_id: int, offset: int, order: int) -> None:
+        """Note the place of a message: messages of a queue are in the order in which they were sent."""
         key = sent.topic, queue_id
-        if self._last.get(key, -1) >= offset:
-            raise Violation(f"{sent.name} is at offset {offset}, and one sent before is at {self._last[key]}")
-        self._last[key] = offset
+        placed = self._placed.setdefault(key, [])
+        at = bisect(placed, (order, offset))
+        if at > 0 and placed[at - 1][1] >= offset:
+            raise Violation(f"{sent.name} is at offset {offset}, and one sent before is at {placed[at - 1][1]}")
+        if at < len(placed) and placed[at][1] <= offset:
+            raise Violation(f"{sent.name} is at offset {offset}, and one sent after it is at {placed[at][1]}")
+        placed.insert(at, (order, offset))
         self.world.promises.placed(*key, offset, sent.name)
 
     def _send_batch(self) -> None:
@@ -223,10 +231,11 @@ class Producer:
             for sent in batch
         ]
         fields = {**self._fields(first.topic, {}, 0), "m": "true"}
-        answered = partial(self._batch_answered, batch, fields["e"])
+        self._order += 1
+        answered = partial(self._batch_answered, batch, fields["e"], self._order)
         self.connection.ask(RequestCode.SEND_BATCH_MESSAGE, fields, answered, encode_batch(messages))
 
-    def _batch_answered(self, batch: list[Sent], queue_id: int, answer: Frame | None) -> None:
+    def _batch_answered(self, batch: list[Sent], queue_id: int, order: int, answer: Frame | None) -> None:
         if answer is None or answer.code in REFUSALS:
             return
         if answer.code != ResponseCode.SUCCESS:
@@ -234,7 +243,7 @@ class Producer:
         first = int((answer.ext_fields or {})["queueOffset"])
         for number, sent in enumerate(batch):
             sent.is_acked = True
-            self._told(sent, queue_id, first + number)
+            self._told(sent, queue_id, first + number, order)
 
     # -- transactions
 

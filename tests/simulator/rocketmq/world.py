@@ -466,6 +466,7 @@ class RocketWorld(NotedWorld):
 
     def _go_on(self) -> None:
         """Send more to a store that may be shorter than positions in other files: what is acknowledged now, comes."""
+        self.disk.shared.free = ENOUGH_ROOM
         self.disk.shared.flushes_left = FLUSHES_MAX
         self._clients = (*self.producers,)
         for _ in range(MORE_STEPS):
