@@ -24,7 +24,7 @@ from typing import Any, Final
 import pytest
 
 from bmqctl.common.children import COMMAND
-from tests.rigs.fork_server import PROGRAM, REQUEST_BYTES_MAX, Request
+from tests.rigs.fork_server import PROGRAM, REQUEST_BYTES_MAX, Request, open_pidfd
 
 __all__ = ["CAN_FORK", "NEW_INTERPRETER", "forking"]
 
@@ -205,10 +205,10 @@ def _execute_child(self: Any, *given: Any) -> None:
 
 
 def _can_fork() -> bool:
-    if sys.platform != "linux":
+    if open_pidfd is None:
         return False
     try:
-        os.close(os.pidfd_open(os.getpid()))
+        os.close(open_pidfd(os.getpid()))
     except OSError:
         return False
     return True

@@ -25,10 +25,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["PROGRAM", "REQUEST_BYTES_MAX", "Request", "ended", "load", "serve"]
+__all__ = ["PROGRAM", "REQUEST_BYTES_MAX", "Request", "ended", "load", "open_pidfd", "serve"]
 
+# None except on Linux.
+open_pidfd: Any = getattr(os, "pidfd_open", None)
 # The text of `bmqctl.common.children.COMMAND`.
 PROGRAM: Final = "from bmqctl.app import main; main()"
 REQUEST_BYTES_MAX: Final = 100_000
@@ -67,7 +69,6 @@ def serve(number: int) -> None:
     """
     at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
-    assert sys.platform == "linux"
     assert len([*Path("/proc/self/task").iterdir()]) == 1, "a process with threads cannot be forked safely"
     requests = socket.socket(fileno=number)
     poller = select.poll()
@@ -92,7 +93,7 @@ def serve(number: int) -> None:
                 return
             for each in descriptors[:3]:
                 os.close(each)
-            ended = os.pidfd_open(pid)
+            ended = open_pidfd(pid)
             children[ended] = (pid, descriptors[3])
             poller.register(ended, select.POLLIN)
             requests.send(str(pid).encode())
