@@ -93,7 +93,7 @@ TITLES = {
     "spark": "Hand a store to Spark",
     "about": "About bmqctl",
 }
-"""What the help calls the commands of each folder of `bmqctl/cli`, in this order."""
+"""The titles of the help's sections, in order, by the folder of `bmqctl/cli` that has their commands."""
 
 app = typer.Typer(
     cls=lazy_group(COMMANDS, TITLES),

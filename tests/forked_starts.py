@@ -54,7 +54,7 @@ _LATE_VARIABLES: Final = frozenset(
         "XDG_CONFIG_HOME",
     }
 )
-# Those that Spark sets, and only its JVM and its workers read.
+# Variables that Spark sets for its JVM and its workers.
 _OF_SPARK: Final = ("SPARK_", "PYSPARK_")
 # A process with threads cannot be forked safely: NumPy and PyArrow make some as they are imported.
 _WITHOUT_THREADS: Final = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -62,7 +62,7 @@ _LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name
 _SIGNALS: Final = tuple(signal.valid_signals())
 _START: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 _PARAMETERS: Final = inspect.signature(_START)
-# The arguments that a forked process can heed, and those that have to be as here.
+# The values of the arguments of Popen with which a process can be forked.
 _USUAL: Final[dict[str, object]] = {
     "executable": None,
     "preexec_fn": None,

@@ -1,4 +1,4 @@
-"""Commands that are forked come to be and end as those that a new interpreter runs."""
+"""Forked commands start and end like those of a new interpreter."""
 
 from __future__ import annotations
 

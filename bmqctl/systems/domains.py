@@ -7,19 +7,21 @@ of a node that was started without a configuration. Brokers read the file of a d
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from broker.bmq.config import ConfigError, NodeConfig, default_config, load_broker_config
 from broker.bmq.config.default import domain_definition
+from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.dump import to_json
-from broker.bmq.config.load import BROKER_FILE, DOMAINS_DIRECTORY
+from broker.bmq.config.load import BROKER_FILE, DOMAINS_DIRECTORY, parse
+from broker.bmq.config.node import DOMAIN_NAME
 
-__all__ = ["BadDomain", "Domain", "create_domain", "domains_in", "modes"]
+__all__ = ["BadDomain", "Domain", "create_domain", "domains_in"]
 
-NAME: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
+# The name of a file has 255 bytes at most, and `.json` after it.
+NAME_BYTES_MAX: Final = 250
 STORE_FILES: Final = "bmq_*.bmq_*"
 
 
@@ -36,11 +38,6 @@ class Domain(NamedTuple):
     consistency: str
     apps: str
     file: str
-
-
-def modes(apps: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the modes as a definition has them."""
-    return {"priority": {}, "fanout": {"appIDs": list(apps)}, "broadcast": {}}
 
 
 def domains_in(place: Path) -> list[Domain]:
@@ -69,9 +66,10 @@ def create_domain(
 
     Stored messages of several nodes are strongly consistent: an acknowledged message survives the loss of one node.
     """
-    if NAME.fullmatch(name) is None:
+    if DOMAIN_NAME.fullmatch(name) is None or len(name) > NAME_BYTES_MAX:
         raise BadDomain(
-            f"{name}: a domain's name has letters, digits, '.', '_', '~' and '-', and begins with none of '.'"
+            f"{name}: a domain's name has at most {NAME_BYTES_MAX} letters, digits, '.', '_', '~' and '-', "
+            "and does not begin with '.'"
         )
     if (mode == "fanout") != bool(apps):
         raise BadDomain("a fan-out needs --app, once for each app, and other modes have none")
@@ -88,21 +86,26 @@ def create_domain(
         definition = domain_definition(
             name,
             cluster,
-            {mode: modes(apps)[mode]},
+            {mode: {"appIDs": list(apps)} if apps else {}},
             "fileBacked" if stored and mode != "broadcast" else "inMemory",
             "strong" if stored and nodes > 1 and mode != "broadcast" else "eventual",
             message_ttl_s,
         )
-        _write(file, definition)
+        try:
+            text = json.dumps(definition, indent=2) + "\n"
+            parse(DomainVariant, text.encode(), f"domain {name}")
+        except ConfigError as fault:
+            raise BadDomain(str(fault)) from None
+        _write(file, text)
     return [file for file, _, _ in files]
 
 
-def _write(file: Path, definition: dict[str, Any]) -> None:
+def _write(file: Path, text: str) -> None:
     """Write a file as a whole: a broker that reads meanwhile sees the old one or the new one."""
     new = file.with_suffix(".new")
     try:
         file.parent.mkdir(exist_ok=True)
-        new.write_text(json.dumps(definition, indent=2) + "\n", encoding="utf-8")
+        new.write_text(text, encoding="utf-8")
         new.replace(file)
     except OSError as fault:
         raise BadDomain(f"{fault.filename}: {fault.strerror}") from None

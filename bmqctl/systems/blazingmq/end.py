@@ -209,8 +209,8 @@ class QueueEnd(BlazingEnd):
     def _contents(self, client: AdminClient, guid: str) -> Received | str:
         try:
             found = read_contents(ask_for(client, contents_command(self.uri, guid), "messageContents"))
-        except ValueError as fault:
-            return f"message {guid}: {fault}"
+        except (KeyError, TypeError, ValueError) as fault:
+            return f"message {guid}: the broker's answer cannot be read: {type(fault).__name__}: {fault}"
         if found.fault is not None:
             return f"message {guid}: {found.fault}"
         return Received(guid, {"guid": guid}, found.payload, found.properties)

@@ -22,14 +22,22 @@ from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, Clu
 from broker.bmq.config.domain_schema import Domain, DomainVariant
 from broker.bmq.config.errors import ConfigError, shown
 
-__all__ = ["Changes", "DomainSource", "NodeConfig", "ResolvedDomain", "refuse_self_as_upstream", "this_node"]
+__all__ = [
+    "DOMAIN_NAME",
+    "Changes",
+    "DomainSource",
+    "NodeConfig",
+    "ResolvedDomain",
+    "refuse_self_as_upstream",
+    "this_node",
+]
 
 # The reference's plugin whose settings say where metrics are served, and the address without them.
 PROMETHEUS = "PrometheusStatConsumer"
 METRICS_HOST = "127.0.0.1"
 
 # A domain's name comes from clients and becomes a file name.
-_DOMAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
+DOMAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
 # The reference follows one redirection: its target must be a defined domain.
 _REDIRECTIONS_MAX = 1
@@ -141,7 +149,7 @@ class NodeConfig:
         Raises `ConfigError` for an unusable definition, or one redirection too many.
         """
         for _ in range(_REDIRECTIONS_MAX + 1):
-            found = self.domains.read(name) if _DOMAIN_NAME.fullmatch(name) else None
+            found = self.domains.read(name) if DOMAIN_NAME.fullmatch(name) else None
             if found is None:
                 return None
             file, variant = found

@@ -265,7 +265,7 @@ class Queue:
         """Store messages in a row, then deliver them to every app. Raises `Full`, without effect.
 
         DUPLICATE is a repetition of one that is or was here: acknowledged again, stored once. PENDING waits for
-        replicas: `waiting`, a poster with its queue id and correlation id, is told the result. None, without effect, if
+        replicas: `waiting`, a poster with its queue id and correlation id, gets the result. None, without effect, if
         several have to be posted one by one; only a single one may have options.
         """
         count, message, backlog = len(messages), messages[0], self.messages

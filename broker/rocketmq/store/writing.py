@@ -89,7 +89,7 @@ class Common:
         if properties.endswith(b"\0"):
             # Otherwise the end of the record would look like one that was never written.
             if len(properties) >= PROPERTIES_BYTES_MAX:
-                raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator behind them")
+                raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator after them")
             properties += PROPERTY_END
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise TooLarge(f"the properties have {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}")

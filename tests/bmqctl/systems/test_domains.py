@@ -69,6 +69,7 @@ def test_a_domain_of_each_node_of_a_cluster(tmp_path: Path) -> None:
         ((".x",), ".x: a domain's name has"),
         (("x", "--mode", "fanout"), "a fan-out needs --app"),
         (("x", "--app", "a"), "a fan-out needs --app"),
+        (("x" * 251,), "at most 250 letters"),
         (("old",), "there is a domain old already: give --replace"),
     ],
 )

