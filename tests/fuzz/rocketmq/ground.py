@@ -27,6 +27,7 @@ from tests.fuzz.judging import MARKS, Find, Watch
 from tests.fuzz.rocketmq.clients import Called, Client, Plain, Popped, Prepared, Suffered, Timed
 from tests.fuzz.rocketmq.probe import Probe
 from tests.fuzz.rocketmq.values import OUTSIDE
+from tests.rigs.machine_speed import slowness
 
 __all__ = ["SHAPES", "STEP_MS", "Ground", "LongStep", "Running", "ground"]
 
@@ -94,12 +95,21 @@ class Running:
         self._ready_ns = time.monotonic_ns()
 
     def judge(self, limit_ms: float) -> None:
-        """Raise `LongStep` if a step that ended since the last time ran for longer than the limit."""
+        """Raise `LongStep` if a step that ended since the last time ran for longer than the limit.
+
+        The limit is that of the machine for which it was chosen, longer by the `slowness` of this one.
+        """
         steps = read_steps(self.steps)
         new, self._seen = steps[self._seen :], len(steps)
         for step in new:
-            if step.start_ns >= self._ready_ns and step.ran > limit_ms:
-                took = f"ran for {step.ran:.0f} ms in one step, which took {step.took:.0f} ms"
+            if (
+                step.start_ns >= self._ready_ns
+                and step.ran > limit_ms
+                and step.ran > (here_ms := limit_ms * slowness())
+            ):
+                took = (
+                    f"ran for {step.ran:.0f} ms in one step, which took {step.took:.0f} ms (limit here {here_ms:.0f})"
+                )
                 raise LongStep(f"{self.name} {took}; slow calls: {step.calls[:5]}", step)
 
     def judge_memory(self) -> None:

@@ -75,6 +75,7 @@ class Answers(NamedTuple):
 
 def save(file: Path, head: Mapping[str, Any], actions: Iterable[Action]) -> None:
     """Write actions to a file, a line of JSON each, after `head`."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as out:
         out.write(json.dumps(head) + "\n")
         for action in actions:

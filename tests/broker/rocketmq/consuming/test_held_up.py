@@ -1,7 +1,7 @@
 """No request holds up others for 50 ms: each code, at each port, with the longest body that its port takes.
 
 The processor time of each step is measured, and the least of three tries counts. The limit is 50 ms on the machine for
-which the bounds were chosen. A fixed piece of work shows how much slower this one is, and `ROOM` leaves a margin.
+which the bounds were chosen. `slowness` says how much slower this one is, and `ROOM` leaves a margin.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from tests.broker.rocketmq.controller.rig import Rig as ControllerRig
 from tests.broker.rocketmq.nameserver.nameserver_rig import Requests
 from tests.broker.rocketmq.proxy.remoting_clients_rig import Proxied
 from tests.broker.rocketmq.rig import Peer, Rig
+from tests.rigs.machine_speed import slowness
 
 HELD_UP_S: Final = 0.05
-# The time that `calibration` takes on the machine for which the bounds were chosen.
-CALIBRATION_S: Final = 0.02
 ROOM: Final = 2
 HEADER_BYTES: Final = 8 << 10
 CODES: Final = (*map(int, RequestCode), raft.CODE, 7_777)
@@ -93,18 +92,10 @@ FIELDS: Final = {
 LONG: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.REGISTER_BROKER, raft.CODE)
 
 
-def calibration() -> float:
-    """The processor time of a fixed piece of work."""
-    text = "[" + "0," * (1 << 19) + "0]"
-    begin = time.thread_time()
-    json.loads(text)
-    return time.thread_time() - begin
-
-
 @cache
 def longest_s() -> float:
     """The time that a step may take on this machine."""
-    return ROOM * HELD_UP_S * max(1.0, min(calibration() for _ in range(5)) / CALIBRATION_S)
+    return ROOM * HELD_UP_S * slowness()
 
 
 @pytest.fixture(autouse=True)
