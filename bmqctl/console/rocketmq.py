@@ -19,8 +19,8 @@ from bmqctl.clients.rocketmq.moments import moment
 from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
 from bmqctl.console.contents import contents_value
 from bmqctl.console.map import rocketmq_map
-from bmqctl.console.resetting import Reset, plan_reset, reset_offsets
 from bmqctl.systems.explaining.rocketmq import causes_of_group
+from bmqctl.systems.rocketmq.seeking import Reset, plan_reset, reset_offsets
 from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
 from bmqctl.systems.rocketmq.status.asking import Places, Secret
 from bmqctl.systems.rocketmq.status.group import GroupUnknown, group_state
