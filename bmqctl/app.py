@@ -61,8 +61,11 @@ COMMANDS: dict[str, Entry] = {
         "bmqctl.cli.administer.queue", "app", "List queues, purge one, explain why one or a group does not proceed."
     ),
     "domain": Entry("bmqctl.cli.administer.domain", "app", "List and create domains of BlazingMQ."),
-    "topic": Entry("bmqctl.cli.administer.listing", "topic_app", "List the topics of RocketMQ."),
-    "group": Entry("bmqctl.cli.administer.listing", "group_app", "List the groups of RocketMQ."),
+    "topic": Entry("bmqctl.cli.administer.topic", "app", "List, show, create, alter and delete topics of RocketMQ."),
+    "group": Entry(
+        "bmqctl.cli.administer.group", "app", "List, show, create, alter, delete and move groups of RocketMQ."
+    ),
+    "client": Entry("bmqctl.cli.administer.client", "app", "List the clients of RocketMQ's brokers."),
     "definitions": Entry(
         "bmqctl.cli.administer.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
     ),

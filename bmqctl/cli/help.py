@@ -28,7 +28,7 @@ _VALUES: Final = (
 """Python's types, as Typer names them, and the word for a value; an empty word keeps the name, a list of choices."""
 
 
-_BOUNDS: Final = re.compile(r"(?:([\d.]+)<=)?x(?:([<>]=)([\d.]+))(?=[;\]])")
+_BOUNDS: Final = re.compile(r"(?:([\d.]+)<=)?x(?:([<>]=)(-?[\d.]+))(?=[;\]])")
 
 
 def plain_help(command: Any, title_of: Callable[[str], str] = lambda name: "Commands") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -19,8 +19,9 @@ from bmqctl.clients.rocketmq.moments import moment
 from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
 from bmqctl.console.contents import contents_value
 from bmqctl.console.map import rocketmq_map
+from bmqctl.systems.administration import Move, Seek
 from bmqctl.systems.explaining.rocketmq import causes_of_group
-from bmqctl.systems.rocketmq.seeking import Reset, plan_reset, reset_offsets
+from bmqctl.systems.rocketmq.seeking import plan_seek, seek
 from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
 from bmqctl.systems.rocketmq.status.asking import Places, Secret
 from bmqctl.systems.rocketmq.status.group import GroupUnknown, group_state
@@ -82,13 +83,20 @@ class RocketmqCluster:
 
     def plan(self, action: str, words: Words) -> Plan:
         """Return the effects of an action without carrying it out. Raises `ClusterFault`."""
+        wanted = _seek_of(action, words)
         with _for_people():
-            return trio.run(plan_reset, self._nameservers, _reset_of(action, words), self._timeout_s, self._keys)
+            moves = trio.run(plan_seek, self._nameservers, wanted, self._timeout_s, self._keys)
+        return _plan_of(wanted, moves)
 
     def act(self, action: str, words: Words) -> str:
         """Carry out an action. Raises `ClusterFault`."""
+        wanted = _seek_of(action, words)
         with _for_people():
-            return trio.run(reset_offsets, self._nameservers, _reset_of(action, words), self._timeout_s, self._keys)
+            done_at = trio.run(seek, self._nameservers, wanted, self._timeout_s, self._keys)
+        return (
+            f"group {wanted.group} of topic {wanted.topic} continues at {_place_text(wanted)}; done at "
+            f"{', '.join(done_at)}"
+        )
 
     def close(self) -> None:
         """Close nothing: each question has connections of its own."""
@@ -187,10 +195,36 @@ def name_of(text: str) -> str:
     return text
 
 
-def _reset_of(action: str, words: Words) -> Reset:
+def _seek_of(action: str, words: Words) -> Seek:
     if action != "reset":
         raise ClusterFault(f"RocketMQ has no action {action[:40]}")
-    return Reset(name_of(words["name"]), name_of(words["part"]), _time_of(words["to"]))
+    return Seek(name_of(words["name"]), name_of(words["part"]), _time_of(words["to"]))
+
+
+def _plan_of(wanted: Seek, moves: Sequence[Move]) -> Plan:
+    again, skipped = sum(each.again for each in moves), sum(each.skipped for each in moves)
+    brokers = len({each.broker for each in moves})
+    return Plan(
+        f"Reset the offsets of group {wanted.group}?",
+        f"In topic {wanted.topic}, group {wanted.group} continues at {_place_text(wanted)}, in {len(moves):,} queues "
+        f"of {brokers:,} brokers. As of now {_messages(again)} that it has consumed will come again, and "
+        f"{_messages(skipped)} that it has not consumed will be skipped. Consumers that are connected are told to go "
+        "there. The offsets that it has now are lost.",
+        f"Reset {wanted.group}",
+    )
+
+
+def _place_text(wanted: Seek) -> str:
+    match wanted.to:
+        case "begin":
+            return "the oldest stored message"
+        case "end":
+            return "the next message that is posted"
+    return f"the first message stored at {wanted.to:%Y-%m-%d %H:%M:%S %Z} or later"
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message" + ("" if count == 1 else "s")
 
 
 def _check_admission(look: Look) -> None:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bmqctl.carrying.bridge.ends import DEFAULT_GROUP, BadBridge
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bmqctl.systems.administration import ClusterAdministration, DefinitionHolder
+    from bmqctl.systems.definitions.model import Definitions
     from bmqctl.systems.end import End
     from bmqctl.systems.system import Cluster, ClusterOptions
 
-__all__ = ["open_broker", "open_cluster", "open_clusters", "open_end"]
+__all__ = [
+    "checked_definitions",
+    "open_administration",
+    "open_broker",
+    "open_cluster",
+    "open_clusters",
+    "open_end",
+    "open_folder",
+]
 
 
 def open_end(text: str, broker: str, group: str = DEFAULT_GROUP, *, may_lack_topic: bool = False) -> End:
@@ -56,3 +69,31 @@ def open_clusters(options: ClusterOptions) -> list[Cluster]:
     if options.names_rocketmq:
         found.append(open_cluster(replace(options, broker=None)))
     return found
+
+
+def open_administration(options: ClusterOptions) -> ClusterAdministration:
+    """Return the administration of a cluster of RocketMQ. Raises `CannotBegin`."""
+    from bmqctl.systems.rocketmq.administration import RocketMQAdministration
+
+    return RocketMQAdministration(options)
+
+
+def open_folder(config: Path) -> DefinitionHolder:
+    """Return the folder of a BlazingMQ broker's configuration. Raises `BadDefinitions`."""
+    from bmqctl.systems.administration import DefinitionHolder
+    from bmqctl.systems.definitions.blazingmq import read_domains, write_domains
+
+    return DefinitionHolder(str(config), read_domains(config), partial(write_domains, config))
+
+
+def checked_definitions(wanted: Definitions) -> Definitions:
+    """Return definitions with their defaults, as their system reads them. Raises `BadDefinitions`."""
+    from bmqctl.systems.definitions.model import ROCKETMQ
+
+    if wanted.system == ROCKETMQ:
+        from bmqctl.systems.definitions.rocketmq import checked
+
+        return checked(wanted)
+    from bmqctl.systems.definitions.blazingmq import checked as checked_domains
+
+    return checked_domains(wanted)

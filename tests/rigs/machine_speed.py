@@ -1,4 +1,4 @@
-"""How much slower this machine is, now, than the one for which bounds on processor time were chosen."""
+"""The speed of this machine beside the one for which bounds on processor time were chosen."""
 
 from __future__ import annotations
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from bmqctl.carrying.bridge.ends import CannotBegin
-from bmqctl.cli.administer.admin import AuthnData
-from bmqctl.cli.administer.asking import ask
+from bmqctl.cli.administer.changing import Changing, Masters, make_changes, print_changes
 from bmqctl.cli.contexts.command import DialingCommand
-from bmqctl.cli.watch.cluster_options import IsRocketmq, Nameserver
+from bmqctl.cli.families import expanded
+from bmqctl.cli.watch.cluster_options import IsRocketmq
 from bmqctl.common.refusal import refuse
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -25,21 +24,16 @@ from bmqctl.common.render import (
     print_rows,
     until_reader_leaves,
 )
-from bmqctl.systems.definitions import blazingmq
+from bmqctl.systems.administration import DefinitionHolder
 from bmqctl.systems.definitions.model import (
-    Action,
+    BLAZINGMQ,
     BadDefinitions,
-    Change,
     Definitions,
     changes_between,
+    one_of,
     parse_definitions,
-    whole_changes,
 )
-from bmqctl.systems.definitions.rocketmq import Master, apply_changes, masters_of, one_of
-from bmqctl.systems.definitions.rocketmq import checked as checked_rocketmq
-from bmqctl.systems.rocketmq.cluster import places_of, secret_of
-from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
-from bmqctl.systems.rocketmq.status.asking import Secret
+from bmqctl.systems.opening import checked_definitions, open_folder
 
 __all__ = ["app"]
 
@@ -54,32 +48,7 @@ Config = Annotated[
         "--config", help="The configuration of a BlazingMQ broker, whose domains these are.", show_default=False
     ),
 ]
-BrokerName = Annotated[
-    list[str] | None,
-    typer.Option("--broker-name", help="Only RocketMQ brokers of this name; by default all.", show_default=False),
-]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")]
-
-_COLUMNS = [
-    Column("place", "place"),
-    Column("action", "action"),
-    Column("kind", "kind"),
-    Column("name", "name"),
-    Column("field", "field"),
-    Column("found", "found"),
-    Column("wanted", "wanted"),
-]
-
-
 _DEFINITION_COLUMNS = [Column("kind", "kind"), Column("name", "name"), Column("definition", "definition")]
-
-
-class _Place(NamedTuple):
-    """A holder of definitions: a folder of BlazingMQ's configuration, or a master of RocketMQ's."""
-
-    name: str
-    definitions: Definitions
-    master: Master | None
 
 
 @app.callback()
@@ -92,11 +61,12 @@ def root() -> None:
 
 
 @app.command(cls=DialingCommand)
+@expanded
 def export(
     config_dir: Config = None,
     rocketmq: IsRocketmq = False,
-    nameserver: Nameserver = None,
-    broker_name: BrokerName = None,
+    *,
+    masters: Masters,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Write to this new file instead.", show_default=False)
     ] = None,
@@ -109,8 +79,6 @@ def export(
             help="json is the file. Neither a context nor the environment changes it.",
         ),
     ] = OutputFormat.JSON,
-    timeout: Timeout = 5,
-    authn_data: AuthnData = "",
 ) -> None:
     """Print what there is, as a file of definitions.
 
@@ -128,10 +96,9 @@ def export(
     """
     if file is not None and form is not OutputFormat.JSON:
         refuse("definitions export", f"--output {form}: the file of --file is JSON")
-    places = _places("export", config_dir, nameserver, broker_name, timeout, _secret(authn_data))
-    masters = [each.master for each in places if each.master is not None]
+    places = _places("export", config_dir, masters)
     try:
-        found = one_of(masters) if masters else places[0].definitions
+        found = one_of([(each.name, each.definitions) for each in places])
     except BadDefinitions as fault:
         refuse("definitions export", str(fault))
     if file is None:
@@ -149,15 +116,14 @@ def export(
 
 
 @app.command(cls=DialingCommand)
+@expanded
 def diff(
     file: File,
     config_dir: Config = None,
     rocketmq: IsRocketmq = False,
-    nameserver: Nameserver = None,
-    broker_name: BrokerName = None,
-    timeout: Timeout = 5,
+    *,
+    masters: Masters,
     output: Output = None,
-    authn_data: AuthnData = "",
 ) -> None:
     """List what differs from a file: what would be created, changed, or deleted with --prune.
 
@@ -172,30 +138,26 @@ def diff(
     Exit codes: 0 nothing differs; 1 something does; 2 the file is not valid, or brokers do not answer.
     """
     wanted = _wanted("diff", file, config_dir)
-    places = _places("diff", config_dir, nameserver, broker_name, timeout, _secret(authn_data))
+    places = _places("diff", config_dir, masters)
     found = [(each, list(changes_between(each.definitions, wanted))) for each in places]
-    _print(found, output)
+    print_changes(found, output)
     if any(changes for _, changes in found):
         raise typer.Exit(EXIT_FAULTS)
 
 
 @app.command(cls=DialingCommand)
+@expanded
 def apply(
     file: File,
     config_dir: Config = None,
     rocketmq: IsRocketmq = False,
-    nameserver: Nameserver = None,
-    broker_name: BrokerName = None,
+    *,
+    masters: Masters,
     prune: Annotated[
         bool,
         typer.Option("--prune", help="Also delete topics and groups that the file does not have, with their messages."),
     ] = False,
-    # Not called dry_run: commands with an option of that name connect to nobody, and take no broker from a context.
-    only_list: Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    timeout: Timeout = 5,
-    output: Output = None,
-    authn_data: AuthnData = "",
+    changing: Changing,
 ) -> None:
     """Create and change what differs from a file.
 
@@ -213,30 +175,8 @@ def apply(
     wanted = _wanted("apply", file, config_dir)
     if prune and config_dir is not None:
         refuse("definitions apply", "--prune: a domain is removed by `bmqctl admin DOMAINS REMOVE`, then its file")
-    secret = _secret(authn_data)
-    places = _places("apply", config_dir, nameserver, broker_name, timeout, secret)
-    found = [(each, _to_do(whole_changes(each.definitions, wanted), prune)) for each in places]
-    _print([(each, _to_do(changes_between(each.definitions, wanted), prune)) for each in places], output)
-    if only_list or not any(changes for _, changes in found):
-        return
-    if not yes:
-        count = sum(len(changes) for _, changes in found)
-        ask(
-            "definitions apply",
-            f"Make {'this change' if count == 1 else f'these {count} changes'}?",
-            "nothing is changed",
-        )
-    for place, changes in found:
-        try:
-            if place.master is None:
-                assert config_dir is not None
-                blazingmq.write_domains(config_dir, changes)
-            else:
-                apply_changes(place.master, changes, timeout, secret)
-        except NobodyAnswers as fault:
-            refuse("definitions apply", f"{place.name}: {fault}; what is listed before it is done")
-        except OSError as fault:
-            refuse("definitions apply", f"{fault.filename}: {fault.strerror}")
+    places = _places("apply", config_dir, masters)
+    make_changes("definitions apply", places, lambda _: wanted, changing, masters, prune=prune)
 
 
 def _definition_rows(found: Definitions, form: OutputFormat) -> Iterator[dict[str, Any]]:
@@ -246,17 +186,6 @@ def _definition_rows(found: Definitions, form: OutputFormat) -> Iterator[dict[st
             yield {"kind": kind, "name": name, "definition": shown}
 
 
-def _to_do(changes: Iterable[Change], prune: bool) -> list[Change]:
-    return [each for each in changes if prune or each.action is not Action.DELETE]
-
-
-def _secret(data: str) -> Secret | None:
-    try:
-        return secret_of(data)
-    except CannotBegin as fault:
-        refuse("definitions", str(fault))
-
-
 def _wanted(command: str, file: Path, config: Path | None) -> Definitions:
     """Read and check a file; exit with code 2 for one that is not valid, or of the other system."""
     try:
@@ -264,13 +193,11 @@ def _wanted(command: str, file: Path, config: Path | None) -> Definitions:
         if len(data) > FILE_BYTES_MAX:
             raise BadDefinitions(f"has more than {FILE_BYTES_MAX:,} bytes")
         wanted = parse_definitions(data.decode("utf-8"))
-        if wanted.system == blazingmq.SYSTEM:
-            if config is None:
-                raise BadDefinitions("is of BlazingMQ: name the folder of the broker's configuration with --config")
-            return blazingmq.checked(wanted)
-        if config is not None:
+        if wanted.system == BLAZINGMQ and config is None:
+            raise BadDefinitions("is of BlazingMQ: name the folder of the broker's configuration with --config")
+        if wanted.system != BLAZINGMQ and config is not None:
             raise BadDefinitions("is of RocketMQ, and --config names a configuration of BlazingMQ")
-        return checked_rocketmq(wanted)
+        return checked_definitions(wanted)
     except BadDefinitions as fault:
         refuse(f"definitions {command}", f"{file}: {fault}")
     except UnicodeDecodeError as fault:
@@ -284,31 +211,10 @@ def _read(file: Path) -> bytes:
         return stream.read(FILE_BYTES_MAX + 1)
 
 
-def _places(
-    command: str,
-    config: Path | None,
-    nameserver: list[str] | None,
-    names: list[str] | None,
-    timeout: float,
-    secret: Secret | None,
-) -> list[_Place]:
+def _places(command: str, config: Path | None, masters: Masters) -> list[DefinitionHolder]:
+    if config is None:
+        return masters.places(f"definitions {command}")
     try:
-        if config is not None:
-            return [_Place(str(config), blazingmq.read_domains(config), None)]
-        masters = masters_of(places_of(None, nameserver), timeout, secret)
-    except (BadDefinitions, CannotBegin, NobodyAnswers) as fault:
+        return [open_folder(config)]
+    except BadDefinitions as fault:
         refuse(f"definitions {command}", str(fault))
-    known = {each.name for each in masters}
-    for name in names or ():
-        if name not in known:
-            refuse(f"definitions {command}", f"--broker-name {name}: there are {', '.join(sorted(known))}")
-    return [_Place(each.name, each.definitions, each) for each in masters if not names or each.name in names]
-
-
-def _print(found: list[tuple[_Place, list[Change]]], output: OutputFormat | None) -> None:
-    rows = [{"place": place.name, **each._asdict()} for place, changes in found for each in changes]
-    with until_reader_leaves():
-        if rows or output not in (None, OutputFormat.TABLE):
-            print_rows(rows, _COLUMNS, output or OutputFormat.TABLE)
-        else:
-            print("Nothing differs.")

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from bmqctl.cli.administer.admin import Security
-from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
 from bmqctl.cli.watch.cluster_options import Nameserver, open_nodes
 from bmqctl.cli.watch.samples import print_sample, take
@@ -17,21 +16,7 @@ from bmqctl.common.render import Output, OutputFormat
 from bmqctl.systems.system import ClusterOptions
 from bmqctl.systems.watching.model import Selection
 
-__all__ = ["group_app", "list_queues", "topic_app"]
-
-topic_app = typer.Typer(add_completion=False, no_args_is_help=True)
-group_app = typer.Typer(add_completion=False, no_args_is_help=True)
-
-
-@topic_app.callback()
-def topic() -> None:
-    """List the topics of RocketMQ."""
-
-
-@group_app.callback()
-def group() -> None:
-    """List the groups of RocketMQ."""
-
+__all__ = ["list_groups", "list_queues", "list_topics"]
 
 BROKER = "tcp://localhost:30114"
 WHOLES = ("name", "node", "backlog", "oldest_s", "consumers")
@@ -72,7 +57,6 @@ def list_queues(
     _list("queue list", options, Selection("name", False, text), PARTS if apps else WHOLES, output)
 
 
-@topic_app.command("list", cls=DialingCommand)
 @expanded
 def list_topics(
     nameserver: Nameserver = None,
@@ -95,7 +79,6 @@ def list_topics(
     _list("topic list", _rocketmq(nameserver, timeout, security), Selection("name", False, text), WHOLES, output)
 
 
-@group_app.command("list", cls=DialingCommand)
 @expanded
 def list_groups(
     nameserver: Nameserver = None,

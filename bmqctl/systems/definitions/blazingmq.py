@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.systems.definitions.model import BadDefinitions, Change, Definitions
+from bmqctl.systems.definitions.model import BLAZINGMQ, BadDefinitions, Change, Definitions
 
-__all__ = ["SYSTEM", "checked", "read_domains", "write_domains"]
+__all__ = ["checked", "read_domains", "write_domains"]
 
-SYSTEM: Final = "BlazingMQ"
 FILE_BYTES_MAX: Final = 4 << 20
 
 
@@ -35,7 +34,7 @@ def read_domains(config: Path) -> Definitions:
         if not isinstance(found, dict):
             raise BadDefinitions(f"{path}: expected an object")
         domains[path.stem] = found
-    return Definitions(SYSTEM, {"domains": domains})
+    return Definitions(BLAZINGMQ, {"domains": domains})
 
 
 def checked(wanted: Definitions) -> Definitions:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 __all__ = [
+    "BLAZINGMQ",
     "KINDS",
+    "ROCKETMQ",
     "Action",
     "BadDefinitions",
     "Change",
     "Definitions",
     "changes_between",
+    "one_of",
     "parse_definitions",
     "whole_changes",
 ]
 
 NAMES_MAX: Final = 100_000
-KINDS: Final = {"BlazingMQ": ("domains",), "RocketMQ": ("topics", "groups")}
+BLAZINGMQ: Final = "BlazingMQ"
+ROCKETMQ: Final = "RocketMQ"
+KINDS: Final = {BLAZINGMQ: ("domains",), ROCKETMQ: ("topics", "groups")}
 
 # By kind and name, the fields of the definition.
 Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -88,6 +93,20 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twin = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twin!r} occurs twice in an object")
+    return found
+
+
+def one_of(tables: Sequence[tuple[str, Definitions]]) -> Definitions:
+    """Return the definitions that all named holders have. Raises `BadDefinitions` if they differ."""
+    (first, found), *others = tables
+    for other, theirs in others:
+        for kind, table in found.tables.items():
+            for name in sorted(table.keys() | theirs.tables[kind].keys()):
+                if table.get(name) != theirs.tables[kind].get(name):
+                    raise BadDefinitions(
+                        f"{kind} {name} is not the same on brokers {first} and {other}; name one of them with "
+                        "--broker-name"
+                    )
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import trio
 
 from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
-from bmqctl.systems.definitions.model import Action, BadDefinitions, Change, Definitions
+from bmqctl.systems.definitions.model import ROCKETMQ, Action, BadDefinitions, Change, Definitions
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
 from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
 from bmqctl.systems.rocketmq.status.names import is_own_group, is_own_topic
@@ -23,12 +23,10 @@ from formats.rocketmq.remoting.headers.administration import (
     DeleteTopicRequest,
 )
 from formats.rocketmq.remoting.headers.codec import write_header
+from formats.rocketmq.remoting.headers.routing import DeleteTopicFromNameserverRequest
 from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 
-__all__ = ["Master", "apply_changes", "checked", "masters_of", "one_of"]
-
-SYSTEM: Final = "RocketMQ"
-# The topic whose settings a new one takes, where it has none of its own.
+__all__ = ["Master", "apply_changes", "checked", "forget_topics", "masters_of"]
 
 _NAMED_BY: Final = {"topics": "topicName", "groups": "groupName"}
 _CODECS: Final[Mapping[str, Any]] = {"topics": TOPIC_CONFIG, "groups": GROUP_CONFIG}
@@ -59,7 +57,7 @@ def checked(wanted: Definitions) -> Definitions:
                     f"{kind}.{name}.{unknown[0]}: there is no such field; there are {', '.join(found)}"
                 )
             tables[kind][name] = found
-    return Definitions(SYSTEM, tables)
+    return Definitions(ROCKETMQ, tables)
 
 
 def _fields(kind: str, config: Any) -> dict[str, Any]:
@@ -87,7 +85,7 @@ async def _masters_of(places: Places, timeout_s: float, secret: Secret | None) -
         if master.error is not None:
             raise NobodyAnswers(f"{master.address}: {master.error}")
         tables = await ask.over(master.address, lambda link: _tables(link, own, timeout_s))
-        found.append(Master(each.name, master.address, Definitions(SYSTEM, tables)))
+        found.append(Master(each.name, master.address, Definitions(ROCKETMQ, tables)))
     if not found:
         raise NobodyAnswers("; ".join(silent) or "no broker is registered")
     return found
@@ -102,21 +100,6 @@ async def _tables(link: RemotingLink, own: frozenset[str], timeout_s: float) -> 
         "topics": {name: _fields("topics", each) for name, each in topics.items() if not is_own_topic(name, own)},
         "groups": {name: _fields("groups", each) for name, each in groups.items() if not is_own_group(name)},
     }
-
-
-def one_of(masters: Sequence[Master]) -> Definitions:
-    """Return the definitions that all masters have. Raises `BadDefinitions` if they differ."""
-    first = masters[0]
-    for other in masters[1:]:
-        for kind, table in first.definitions.tables.items():
-            theirs = other.definitions.tables[kind]
-            for name in sorted(table.keys() | theirs.keys()):
-                if table.get(name) != theirs.get(name):
-                    raise BadDefinitions(
-                        f"{kind} {name} is not the same on brokers {first.name} and {other.name}; name one of them "
-                        "with --broker-name"
-                    )
-    return first.definitions
 
 
 def apply_changes(master: Master, changes: Sequence[Change], timeout_s: float, secret: Secret | None) -> None:
@@ -139,6 +122,23 @@ async def _apply(master: Master, changes: Sequence[Change], timeout_s: float, se
             return body_of(await link.call(code, fields, timeout_s, body), what)
 
         await ask.over(master.address, send)
+
+
+def forget_topics(places: Places, names: Sequence[str], timeout_s: float, secret: Secret | None) -> None:
+    """Have all nameservers forget topics that the brokers have deleted. Raises `NobodyAnswers`."""
+    trio.run(_forget, places, names, timeout_s, secret)
+
+
+async def _forget(places: Places, names: Sequence[str], timeout_s: float, secret: Secret | None) -> None:
+    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
+    requests = [write_header(DeleteTopicFromNameserverRequest(name)) for name in names]
+
+    async def send(link: RemotingLink) -> None:
+        for fields in requests:
+            body_of(await link.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields, timeout_s), "delete a topic")
+
+    for address in places.nameservers:
+        await ask.over(address, send)
 
 
 def _request(change: Change) -> tuple[RequestCode, Mapping[str, str], bytes]:

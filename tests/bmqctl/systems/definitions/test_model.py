@@ -13,10 +13,11 @@ from bmqctl.systems.definitions.model import (
     Change,
     Definitions,
     changes_between,
+    one_of,
     parse_definitions,
     whole_changes,
 )
-from bmqctl.systems.definitions.rocketmq import Master, checked, one_of
+from bmqctl.systems.definitions.rocketmq import checked
 
 
 def definitions(**topics: dict[str, Any]) -> Definitions:
@@ -80,8 +81,8 @@ def test_changes() -> None:
 
 
 def test_brokers_that_have_not_the_same_are_named() -> None:
-    masters = [Master("a", "h:1", definitions(t={"perm": 6})), Master("b", "h:2", definitions(t={"perm": 6}))]
-    assert one_of(masters) is masters[0].definitions
-    masters.append(Master("c", "h:3", definitions(t={"perm": 4})))
+    holders = [("a", definitions(t={"perm": 6})), ("b", definitions(t={"perm": 6}))]
+    assert one_of(holders) is holders[0][1]
+    holders.append(("c", definitions(t={"perm": 4})))
     with pytest.raises(BadDefinitions, match="topics t is not the same on brokers a and c; name one of them"):
-        one_of(masters)
+        one_of(holders)
