@@ -1,4 +1,4 @@
-"""What commands that administer a system do, without the system's name."""
+"""Administration of a system, without the system's name."""
 
 from __future__ import annotations
 

@@ -126,6 +126,8 @@ class Watch:
                 stack = traceback.extract_stack(frame)[-FRAMES_MAX:]
                 places = " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in reversed(stack))
                 self._calls.append((places, elapsed_ns / MS_NS))
+            # While the thread sleeps, a frame would keep its variables: views of files, which could not be closed.
+            del frame
 
     def watch(self, owner: Any, *names: str) -> None:
         """Note calls of functions or methods."""
