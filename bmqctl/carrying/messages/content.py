@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from formats.bmq.wire.properties import Property, PropertyType, PropertyValue
 
 __all__ = [
+    "DELAY_S_MAX",
     "PLACE_FIELDS",
     "BadInput",
     "Outgoing",
@@ -26,6 +27,8 @@ __all__ = [
     "to_text_properties",
 ]
 
+# A hundred years; brokers have a bound of their own, timerMaxDelaySec.
+DELAY_S_MAX: Final = 100 * 365 * 86_400
 PLACE_FIELDS: Final = frozenset(
     {
         *("guid", "message_id", "topic", "broker", "queue", "offset", "attempt", "born_at", "decoded"),
@@ -37,7 +40,7 @@ PLACE_FIELDS: Final = frozenset(
 Who posts such a line again ignores them.
 """
 
-_FIELDS: Final = frozenset({"payload", "payload_base64", "properties", "tag", "keys", "sharding_key"})
+_FIELDS: Final = frozenset({"payload", "payload_base64", "properties", "tag", "keys", "sharding_key", "delay_s"})
 _PLAIN: Final = {bool: PropertyType.BOOL, int: PropertyType.INT64, str: PropertyType.STRING}
 _NUMBERS: Final = frozenset({PropertyType.SHORT, PropertyType.INT32, PropertyType.INT64})
 _RAW: Final = frozenset({PropertyType.BINARY, PropertyType.CHAR})
@@ -49,13 +52,17 @@ class BadInput(ValueError):
 
 
 class Outgoing(NamedTuple):
-    """A message to be posted. Only messages of RocketMQ have a tag, keys and a sharding key."""
+    """A message to be posted. Only messages of RocketMQ have what follows the properties.
+
+    Consumers get it `delay_s` seconds after it is posted.
+    """
 
     payload: bytes
     properties: Sequence[Property] = ()
     tag: str | None = None
     keys: Sequence[str] = ()
     sharding_key: str | None = None
+    delay_s: float = 0
 
 
 # To be posted
@@ -81,6 +88,7 @@ def read_message(line: bytes) -> Outgoing:
         _optional_text(found, "tag"),
         keys,
         _optional_text(found, "sharding_key"),
+        _delay_s(found.get("delay_s", 0)),
     )
 
 
@@ -139,6 +147,12 @@ def _optional_text(found: Mapping[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadInput(f"{name}: expected a text")
     return value
+
+
+def _delay_s(value: object) -> float:
+    if type(value) in (int, float) and 0 <= value <= DELAY_S_MAX:  # type: ignore[operator] # a number, and no bool
+        return value  # type: ignore[return-value]
+    raise BadInput(f"delay_s: expected a number of seconds, at most {DELAY_S_MAX:,}")
 
 
 def _typed_property(name: str, value: Mapping[str, Any]) -> Property:

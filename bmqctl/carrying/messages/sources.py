@@ -68,4 +68,6 @@ def _with_usual(message: Outgoing, usual: Outgoing) -> Outgoing:
         properties=[*message.properties, *(each for each in usual.properties if each.name not in own)],
         tag=usual.tag if message.tag is None else message.tag,
         keys=message.keys or usual.keys,
+        sharding_key=usual.sharding_key if message.sharding_key is None else message.sharding_key,
+        delay_s=message.delay_s or usual.delay_s,
     )

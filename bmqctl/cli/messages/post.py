@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.messages.content import BadInput, Outgoing, property_of
+from bmqctl.carrying.messages.content import DELAY_S_MAX, BadInput, Outgoing, property_of
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.posting import DEFAULT_GROUP, Account, PostOptions
 from bmqctl.carrying.messages.posting import post as post_all
@@ -77,6 +77,16 @@ def post(
     keys: Annotated[
         list[str] | None, typer.Option("--key", help="A key of all messages, for a topic.", show_default=False)
     ] = None,
+    sharding_key: Annotated[
+        str | None,
+        typer.Option(help="Messages of a topic with the same key go to one queue, in order.", show_default=False),
+    ] = None,
+    delay: Annotated[
+        float,
+        typer.Option(
+            min=0, max=DELAY_S_MAX, help="Seconds until consumers of a topic get the messages.", show_default=False
+        ),
+    ] = 0,
     count: Annotated[
         int | None,
         typer.Option(
@@ -103,7 +113,7 @@ def post(
 
     Without a payload, all of the standard input, or of --file, is one. With --lines each line is one, and with --jsonl
     each line is a message: an object with `payload` (a text) or `payload_base64`, and, where wanted, `properties`; for
-    a topic `tag`, `keys` and `sharding_key`.
+    a topic `tag`, `keys`, `sharding_key` and `delay_s`.
 
     Messages of a topic go to its queues in turn; with `?key=PROPERTY` after it, messages with the same value of that
     property go to the same queue.
@@ -113,6 +123,8 @@ def post(
         bmqctl post bmq://my.domain/orders 'order 1' -p customer=Ada -p amount:=12
 
         bmqctl post rocketmq://127.0.0.1:9876/orders 'order 1' --tag paid --key o-1
+
+        bmqctl post rocketmq://127.0.0.1:9876/reminders 'call Ada' --delay 3600
 
         journalctl -f -o cat | bmqctl post bmq://my.domain/logs --lines
 
@@ -125,7 +137,7 @@ def post(
     a broker that refuses the queue or the topic; 130 it was interrupted before the end of the input.
     """
     started = time.monotonic()
-    usual = Outgoing(b"", _properties(properties or []), tag, tuple(keys or ()))
+    usual = Outgoing(b"", _properties(properties or []), tag, tuple(keys or ()), sharding_key, delay)
     given = _input(payload, file, lines, jsonl)
     options = PostOptions(rate, window, compress, patience)
     reach = security.reach(COMMAND)

@@ -242,6 +242,10 @@ class QueueEnd(BlazingEnd):
         return explain(self, reach)
 
 
+# What only messages of RocketMQ have, where nothing is given.
+_NOTHING_MORE: Final = Outgoing(b"")[2:]
+
+
 class _QueueSink:
     """A queue that messages are posted to."""
 
@@ -253,8 +257,8 @@ class _QueueSink:
         self._compress = compress
 
     async def send(self, message: Outgoing) -> Awaitable[object]:
-        if message.tag is not None or message.keys or message.sharding_key is not None:
-            raise BadInput("messages of BlazingMQ have no tag, keys and sharding key: use properties")
+        if message[2:] != _NOTHING_MORE:
+            raise BadInput("messages of BlazingMQ have no tag, keys, sharding key and delay: use properties")
         sent = await self._queue.send(message.payload, message.properties, compress=self._compress)
         # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
         _ = sent.ack

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -263,6 +264,7 @@ class _TopicSink:
             tag=message.tag,
             keys=message.keys,
             sharding_key=message.sharding_key or properties.get(self._key),
+            deliver_at=datetime.now(UTC) + timedelta(seconds=message.delay_s) if message.delay_s else None,
         )
         # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
         _ = sent.answer

@@ -127,6 +127,23 @@ async def test_messages_with_one_value_of_the_key_go_to_one_queue_in_their_order
 
 
 @pytest.mark.trio
+async def test_messages_of_a_topic_have_a_sharding_key_and_are_delivered_later(rocket: RocketProcess) -> None:
+    to = f"rocketmq://{rocket.nameserver}/later"
+    await in_thread("post", to, "now", "--sharding-key", "k")
+    lines = b'{"payload": "soon", "delay_s": 0.5}\n{"payload": "own", "sharding_key": "o"}\n'
+    await in_thread("post", to, "--jsonl", "--delay", 1, "--sharding-key", "k", stdin=lines)
+    found = {each.payload: each for each in await consumed(rocket, "later", 3)}
+    assert [found[name].sharding_key for name in (b"now", b"soon", b"own")] == ["k", "k", "o"]
+    delays = {name: message.record.stored_ms - message.record.born_ms for name, message in found.items()}
+    assert (delays[b"soon"] >= 400, delays[b"own"] >= 900) == (True, True), delays
+
+
+def test_a_queue_has_no_delay(node: NodeProcess) -> None:
+    _, said = run("post", f"{PRIORITY}/post", "x", "--delay", "1", "-b", node.uri, code=1)
+    assert "messages of BlazingMQ have no tag, keys, sharding key and delay: use properties" in said
+
+
+@pytest.mark.trio
 async def test_a_line_that_is_no_message_ends_the_run_behind_those_before_it(node: NodeProcess) -> None:
     queue = f"{PRIORITY}/post-garbage"
     stdin = b'{"payload": "a"}\n{"payload": "b"}\n\xff\n{"payload": "c"}\n'

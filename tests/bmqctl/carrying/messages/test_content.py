@@ -39,8 +39,8 @@ def test_a_message_that_is_written_is_read_as_it_was(payload: bytes, properties:
 
 
 def test_fields_of_a_topic_are_read() -> None:
-    line = b'{"payload": "x", "tag": "paid", "keys": ["a", "b"], "sharding_key": "c", "offset": 7}'
-    assert read_message(line) == Outgoing(b"x", [], "paid", ["a", "b"], "c")
+    line = b'{"payload": "x", "tag": "paid", "keys": ["a", "b"], "sharding_key": "c", "delay_s": 1.5, "offset": 7}'
+    assert read_message(line) == Outgoing(b"x", [], "paid", ["a", "b"], "c", 1.5)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,10 @@ def test_fields_of_a_topic_are_read() -> None:
         (b'{"payload": "\\ud800"}', "half of a surrogate pair"),
         (b'{"payload": "a", "payload": "b"}', '"payload" comes twice'),
         (b'{"payload": "a", "payload_base64": "Yg=="}', "not both"),
+        *(
+            (b'{"delay_s": %s}' % value, "delay_s: expected a number of seconds")
+            for value in (b"-1", b"true", b'"1"', b"1e999", b"3153600001")
+        ),
         (b'{"payload_base64": "!"}', "payload_base64: is not base64"),
         (b'{"payload_base64": 1}', "payload_base64: is not base64"),
         (b'{"data": "a"}', 'unknown field "data"'),
