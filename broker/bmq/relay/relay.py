@@ -299,9 +299,10 @@ class RelayQueue(Queue):
             self.give_back_writes(parameters.write_count)
 
     def hand_over(self, root: Queue) -> None:
-        """Pass waiting clients on to the root, which is here now."""
+        """Pass waiting clients on to the root, which is here now and has all posts."""
         self._root = root
         self.openings.finish()
+        self.posts.forget_all()
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
         for each in subscriptions:

@@ -498,6 +498,17 @@ def test_posts_expire_when_no_primary_comes(three: World) -> None:
     assert [(ack.guid, ack.status) for ack in producer.acks()] == [(guid(0), AckStatus.UNKNOWN)]
 
 
+def test_posts_that_a_hop_has_handed_to_its_own_root_do_not_expire(three: World) -> None:
+    client = three.client(1)
+    client.open(0, QUEUE, WRITE | ACK)
+    three.make_primary(None)
+    client.put(0, guid(0), b"kept")
+    three.make_primary(1)
+    assert [(ack.guid, ack.status) for ack in client.acks()] == [(guid(0), AckStatus.SUCCESS)]
+    three.wait(2 * DomainConfig("priority", Mode.PRIORITY).deduplication_time_ms)
+    assert client.acks() == []
+
+
 def test_a_hop_refuses_what_it_cannot_keep(three: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.bmq.relay.put_room.PUT_BYTES_MAX", 10)
     producer = three.client(1)
