@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Final
@@ -24,8 +25,9 @@ from bmqctl.stores.rocketmq.read.losses import find_losses
 from bmqctl.stores.rocketmq.read.queues import count_gone, read_queues
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from tests.bmqctl.stores.blazingmq.losses_rig import store_of_two_partitions
-from tests.bmqctl.stores.rocketmq.journal.losses_rig import whole_store
-from tests.bmqctl.stores.rocketmq.journal.test_queues import entry, write_queue
+from tests.bmqctl.stores.rocketmq.check.broker_stores import change, write_store
+from tests.bmqctl.stores.rocketmq.journal.losses_rig import entry_of, whole_store
+from tests.bmqctl.stores.rocketmq.journal.test_queues import write_queue
 from tests.bmqctl.stores.rocketmq.logs import message, write_log
 
 COMMANDS: Final = (("summary",), ("queues",), ("dump", "--payload", "auto"))
@@ -244,6 +246,7 @@ QUEUES: Final[dict[str, tuple[Damage, tuple[int, int]]]] = {
     "an entry after the last message's": (_repeat(149, 150), (1, 0)),
     "entries in another order": (_swap(7, 8), (2, 0)),
     "entries of another size": (lambda root: _ones(48 * ENTRY_BYTES + 9, 1)(_queue(root)), (1, 0)),
+    "an entry with another tag": (lambda root: _ones(30 * ENTRY_BYTES + 12, 8)(_queue(root)), (1, 0)),
     "the entries of another queue": (_exchange, (300, 0)),
     "a queue that is cut": (lambda root: _cut(100 * ENTRY_BYTES)(_queue(root)), (0, 50)),
     "a queue that is cut in an entry": (lambda root: _cut(100 * ENTRY_BYTES + 7)(_queue(root)), (0, 50)),
@@ -303,6 +306,34 @@ def test_readers_of_queues_agree(name: str, tmp_path: Path) -> None:
     assert _codes(tmp_path) == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("queue", "damage", "lost"),
+    [
+        ("%LMQ%$parent$lite/0", partial(change, at=7), (1, 0)),
+        ("%LMQ%$parent$lite/0", partial(change, at=11), (1, 0)),
+        ("%LMQ%$parent$lite/0", partial(change, at=19), (1, 0)),
+        ("%LMQ%$parent$lite/0", _cut(ENTRY_BYTES), (0, 4)),  # of five entries
+        ("SCHEDULE_TOPIC_XXXX/1", partial(change, at=12), (1, 0)),
+        ("a/0", partial(change, at=19), (1, 0)),
+    ],
+)
+def test_entries_of_queues_of_all_kinds_are_compared(
+    queue: str, damage: Damage, lost: tuple[int, int], tmp_path: Path
+) -> None:
+    root = write_store(tmp_path / "store")
+    assert _codes(root) == {0}
+    damage(root / "consumequeue" / queue / f"{0:020}")
+    store = open_store(root)
+    queues = read_queues(store, find_losses(store))
+    assert (sum(each.damaged for each in queues), sum(each.missing for each in queues)) == lost
+    for table in (Table.QUEUES, Table.TOPICS, Table.GROUPS):
+        account = _exported(root, table)
+        assert (account.damaged, account.missing) == lost, table
+    assert CliRunner().invoke(app, ["journal", "validate", str(root)]).exit_code == 1
+    # Only a dump is of the log, which has all messages.
+    assert _codes(root) == {0, 1}
+
+
 @pytest.mark.parametrize("name", QUEUES)
 def test_entries_that_a_broker_may_yet_write_are_not_missing(name: str, tmp_path: Path) -> None:
     damage, (damaged, _) = QUEUES[name]
@@ -319,7 +350,7 @@ def test_a_topic_that_was_made_once_more_is_sound(tmp_path: Path) -> None:
     numbers = [*range(40), *range(24)]
     written = write_log(tmp_path, (message(number) for number in numbers))
     for queue_id in range(4):
-        write_queue(written, queue_id, [entry(each) for each in written.records[40:] if each.queue_id == queue_id])
+        write_queue(written, queue_id, [entry_of(each) for each in written.records[40:] if each.queue_id == queue_id])
     store = open_store(tmp_path)
     queues = read_queues(store, find_losses(store))
     assert [(queue.entries, queue.damaged, queue.missing) for queue in queues] == [(6, 0, 0)] * 4

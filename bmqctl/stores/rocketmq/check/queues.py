@@ -25,8 +25,6 @@ __all__ = ["QueueCheck", "may_lack_entries", "place_in_log"]
 Note = Callable[[Fault], None]
 
 _BRANCH_PREFIX: Final = "%LMQ%"
-# No level of delay is as long.
-_DELAY_MS_MAX: Final = 10 * 366 * 86_400_000
 
 
 @dataclass
@@ -170,8 +168,7 @@ class QueueCheck:
         _, numbers, offsets, sizes, codes, times = rows
         found = entries.at(numbers)
         codes_there = found["tags_code"].astype(np.int64)
-        latest = times + _DELAY_MS_MAX
-        is_code = (codes_there >= times) & (codes_there <= latest) if is_delay else codes_there == codes
+        is_code = rows.has_codes(codes_there, is_delay)
         is_offset, is_size = found["physical_offset"] == offsets, found["size"] == sizes
         if is_offset.all() and is_size.all() and is_code.all():
             queue.match(numbers)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from bmqctl.stores.rocketmq.read.records import LogRecords, Numbers
 from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC, TopicKind, kind_of
-from formats.rocketmq.fast.property_columns import PropertyColumns, Values
+from formats.rocketmq.fast.property_columns import PropertyColumns
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
 from formats.rocketmq.java import string_hash, to_index_hashes
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 
-__all__ = ["Bits", "Columns", "Keys", "QueueKeys", "Rows", "joined", "queues_of", "read_columns", "sound_bodies"]
+__all__ = ["Bits", "Columns", "Keys", "QueueKeys", "Rows", "joined", "read_columns", "read_rows", "sound_bodies"]
 
 _CRC_MASK: Final = 0x7FFFFFFF
 _PREPARED: Final = int(Transaction.PREPARED)
@@ -29,6 +29,8 @@ _BRANCH_MARK: Final = b"INNER_MULTI_DISPATCH\1"
 _BRANCH_PREFIX: Final = "%LMQ%"
 _OFFSET_MAX: Final = 10**16 - 1
 _QUEUE_BITS: Final = 32
+# No level of delay is as long.
+_DELAY_MS_MAX: Final = 10 * 366 * 86_400_000
 
 Bits = NDArray[np.bool_]
 
@@ -103,6 +105,13 @@ class Rows(NamedTuple):
         queues, numbers, offsets, sizes, codes, times = self
         return Rows(queues[wanted], numbers[wanted], offsets[wanted], sizes[wanted], codes[wanted], times[wanted])
 
+    def has_codes(self, found: Numbers, is_delay: bool) -> Bits:
+        """Tell which of these codes, of the entries of one queue, are those of the records."""
+        matches: Bits = found == self.codes
+        if is_delay:
+            matches = (found >= self.times) & (found <= self.times + _DELAY_MS_MAX)
+        return matches
+
 
 class Columns(NamedTuple):
     """The entries of queues for records, in the order of the log, and the keys of the index."""
@@ -135,33 +144,40 @@ def sound_bodies(records: LogRecords) -> Bits:
 
 def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
     """Read the columns of records; the bodies are not read."""
-    topics, topic_of = _topics(records)
-    queues = _queues(records, topics, topic_of, queue_keys)
-    texts = records.properties()
-    properties = PropertyColumns(texts)
-    tags = properties.values(b"TAGS")
-    codes = np.zeros(len(records), np.int64)
-    codes[tags.records] = properties.hashes(tags).view(np.int32)
-    codes[queue_keys.is_delay(queues)] = 0
-    offsets = records.offsets
-    rows = Rows(queues, records.front("queue_offset"), offsets, records.sizes, codes, records.stored_ms)
-    keys = _keys(records, properties, tags, topics, topic_of)
+    found = _Properties(records)
+    keys = _keys(records, found)
     parts = records.flags & TRANSACTION_MASK
     if (parts == _ROLLBACK).any():
-        keys = keys.where(~np.isin(keys.offsets, offsets[parts == _ROLLBACK]))
+        keys = keys.where(~np.isin(keys.offsets, records.offsets[parts == _ROLLBACK]))
+    return Columns(_rows(records, found, queue_keys), keys)
+
+
+def read_rows(records: LogRecords, queue_keys: QueueKeys) -> Rows:
+    """Read the entries that queues have for records, in the order of the log."""
+    return _rows(records, _Properties(records), queue_keys)
+
+
+class _Properties:
+    """What columns are made of: the topics and properties of records, and the places of their tags."""
+
+    def __init__(self, records: LogRecords) -> None:
+        self.topics, self.topic_of = _topics(records)
+        self.texts = records.properties()
+        self.columns = PropertyColumns(self.texts)
+        self.tags = self.columns.values(b"TAGS")
+
+
+def _rows(records: LogRecords, found: _Properties, queue_keys: QueueKeys) -> Rows:
+    queues = _queues(records, found.topics, found.topic_of, queue_keys)
+    codes = np.zeros(len(records), np.int64)
+    codes[found.tags.records] = found.columns.hashes(found.tags).view(np.int32)
+    codes[queue_keys.is_delay(queues)] = 0
+    rows = Rows(queues, records.front("queue_offset"), records.offsets, records.sizes, codes, records.stored_ms)
     in_none = _in_none(records)
     if in_none.any():
         rows = rows.where(~in_none)
-    more = list(_branches(records, texts, topics, topic_of, queue_keys))
-    return Columns(_with_branches(rows, more) if more else rows, keys)
-
-
-def queues_of(records: LogRecords, queue_keys: QueueKeys) -> tuple[LogRecords, Numbers]:
-    """Return the records that have an entry in a queue of their topic, and the numbers of these queues."""
-    in_none = _in_none(records)
-    if in_none.any():
-        records = records.where(~in_none)
-    return records, _queues(records, *_topics(records), queue_keys)
+    more = list(_branches(records, found.texts, found.topics, found.topic_of, queue_keys))
+    return _with_branches(rows, more) if more else rows
 
 
 def _in_none(records: LogRecords) -> Bits:
@@ -184,10 +200,9 @@ def _topics(records: LogRecords) -> tuple[list[bytes], NDArray[np.intp]]:
     return list(places), np.fromiter(map(places.__getitem__, found), np.intp, len(found))
 
 
-def _keys(
-    records: LogRecords, properties: PropertyColumns, tags: Values, topics: list[bytes], topic_of: NDArray[np.intp]
-) -> Keys:
-    fronts = [b"%b#" % topic.decode(errors="replace").encode() for topic in topics]
+def _keys(records: LogRecords, read: _Properties) -> Keys:
+    properties, tags, topic_of = read.columns, read.tags, read.topic_of
+    fronts = [b"%b#" % topic.decode(errors="replace").encode() for topic in read.topics]
     found: list[tuple[NDArray[np.intp], NDArray[np.uint32], bool]] = []
     keys = (properties.values(b"UNIQ_KEY"), properties.split(properties.values(b"KEYS")))
     found += [(values.records, properties.hashes(values, fronts, topic_of), False) for values in keys if len(values)]

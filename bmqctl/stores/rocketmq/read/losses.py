@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.rocketmq.check.entries import ENTRY_BYTES, QueueEntries
-from bmqctl.stores.rocketmq.read.derived import QueueKeys, queues_of, sound_bodies
+from bmqctl.stores.rocketmq.read.derived import QueueKeys, Rows, read_rows, sound_bodies
 from bmqctl.stores.rocketmq.read.files import ABORT, OFFSET_MAX, QueueFiles, StoreFiles
 from bmqctl.stores.rocketmq.read.records import LogRecords, Numbers
 from bmqctl.stores.rocketmq.read.scan import LogFault, LogScan, Loss
@@ -31,8 +31,8 @@ class LoggedQueue:
     """The records of a queue in the log: how many, the numbers of the first and after the last, and their places.
 
     A topic that is created again numbers its messages from 0: only the later records count. `entries` are those of the
-    consume queue, None if it has no files. `wrong` are the numbers whose entry names another place or size than the
-    record's, and `unentered` the numbers and places of records without an entry.
+    consume queue, None if it has no files. `wrong` are the numbers whose entry has another place, size or tag than the
+    record, or is due at no time that a delay makes, and `unentered` the numbers and places of records without an entry.
     """
 
     entries: QueueEntries | None
@@ -44,23 +44,26 @@ class LoggedQueue:
     wrong: list[Numbers] = field(default_factory=list)
     unentered: list[tuple[Numbers, Numbers]] = field(default_factory=list)
 
-    def add(self, numbers: Numbers, offsets: Numbers, sizes: Numbers) -> int:
+    def add(self, rows: Rows, is_delay: bool) -> int:
         """Count records in the order of the log; return where the last one that has its entry ends, 0 if none has."""
+        numbers = rows.numbers
         restarts = np.flatnonzero(numbers <= np.append(self.end - 1, numbers[:-1]))
         if len(restarts):
-            rest = slice(int(restarts[-1]), None)
-            numbers, offsets, sizes = numbers[rest], offsets[rest], sizes[rest]
+            rows = rows.where(slice(int(restarts[-1]), None))
+            numbers = rows.numbers
             self.count = 0
             self.wrong.clear()
             self.unentered.clear()
         if not self.count:
-            self.begin, self.first_offset = int(numbers[0]), int(offsets[0])
-        self.end, self.log_end = int(numbers[-1]) + 1, int(offsets[-1] + sizes[-1])
+            self.begin, self.first_offset = int(numbers[0]), int(rows.offsets[0])
+        self.end, self.log_end = int(numbers[-1]) + 1, int(rows.offsets[-1] + rows.sizes[-1])
         self.count += len(numbers)
-        return 0 if self.entries is None else self._compare(self.entries.at(numbers), numbers, offsets, sizes)
+        return 0 if self.entries is None else self._compare(self.entries.at(numbers), rows, is_delay)
 
-    def _compare(self, found: NDArray[Any], numbers: Numbers, offsets: Numbers, sizes: Numbers) -> int:
-        is_right = (found["physical_offset"] == offsets) & (found["size"] == sizes)
+    def _compare(self, found: NDArray[Any], rows: Rows, is_delay: bool) -> int:
+        _, numbers, offsets, sizes, _, _ = rows
+        is_place = (found["physical_offset"] == offsets) & (found["size"] == sizes)
+        is_right = is_place & rows.has_codes(found["tags_code"].astype(np.int64), is_delay)
         if is_right.all():
             return self.log_end
         is_written = found["size"] > 0
@@ -70,7 +73,7 @@ class LoggedQueue:
             self.wrong.append(numbers[wrong])
         if not is_written.all():
             self.unentered.append((numbers[~is_written], offsets[~is_written]))
-        right = np.flatnonzero(is_right)
+        right = np.flatnonzero(is_place)
         return int(offsets[right[-1]] + sizes[right[-1]]) if len(right) else 0
 
     def is_wrong(self, numbers: Numbers, offsets: Numbers) -> NDArray[np.bool_]:
@@ -113,9 +116,9 @@ class LoggedQueues:
         """Count records, which come in the order of the log."""
         if len(records) and records.offsets[-1] >= self._end:
             records = records.where(records.offsets < self._end)
-        records, queues = queues_of(records, self._keys)
-        self._held.append(np.array((queues, records.front("queue_offset"), records.offsets, records.sizes), np.int64))
-        self._count += len(records)
+        rows = read_rows(records, self._keys)
+        self._held.append(np.array(rows))
+        self._count += len(rows.queues)
         if self._count >= _BATCH:
             self.flush()
 
@@ -125,11 +128,12 @@ class LoggedQueues:
             columns = np.concatenate(self._held, axis=1)
             columns = columns[:, np.argsort(columns[0], kind="stable")]
             keys, begins = np.unique(columns[0], return_index=True)
-            for key, rows in zip(keys.tolist(), np.split(columns[1:], begins[1:], axis=1), strict=True):
+            is_delay = self._keys.is_delay(keys).tolist()
+            for at, (key, part) in enumerate(zip(keys.tolist(), np.split(columns, begins[1:], axis=1), strict=True)):
                 queue = self._found.get(key)
                 if queue is None:
                     queue = self._found[key] = LoggedQueue(self._entries.get(key))
-                self.entered_to = max(self.entered_to, queue.add(*rows))
+                self.entered_to = max(self.entered_to, queue.add(Rows(*part), is_delay[at]))
         self._held, self._count = [], 0
 
     def get(self, topic: str, queue_id: int) -> LoggedQueue | None:

@@ -58,8 +58,8 @@ class QueueFigures:
     count those whose records, or whose entries, are not; `unfinished` the ones after the end of a log that was cut.
     `unwritten` counts the missing ones that lack only their entry, as far as the queue shows.
     `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
-    there is no message. `log_end` is where the record of the last entry ends. `place` describes entries of other
-    messages, which count as damaged, and messages without an entry.
+    there is no message. `log_end` is where the record of the last entry ends. `place` describes entries that are
+    not those of their messages, which count as damaged, and messages without an entry.
     """
 
     topic: str
@@ -130,9 +130,11 @@ def _add_lacking(
     by_name = {(queue.topic, queue.queue_id): queue for queue in found}
     topics = read_topics(store)
     for topic, queue_id, logged in losses.queues.items():
-        if not wanted(topic) or may_lack_entries(topic, topics):
+        if not wanted(topic):
             continue
         queue = by_name.get((topic, queue_id))
+        if (queue is None or queue.begin == queue.end) and may_lack_entries(topic, topics):
+            continue
         if queue is None:
             queue = QueueFigures(topic, queue_id)
             found.append(queue)
@@ -196,7 +198,9 @@ def queue_figures(
     figures.missing += figures.unwritten
     if wrong:
         figures.damaged += wrong
-        figures.place = f"{QUEUE_FOLDER}/{queue.topic}/{queue.queue_id} has {wrong} entries of other messages"
+        figures.place = (
+            f"{QUEUE_FOLDER}/{queue.topic}/{queue.queue_id} has {wrong} entries that are not those of their messages"
+        )
     if figures.begin == figures.end:
         figures.begin = figures.end = _end_without_entries(queue)
     if first is None or last is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.files.names import offset_name
-from formats.rocketmq.files.record import Record, encode_record
+from formats.rocketmq.files.record import Record
+from tests.bmqctl.stores.rocketmq.journal.losses_rig import entry_of
 
 __all__ = ["numbered", "write_queues"]
 
@@ -29,7 +30,7 @@ def write_queues(root: Path, records: Iterable[Record]) -> None:
     for record in records:
         data = entries.setdefault((record.topic, record.queue_id), bytearray())
         assert record.queue_offset * CONSUME_QUEUE_ENTRY.size == len(data)
-        data += CONSUME_QUEUE_ENTRY.pack(ConsumeQueueEntry(record.physical_offset, len(encode_record(record)), 0))
+        data += CONSUME_QUEUE_ENTRY.pack(entry_of(record))
     for (topic, queue_id), data in entries.items():
         folder = root / "consumequeue" / topic / str(queue_id)
         folder.mkdir(parents=True)

@@ -16,7 +16,8 @@ from bmqctl.pipeline.report.log_report_page import log_report_page
 from bmqctl.pipeline.report.report import NothingToReport, ReportRequest
 from bmqctl.pipeline.spark.run_tasks import quiet
 from tests.bmqctl.pipeline.reading import read_rows
-from tests.bmqctl.stores.rocketmq.journal.test_queues import entry, write_queue
+from tests.bmqctl.stores.rocketmq.journal.losses_rig import entry_of
+from tests.bmqctl.stores.rocketmq.journal.test_queues import write_queue
 from tests.bmqctl.stores.rocketmq.logs import message, write_log
 
 Java = Callable[[str], list[Path]]
@@ -89,7 +90,7 @@ def test_a_report_counts_what_is_in_the_rows(spark: SparkSession, java: Java, tm
 
 def test_a_report_of_a_sound_log_accounts_for_its_queues(spark: SparkSession, tmp_path: Path) -> None:
     written = write_log(tmp_path, (message(4 * number) for number in range(20)))
-    entries = [entry(each) for each in written.records]
+    entries = [entry_of(each) for each in written.records]
     write_queue(written, 0, entries)
     found = report(spark, tmp_path)
     assert (found.account["records"], found.account["damaged"], found.account["missing"]) == (20, 0, 0)

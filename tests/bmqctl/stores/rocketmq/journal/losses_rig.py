@@ -9,6 +9,8 @@ from typing import NamedTuple
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, ConsumeQueueEntry
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record
+from formats.rocketmq.java import string_hash
+from formats.rocketmq.properties import decode_properties
 from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, Written, message, write_log
 
 COUNT = 600
@@ -29,6 +31,12 @@ class Damaged(NamedTuple):
         return self.written.root
 
 
+def entry_of(record: Record) -> ConsumeQueueEntry:
+    """Return the entry of a record in its consume queue."""
+    code = string_hash(decode_properties(record.properties).get("TAGS", ""))
+    return ConsumeQueueEntry(record.physical_offset, len(encode_record(record)), code)
+
+
 def whole_store(root: Path) -> Written:
     """Write a log of several files with its consume queues."""
     written = write_log(root, (message(number, body=b"." * 300) for number in range(COUNT)))
@@ -36,7 +44,7 @@ def whole_store(root: Path) -> Written:
         folder = root / "consumequeue" / "orders" / str(queue_id)
         folder.mkdir(parents=True)
         some = [each for each in written.records if each.queue_id == queue_id]
-        entries = [ConsumeQueueEntry(each.physical_offset, len(encode_record(each)), 0) for each in some]
+        entries = [entry_of(each) for each in some]
         (folder / offset_name(0)).write_bytes(b"".join(map(CONSUME_QUEUE_ENTRY.pack, entries)) + bytes(10 * _ENTRY))
     return written
 

@@ -18,10 +18,10 @@ from bmqctl.stores.rocketmq.read.topics import TopicKind, kind_of
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, ConsumeQueueEntry
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, encode_record
-from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting import fastjson
 from tests.bmqctl.stores.conftest import Outcome
+from tests.bmqctl.stores.rocketmq.journal.losses_rig import entry_of
 from tests.bmqctl.stores.rocketmq.logs import FILE_BYTES, Written, message, write_log
 from tests.golden.rocketmq.stores import records
 
@@ -36,17 +36,12 @@ def write_queue(written: Written, queue_id: int, entries: Sequence[ConsumeQueueE
     (folder / offset_name(begin * CONSUME_QUEUE_ENTRY.size)).write_bytes(data)
 
 
-def entry(record: Record) -> ConsumeQueueEntry:
-    code = string_hash(decode_properties(record.properties)["TAGS"])
-    return ConsumeQueueEntry(record.physical_offset, len(encode_record(record)), code)
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Written:
     """A store of 40 messages in four queues."""
     written = write_log(tmp_path / "store", (message(number) for number in range(40)))
     for queue_id in range(4):
-        write_queue(written, queue_id, [entry(each) for each in written.records if each.queue_id == queue_id])
+        write_queue(written, queue_id, [entry_of(each) for each in written.records if each.queue_id == queue_id])
     return written
 
 
@@ -128,7 +123,7 @@ def test_lag_and_the_oldest_that_waits(run: Run, store: Written) -> None:
 
 def test_messages_that_no_queue_has_are_counted(run: Run, store: Written) -> None:
     for queue_id in range(4):
-        some = [entry(each) for each in store.records[:30] if each.queue_id == queue_id]
+        some = [entry_of(each) for each in store.records[:30] if each.queue_id == queue_id]
         write_queue(store, queue_id, some)
     found = summary(run, store.root)
     assert found["log"]["not_in_queues"] == 10
@@ -146,7 +141,7 @@ def test_queue_begins_with_what_the_log_still_has(tmp_path: Path) -> None:
         tmp_path, (message(4 * number, queue_offset=303 + number) for number in range(20)), begin=FILE_BYTES
     )
     gone = ConsumeQueueEntry(100, 200, 0)
-    write_queue(written, 0, [FILLER, FILLER, gone, *map(entry, written.records)], begin=300)
+    write_queue(written, 0, [FILLER, FILLER, gone, *map(entry_of, written.records)], begin=300)
     (queue,) = figures(tmp_path)
     assert (queue.begin, queue.end, queue.entries) == (303, 323, 20)
     assert queue.first_ms == written.records[0].stored_ms
