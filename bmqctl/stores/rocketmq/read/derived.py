@@ -158,7 +158,7 @@ def read_rows(records: LogRecords, queue_keys: QueueKeys) -> Rows:
 
 
 class _Properties:
-    """What columns are made of: the topics and properties of records, and the places of their tags."""
+    """The topics and properties of records, and the places of their tags, of which columns are made."""
 
     def __init__(self, records: LogRecords) -> None:
         self.topics, self.topic_of = _topics(records)
