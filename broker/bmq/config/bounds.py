@@ -22,6 +22,7 @@ from formats.bmq.disk.files import (
 
 __all__ = [
     "Bool",
+    "Count",
     "DataFileBytes",
     "Int",
     "JournalFileBytes",
@@ -58,6 +59,9 @@ UInt = Annotated[_Integer, Field(ge=0, le=(1 << 32) - 1)]
 Long = Annotated[_Integer, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
+
+# Numbers of things in schemas' 32 bits.
+Count = Annotated[_Integer, Field(ge=0, le=(1 << 31) - 1)]
 
 # Ports of TCP; -1 for none.
 Port = Annotated[_Integer, Field(ge=0, le=65535)]

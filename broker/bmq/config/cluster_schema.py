@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from broker.bmq.config.bounds import (
     Bool,
+    Count,
     DataFileBytes,
     Int,
     JournalFileBytes,
@@ -118,7 +119,7 @@ class PartitionConfig(Model):
     max_csl_file_size: LedgerFileBytes = Field(default=67_108_864, alias="maxCSLFileSize")
     """Size limit of a file of the cluster-state ledger, in bytes."""
     preallocate: Annotated[Bool, NoEffect("files are allocated piece by piece, each before it is written")] = False
-    max_archived_file_sets: Int = 0
+    max_archived_file_sets: Count = 0
     """Maximum number of archived file sets per partition; the oldest are deleted."""
     prefault_pages: Annotated[
         Bool, NoEffect("pages are mapped in advance of writes, whatever the size of the file")

@@ -272,6 +272,14 @@ PARAMETERS = ("definition", "parameters")
         ("clusters.json", (*CLUSTER, "nodes", 1, "id"), -1, "$.myClusters[0].nodes[1].id", "is -1", "use at least 0"),
         (
             "clusters.json",
+            (*CLUSTER, "partitionConfig", "maxArchivedFileSets"),
+            -1,
+            "$.myClusters[0].partitionConfig.maxArchivedFileSets",
+            "is -1",
+            "use at least 0",
+        ),
+        (
+            "clusters.json",
             (*CLUSTER, "nodes", 1, "id"),
             3,
             "$.myClusters[0].nodes",
