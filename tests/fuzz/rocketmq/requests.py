@@ -65,9 +65,9 @@ _CONFIGS = (
     RequestCode.UPDATE_CONTROLLER_CONFIG,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
 )
-# Not those by which an operator rightly ends the service, as brokerPermission and maxMessageSize.
+# Not those by which an operator rightly ends the service, as brokerPermission, maxMessageSize and transactionTimeOut.
 _SETTINGS = (
-    *("authenticationEnabled", "authorizationEnabled", "traceOn", "transactionTimeOut", "transactionCheckMax"),
+    *("authenticationEnabled", "authorizationEnabled", "traceOn"),
     *("haHousekeepingInterval", "slaveTimeout", "storePathRootDir", "listenPort", "namesrvAddr", "noSuchProperty"),
     *("brokerName", "enablePropertyFilter", "messageDelayLevel", "deleteWhen", "rocketmqHome", "configBlackList"),
     *("enableElectUncleanMaster", "scanNotActiveBrokerInterval", "timerWheelEnable", "autoCreateSubscriptionGroup"),
