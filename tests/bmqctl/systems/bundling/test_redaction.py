@@ -8,6 +8,7 @@ import time
 import pytest
 
 from bmqctl.systems.bundling.redaction import LINE_CHARS_MAX, REDACTED, Redaction, has_private_key
+from tests.rigs.machine_speed import slowness
 
 SECRET = "p1anted-S3cret"
 
@@ -239,7 +240,7 @@ def test_long_lines_take_linear_time() -> None:
     for text in ("a" * 200_000, "token" * 40_000, "password=" * 20_000, "-----BEGIN PRIVATE KEY-----" * 8_000):
         (shown,) = Redaction().log([text])
         assert len(shown) <= LINE_CHARS_MAX + 1
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 5 * slowness()
 
 
 def test_levels_without_end_are_no_traceback() -> None:

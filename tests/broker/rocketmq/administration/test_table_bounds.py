@@ -14,6 +14,7 @@ from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS, TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame
 from tests.broker.rocketmq.rig import Peer, Rig
+from tests.rigs.machine_speed import slowness
 
 DISK_FULL = OSError(28, "No space left on device")
 
@@ -110,7 +111,7 @@ def test_a_change_costs_what_it_changes() -> None:
         assert peer.send(b"x", topic=f"new-{number}").code == ResponseCode.SUCCESS
         assert peer.call(RequestCode.HEART_BEAT, heartbeat(1, f"client-{number}")).code == ResponseCode.SUCCESS
     # It is 0.2 s; encoding the tables each time takes 8 s.
-    assert time.thread_time() - began < 2
+    assert time.thread_time() - began < 2 * slowness()
     assert b'"new-24"' in rig.files["topics"]
 
 
@@ -126,7 +127,7 @@ def test_answers_about_all_topics_and_groups_encode_nothing(rig: Rig) -> None:
         peer.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     # It is 0.1 s; encoding the tables each time takes 3 s.
     took_s = time.thread_time() - began
-    assert took_s < 1
+    assert took_s < slowness()
     assert TOPIC_CONFIGS.read(answer.body).topic_config_table == rig.topics.table
 
 

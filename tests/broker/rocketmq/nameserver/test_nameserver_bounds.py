@@ -22,6 +22,7 @@ from formats.rocketmq.remoting.bodies.routes import (
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.nameserver.nameserver_rig import Requests
+from tests.rigs.machine_speed import slowness
 
 HOST = "10.0.0.1"
 
@@ -147,5 +148,5 @@ def test_brokers_that_leave_cost_what_they_had() -> None:
             routes.unregister(f"b{number}", BrokerAddress("c", f"b{number}:1"))
         routes.disconnected(number)
     # It is 0.1 s; looking at all topics and brokers each time takes 4 s.
-    assert time.thread_time() - began < 1
+    assert time.thread_time() - began < slowness()
     assert routes.topics() == []
