@@ -32,6 +32,7 @@ __all__ = [
     "PartitionCount",
     "Port",
     "PortOrNone",
+    "Positive",
     "QlistFileBytes",
     "Ratio",
     "UInt",
@@ -60,8 +61,9 @@ Long = Annotated[_Integer, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
-# Numbers of things in schemas' 32 bits.
+# Integers of the schemas that are numbers of things or times, which may be 0, or not.
 Count = Annotated[_Integer, Field(ge=0, le=(1 << 31) - 1)]
+Positive = Annotated[_Integer, Field(ge=1, le=(1 << 31) - 1)]
 
 # Ports of TCP; -1 for none.
 Port = Annotated[_Integer, Field(ge=0, le=65535)]

@@ -17,6 +17,7 @@ from broker.bmq.config.bounds import (
     LedgerFileBytes,
     NodeId,
     PartitionCount,
+    Positive,
     QlistFileBytes,
     UInt,
 )
@@ -139,19 +140,19 @@ class MasterAssignmentAlgorithm(Enum):
 class ElectorConfig(Model):
     """Times and quorum of the election of the cluster's leader."""
 
-    initial_wait_timeout_ms: Int = 8000
+    initial_wait_timeout_ms: Count = 8000
     """Time that a starting node waits for a leader before its first scouting, in milliseconds."""
-    max_random_wait_timeout_ms: Int = 3000
+    max_random_wait_timeout_ms: Count = 3000
     """Upper bound of the random wait before further scoutings, in milliseconds."""
-    scouting_result_timeout_ms: Int = 4000
+    scouting_result_timeout_ms: Positive = 4000
     """Time to wait for responses to a scouting, in milliseconds."""
-    election_result_timeout_ms: Int = 4000
+    election_result_timeout_ms: Positive = 4000
     """Time to wait for votes, in milliseconds."""
-    heartbeat_broadcast_period_ms: Int = 2000
+    heartbeat_broadcast_period_ms: Positive = 2000
     """Interval of the leader's heartbeats, in milliseconds."""
-    heartbeat_check_period_ms: Int = 1000
+    heartbeat_check_period_ms: Positive = 1000
     """Interval at which a follower checks for missed heartbeats, in milliseconds."""
-    heartbeat_miss_count: Int = 10
+    heartbeat_miss_count: Positive = 10
     """Number of consecutive missed heartbeats after which a follower abandons its leader."""
     quorum: UInt = 0
     """Number of votes that elect a leader; 0: a majority. More than the number of nodes prevents any election."""

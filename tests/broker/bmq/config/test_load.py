@@ -278,6 +278,25 @@ PARAMETERS = ("definition", "parameters")
             "is -1",
             "use at least 0",
         ),
+        *(
+            (
+                "clusters.json",
+                (*CLUSTER, "elector"),
+                {name: least - 1},
+                f"$.myClusters[0].elector.{name}",
+                f"is {least - 1}",
+                f"use at least {least}",
+            )
+            for name, least in (
+                ("initialWaitTimeoutMs", 0),
+                ("maxRandomWaitTimeoutMs", 0),
+                ("scoutingResultTimeoutMs", 1),
+                ("electionResultTimeoutMs", 1),
+                ("heartbeatBroadcastPeriodMs", 1),
+                ("heartbeatCheckPeriodMs", 1),
+                ("heartbeatMissCount", 1),
+            )
+        ),
         (
             "clusters.json",
             (*CLUSTER, "nodes", 1, "id"),
