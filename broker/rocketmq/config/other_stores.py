@@ -83,14 +83,26 @@ def stored_kinds(root: FolderView) -> Iterator[PropertyError]:
     config = root.folder("config")
     for folder in (root, config):
         for name in folder.folders():
-            names = folder.folder(name).names()
-            # The two files that each database of RocksDB has.
-            if "CURRENT" in names and any(each.startswith("MANIFEST-") for each in names):
+            if _is_filled_database(folder.folder(name)):
                 yield _other(folder.folder(name), f"is a database of {_ROCKSDB}")
     if any(_has_files(topic.folder(queue)) for topic in _inner(root, "consumequeue_ext") for queue in topic.folders()):
         yield _other(root.folder("consumequeue_ext"), "extends the consume queues")
     if "tieredStoreMetadata.json" in config.names():
         yield _other(config, "has a file tieredStoreMetadata.json: older messages of the store are in tiered storage")
+
+
+def _is_filled_database(folder: FolderView) -> bool:
+    """Return whether a folder is a database of RocksDB with entries: in tables (*.sst), or in a log that is not empty.
+
+    Apache's broker makes `rocksdbstore` in each store, and leaves it empty unless a property asks for its use.
+    """
+    names = folder.names()
+    # The two files that each database has.
+    if "CURRENT" not in names or not any(each.startswith("MANIFEST-") for each in names):
+        return False
+    return any(
+        each.endswith((".sst", ".blob")) or (each.endswith(".log") and folder.size_of(each) > 0) for each in names
+    )
 
 
 def _inner(root: FolderView, name: str) -> Iterator[FolderView]:

@@ -119,11 +119,22 @@ def test_store_of_another_kind(node: RocketProcess, line: str) -> None:
     configure(node, SIZES)
     database = node.data_dir / "config" / "consumerOffsets"
     database.mkdir()
-    for name in ("CURRENT", "MANIFEST-000004"):
+    for name in ("CURRENT", "MANIFEST-000004", "000012.sst"):
         (database / name).touch()
     check_refused(node, 2, f"{database}: is a database of RocksDB")
     shutil.rmtree(database)
     check_kept(node)
+
+
+def test_empty_database_of_the_original(node: RocketProcess) -> None:
+    database = node.data_dir / "rocksdbstore"
+    database.mkdir()
+    for name in ("CURRENT", "MANIFEST-000005", "IDENTITY", "LOCK", "LOG", "OPTIONS-000009", "000004.log"):
+        (database / name).write_bytes(b"" if name in ("LOCK", "000004.log") else b"x")
+    check_kept(node)
+    node.close()
+    (database / "000004.log").write_bytes(b"x")
+    check_refused(node, 2, f"{database}: is a database of RocksDB")
 
 
 def test_sizes_are_those_of_the_files(node: RocketProcess) -> None:
