@@ -52,7 +52,10 @@ def idle(tmp_path: Path) -> Idle:
     return Idle(tmp_path, port=1, nameserver_port=1, grpc_port=1)
 
 
-def test_a_step_that_runs_for_too_long_is_found_once(idle: Idle, tmp_path: Path) -> None:
+def test_a_step_that_runs_for_too_long_is_found_once(
+    idle: Idle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.fuzz.rocketmq.ground.slowness", lambda: 1.0)
     running = Running(idle, tmp_path, "node")
     line = json.dumps([10, 900.0, 51.0, 800.0, 1, 0, [["write", 9.0]]]) + "\n"
     running.steps.write_text(line)
