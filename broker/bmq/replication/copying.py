@@ -36,6 +36,7 @@ from broker.bmq.store.rollover import clear_header, write_header
 from broker.common.files import StoreFile
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.data import (
+    DATA_HEADER,
     DataHeaderFlags,
     parse_data_record,
 )
@@ -92,6 +93,7 @@ _queue_op_record: Final = QUEUE_OP_RECORD.partial(
 ).unpack_from
 _SYNC_POINT_TYPE: Final = JOURNAL_OP_RECORD.offset("sync_point_type")
 _COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
+HEADER_WORDS: Final = DATA_HEADER.size // WORD
 _RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
 # More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX: Final = 128 << 20
@@ -383,7 +385,7 @@ class ReplicaFiles:
     def end_event(self) -> None:
         """Set the partition's end after the records of an event."""
         if not self.is_anew:
-            self.stored.records.primary_lease_id, self.stored.records.sequence_number = self.position
+            self.stored.primary_lease_id, self.stored.sequence_number = self.position
 
     # -- rollover, together with the primary
 
@@ -485,7 +487,7 @@ class ReplicaFiles:
             return
         stored.keep_removals(old)
         stored.finish(rolling.tail, rolling.write_header)
-        stored.records.files = rolling.tail
+        stored.files = rolling.tail
         self._rolling = None
         rolling.is_over = True
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", stored.partition_id, self.files.journal.name)
@@ -599,7 +601,7 @@ class ReplicaFiles:
         offset = _find(files, sync_point)
         stored.keep_removals(old)
         stored.finish(files, lambda: write_header(files, stored.partition_id, offset))
-        stored.records.files = files
+        stored.files = files
         self._is_anew = False
         assert self._places_before is not None
         self._throw_away(self._places_before.give_up())

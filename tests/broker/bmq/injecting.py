@@ -297,9 +297,9 @@ def fingerprint(story: Story) -> dict[str, Any]:
             number: (
                 partition.primary_lease_id,
                 partition.sequence_number,
-                partition.records.due,
+                partition.due,
                 tuple(partition.files.ends),
-                sorted(partition.records.stores),
+                sorted(partition.stores),
                 len(partition.kept.awaiting),
             )
             for number, partition in node.partitions.items()

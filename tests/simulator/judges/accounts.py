@@ -12,15 +12,7 @@ from tests.simulator.judges.invariants import Violation
 if TYPE_CHECKING:
     from tests.simulator.machines.hosts import Host
 
-__all__ = [
-    "check_counts",
-    "check_refusal",
-    "check_room",
-    "check_usage",
-    "check_waiting",
-    "miscounted_credit",
-    "miscounted_opens",
-]
+__all__ = ["check_counts", "check_room", "check_usage", "check_waiting", "miscounted_credit", "miscounted_opens"]
 
 
 def check_counts(host: Host) -> None:
@@ -62,16 +54,6 @@ def _check_admission(queue: Queue) -> None:
             raise Violation(f"{what}, and its domain admits {config.consumers_max}")
 
 
-def check_refusal(node: Node | None, uri: str, guid: bytes) -> None:
-    """Check that a node which refuses a post, as its root holds too many messages, holds more than the limit."""
-    queue = node.queues.get(uri) if node is not None else None
-    if queue is None or not queue.is_root or guid in queue.messages:
-        return
-    usages = [usage for usage in (queue.usage, queue.usage.parent) if usage is not None and usage.messages_max]
-    if usages and all(usage.messages <= usage.messages_max for usage in usages):
-        raise Violation(f"{uri} refuses a message, and holds {usages[0].messages} of {usages[0].messages_max}")
-
-
 def check_waiting(node: Node) -> None:
     """Check that each partition counts exactly the bytes of the posts that wait for its rollover."""
     for partition in node.partitions.values():
@@ -85,17 +67,17 @@ def check_waiting(node: Node) -> None:
 def check_room(node: Node) -> None:
     """Check that each partition served here reserves room for exactly the records that its messages still need."""
     for partition in node.partitions.values():
-        if not partition.active or partition.room.tight is not None:
+        if not partition.active or partition.tight is not None:
             continue
         due = 0
-        for messages in partition.records.stores.values():
+        for messages in partition.stores.values():
             # Packed messages stay packed. A compiled `Backlog` takes any mapping for an instance, since it shares the
             # caches of its abstract base.
             some = messages.peek() if type(messages) is Backlog else messages.values()
             due += sum(message.outstanding.bit_count() for message in some)
-        if due != partition.records.due:
+        if due != partition.due:
             number = partition.partition_id
-            raise Violation(f"partition {number} reserves room for {partition.records.due} records, and {due} are due")
+            raise Violation(f"partition {number} reserves room for {partition.due} records, and {due} are due")
 
 
 def miscounted_credit(node: Node) -> str:

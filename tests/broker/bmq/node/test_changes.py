@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import collect_idle_queues, reconfigure
-from broker.bmq.partition.room import SPARE_RECORDS_MAX
+from broker.bmq.partition.stored_partition import SPARE_RECORDS_MAX
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
