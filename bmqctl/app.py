@@ -63,7 +63,7 @@ COMMANDS: dict[str, Entry] = {
     "domain": Entry("bmqctl.cli.administer.domain", "app", "List and create domains of BlazingMQ."),
     "topic": Entry("bmqctl.cli.administer.topic", "app", "List, show, create, alter and delete topics of RocketMQ."),
     "group": Entry(
-        "bmqctl.cli.administer.group", "app", "List, show, create, alter, delete and move groups of RocketMQ."
+        "bmqctl.cli.administer.group", "app", "List, show, create, alter, delete and seek groups of RocketMQ."
     ),
     "client": Entry("bmqctl.cli.administer.client", "app", "List the clients of RocketMQ's brokers."),
     "definitions": Entry(

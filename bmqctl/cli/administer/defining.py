@@ -32,7 +32,10 @@ def _fields_of(command: str, setting: FieldSetting, **named: object) -> _Fields:
             refuse(command, f"--set {text}: expected FIELD=VALUE")
         field, dot, attribute = name.partition(".")
         if dot:
-            found[field] = {**found.get(field, {}), attribute: value}
+            before = found.get(field, {})
+            if not isinstance(before, dict):
+                refuse(command, f"--set {text}: {field} is given a value of its own, too")
+            found[field] = {**before, attribute: value}
         else:
             found[field] = _value(value)
     return found

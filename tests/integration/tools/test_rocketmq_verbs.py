@@ -65,6 +65,7 @@ def test_a_topic_from_its_creation_to_its_deletion(node: RocketProcess) -> None:
         (("topic", "create", "t", "--set", "queues=3"), "topics.t.queues: there is no such field; there are "),
         (("topic", "create", "t", "--set", "perm=rw"), "topics.t"),
         (("topic", "create", "t", "--set", "perm.a=6"), "topics.t"),
+        (("topic", "create", "t", "--set", "perm=6", "--set", "perm.a=6"), "perm is given a value of its own, too"),
         (("topic", "create", "t", "--set", "attributes.odd=1"), "unsupported key: odd"),
         (("topic", "create", "a b"), "illegal characters"),
         (("group", "alter", "no-group", "--retries", "1"), "no such group"),
