@@ -134,12 +134,13 @@ class Session:
         at, end, service, step_time = 0, len(data), self._service, self._step_time
         until_ns = 0 if step_time is None else step_time.begin()
         try:
-            while not self._finished:
+            while at < end and not self._finished:
                 at = start = service.take(data, at, end, self)
+                if at == end:
+                    break
                 found = next_frame(data, at, end)
                 if found is None:
-                    if at < end:
-                        self._judge_front(data, at, end)
+                    self._judge_front(data, at, end)
                     break
                 frame, at = found
                 if at - start > SHORT_FRAME_BYTES_MAX and not self._may_be_long(frame, at - start):

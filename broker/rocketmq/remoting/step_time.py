@@ -53,8 +53,10 @@ class StepTime:
 
     def end_step(self) -> bool:
         """Continue the connections that gave way in the last step; return whether others wait for the next one."""
-        going_on, self._next, self._stopped = self._next, self._stopped, []
         self._until_ns = 0
+        if not self._stopped and not self._next:
+            return False
+        going_on, self._next, self._stopped = self._next, self._stopped, []
         for connection in going_on:
             connection.go_on()
         return bool(self._next)
