@@ -243,12 +243,10 @@ def test_the_commands_of_a_page_on_both_systems_print_what_it_says(name: str, tm
         NodeProcess(tmp_path / "bmq-data", timeout_s=START_S_MAX) as node,
         RocketProcess(tmp_path / "rocketmq-data", config_file=config, timeout_s=START_S_MAX) as rocket,
     ):
-        for file, text in RUNNABLE[name].files.items():
-            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / file).write_text(text.replace(NAMESERVER_PORT, str(rocket.nameserver_port)))
-        for command in RUNNABLE[name].commands:
-            line = command.line.replace(NAMESERVER_PORT, str(rocket.nameserver_port))
-            check(command, run(command._replace(line=line), tmp_path, node.port))
+        guide, port = RUNNABLE[name], str(rocket.nameserver_port)
+        files = {file: text.replace(NAMESERVER_PORT, port) for file, text in guide.files.items()}
+        commands = [each._replace(line=each.line.replace(NAMESERVER_PORT, port)) for each in guide.commands]
+        follow(Guide(files, commands), tmp_path, node.port)
 
 
 @pytest.mark.parametrize("name", OF_ROCKETMQ)
