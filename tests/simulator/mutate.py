@@ -1,6 +1,6 @@
 """Plant faults in the core one by one, and see which worlds show them: `scripts/mutate`.
 
-Each fault is planted in processes of their own, which simulate worlds until one of them notices: first the one that
+Each fault is planted in forked processes, which simulate worlds until one of them notices: first the one that
 `seen.toml` names, then those of the fault's systems. A world that fails without the fault as well says nothing of it,
 and the next ones are looked at. With `--unit` the unit test that the catalogue names runs under the fault as well, and
 must fail. `--record` keeps in `seen.toml` which world of which kind has shown a fault.
@@ -9,7 +9,9 @@ must fail. `--record` keeps in `seen.toml` which world of which kind has shown a
 from __future__ import annotations
 
 import argparse
+import gc
 import math
+import multiprocessing
 import os
 import re
 import subprocess
@@ -17,13 +19,15 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.simulator.mutants.catalogue import MUTANTS
+from tests.simulator.mutants.imports import importers
+from tests.simulator.mutants.mutant_worlds import PROCESS_S_MAX, Broken, Failure, first_failure
 from tests.simulator.mutants.mutations import ALL_MUTATIONS
 from tests.simulator.mutants.planted import ROOT, stale
 from tests.simulator.mutants.planting import VARIABLE
@@ -33,19 +37,11 @@ from tests.simulator.worlds.features import shape_of
 __all__ = ["KINDS", "Failure", "first_shown", "kind_of", "main", "read_seen", "write_seen"]
 
 WORLDS = 300
-PROCESS_S_MAX = 3600
 SEEN = Path(__file__).with_name("seen.toml")
 KINDS = ("node", "cluster", "proxies", "rocketmq", "controllers", "mixed")
 _SEEN_HEAD = """\
 # The world of each kind that has shown a planted fault: written by `scripts/mutate --record`.
 """
-
-
-class Failure(NamedTuple):
-    """A world that fails, and what it says."""
-
-    seed: int
-    says: str
 
 
 class Verdict(NamedTuple):
@@ -62,10 +58,6 @@ class Verdict(NamedTuple):
     def kind(self) -> str:
         """The kind of the world that shows it; empty without one."""
         return "" if self.seed is None else kind_of(self.system, self.seed)
-
-
-class _Broken(Exception):
-    """A process ended in another way than by its verdict."""
 
 
 def first_shown(
@@ -111,33 +103,18 @@ def write_seen(seen: dict[str, tuple[str, int]]) -> None:
     SEEN.write_text("".join(lines).rstrip("\n") + "\n")
 
 
-def _simulate(name: str, first: int, end: int, *, system: str) -> Failure | None:
+def _simulate(name: str, seeds: Iterable[int], *, system: str) -> Failure | None:
     """The first of some worlds that fails under a fault; without any if there is no name."""
-    command = [sys.executable, "-m", "tests.simulator.mutants.mutant_worlds", "--first", str(first), "--end", str(end)]
-    command += ["--system", system]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop(VARIABLE, None)
-    if name in MUTANTS:
-        environment[VARIABLE] = name
-    elif name:
-        command += ["--mutation", name]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_S_MAX, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise _Broken(f"worlds {first} to {end - 1} are not over after {PROCESS_S_MAX} s") from None
-    if done.returncode == 0:
-        return None
-    found = re.match(r"seed (\d+), step \d+: (.*)", done.stdout)
-    if done.returncode != 1 or found is None:
-        raise _Broken(f"the process failed: {done.stderr.strip().splitlines()[-1:]}")
-    return Failure(int(found[1]), found[2])
+    return first_failure(MUTANTS.get(name, name), seeds, system=system)
+
+
+def _next(name: str, system: str, end: int, first: int) -> Failure | None:
+    return _simulate(name, range(first, end), system=system)
 
 
 @cache
 def _fails_anyway(system: str, seed: int) -> bool:
-    return _simulate("", seed, seed + 1, system=system) is not None
+    return _simulate("", [seed], system=system) is not None
 
 
 def _look_for(name: str, worlds: int, seen: tuple[str, int] | None = None) -> Verdict:
@@ -145,19 +122,17 @@ def _look_for(name: str, worlds: int, seen: tuple[str, int] | None = None) -> Ve
     try:
         if seen is not None and seen[1] < worlds:
             system, seed = seen
-            failure = _simulate(name, seed, seed + 1, system=system)
+            failure = _simulate(name, [seed], system=system)
             if failure is not None and not _fails_anyway(system, seed):
                 return Verdict(name, failure.seed, failure.says, system)
         anyway: tuple[int, ...] = ()
         systems = MUTANTS[name].systems if name in MUTANTS else ("bmq",)
         for system in systems if worlds else ():
-            failure, others = first_shown(
-                partial(_simulate, name, end=worlds, system=system), partial(_fails_anyway, system)
-            )
+            failure, others = first_shown(partial(_next, name, system, worlds), partial(_fails_anyway, system))
             anyway += others
             if failure is not None:
                 return Verdict(name, failure.seed, failure.says, system, anyway=anyway)
-    except _Broken as broken:
+    except Broken as broken:
         return Verdict(name, None, str(broken))
     return Verdict(name, None, "", anyway=anyway)
 
@@ -176,6 +151,15 @@ def _test(verdict: Verdict) -> Verdict:
         failed = re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)
         return verdict._replace(unit=f"caught by {failed[1] if failed else unit}")
     return verdict._replace(unit=f"MISSED by {unit}: exit code {done.returncode}")
+
+
+def _look(name: str, options: argparse.Namespace, seen: dict[str, tuple[str, int]], until_s: float) -> Verdict | None:
+    """The result for one fault; None if the time is over."""
+    if time.monotonic() > until_s:
+        return None
+    is_looked_for = not _is_hidden(name) or options.hidden or options.only
+    verdict = _look_for(name, options.worlds if is_looked_for else 0, seen.get(name))
+    return _test(verdict) if options.unit else verdict
 
 
 def _told(verdict: Verdict) -> tuple[str, bool]:
@@ -229,16 +213,13 @@ def main(words: Sequence[str] | None = None) -> int:
     names.sort(key=_is_hidden)
     until_s = time.monotonic() + (options.seconds or math.inf)
 
-    def look(name: str) -> Verdict | None:
-        if time.monotonic() > until_s:
-            return None
-        is_looked_for = not _is_hidden(name) or options.hidden or options.only
-        verdict = _look_for(name, options.worlds if is_looked_for else 0, seen.get(name))
-        return _test(verdict) if options.unit else verdict
-
+    look = partial(_look, options=options, seen=seen, until_s=until_s)
+    # Each process shares what is known and loaded by now.
+    importers(__name__, ROOT)
+    gc.freeze()
     failed = left_out = 0
     kinds = Counter(dict.fromkeys(KINDS, 0))
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
         for verdict in pool.map(look, names):
             if verdict is None:
                 left_out += 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import mutate
 from tests.simulator.mutants.catalogue import MUTANTS
+from tests.simulator.mutants.imports import importers
+from tests.simulator.mutants.mutant_worlds import first_failure
 from tests.simulator.mutants.mutations import ALL_MUTATIONS
 from tests.simulator.mutants.planted import ROOT, stale
 from tests.simulator.mutate import kind_of, read_seen, write_seen
@@ -74,3 +77,13 @@ def test_a_fault_with_a_reason_needs_a_test_that_fails_under_it(
     monkeypatch.setitem(MUTANTS, "payload-unchecked", MUTANTS["payload-unchecked"]._replace(unit=sound))
     assert mutate.main(["--only", "payload-unchecked", "--worlds", "0", "--unit"]) == 1
     assert f"MISSED by {sound}: exit code 0" in capsys.readouterr().out
+
+
+def test_only_the_faulty_module_and_its_users_are_loaded_again() -> None:
+    name = "broker.rocketmq.raft.raft"
+    users = importers(name, ROOT)
+    assert {name, "broker.rocketmq.controller.turns", "tests.simulator.worlds.recipes"} <= users
+    assert "broker.rocketmq.raft.journal" not in users
+    before = sys.modules[name]
+    assert first_failure(MUTANTS["controllers-two-votes"], [], system="controllers") is None
+    assert sys.modules[name] is before

@@ -1,37 +1,92 @@
-"""Simulate worlds of all kinds, under the fault that is planted in this process if any is, until one of them fails."""
+"""Plays worlds under a planted fault, in a process that is forked from a loaded one.
+
+Only the faulty module and those that import it are loaded again: see `unload`.
+"""
 
 from __future__ import annotations
 
-import argparse
+import multiprocessing
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
-# First: it plants the fault before anything of the core is imported.
-import tests.simulator.mutants.planting  # noqa: F401 isort: skip
 from tests.simulator.chances import Chances
-from tests.simulator.mutants.mutations import mutated
-from tests.simulator.worlds.recipes import KINDS, Recipe, record
+from tests.simulator.mutants.imports import importers
+from tests.simulator.mutants.planted import ROOT, Mutant, plant
+from tests.simulator.worlds import recipes
 
-__all__ = ["main"]
+__all__ = ["PROCESS_S_MAX", "Broken", "Failure", "first_failure", "unload"]
 
-
-def main() -> int:
-    """The program; 1 if a world failed, and which is printed."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--end", type=int, required=True)
-    parser.add_argument("--mutation")
-    parser.add_argument("--system", choices=KINDS, default="bmq")
-    options = parser.parse_args()
-    for seed in range(options.first, options.end):
-        # A patch counts its calls, so each world gets its own.
-        with mutated(options.mutation) if options.mutation else nullcontext():
-            failure = record(Recipe(options.system, seed, KINDS[options.system].steps), Chances())
-        if failure:
-            print(failure)
-            return 1
-    return 0
+PROCESS_S_MAX = 3600
+_FORKED = multiprocessing.get_context("fork")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+class Failure(NamedTuple):
+    """A world that fails, and its message."""
+
+    seed: int
+    says: str
+
+
+class Broken(Exception):
+    """A process ended without a verdict."""
+
+
+def first_failure(fault: Mutant | str, seeds: Iterable[int], *, system: str) -> Failure | None:
+    """Return the first world that fails under a fault, which is a mutant or the name of a mutation; none if empty.
+
+    Raises `Broken`.
+    """
+    receiver, sender = _FORKED.Pipe(duplex=False)
+    process = _FORKED.Process(target=_play, args=(sender, fault, list(seeds), system))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(PROCESS_S_MAX):
+            raise Broken(f"worlds of {system} are not over after {PROCESS_S_MAX} s")
+        verdict = receiver.recv()
+    except EOFError:
+        process.join()
+        raise Broken(f"the process ended without a verdict: exit code {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    if isinstance(verdict, str):
+        raise Broken(f"the process failed: {verdict}")
+    found, says = verdict
+    return Failure(found, says) if says else None
+
+
+def _play(sender: Connection, fault: Mutant | str, seeds: list[int], system: str) -> None:
+    """Send the first seed that fails and its message; an empty message if none does, and a text if playing fails."""
+    try:
+        if isinstance(fault, Mutant):
+            unload(fault.module)
+            plant(fault)
+        # Looked up here: the modules above are those from before the fault was planted.
+        made = import_module("tests.simulator.worlds.recipes")
+        mutated = import_module("tests.simulator.mutants.mutations").mutated
+        for seed in seeds:
+            # A patch counts its calls, so each world gets its own.
+            with mutated(fault) if fault and isinstance(fault, str) else nullcontext():
+                says = made.record(made.Recipe(system, seed, recipes.KINDS[system].steps), Chances())
+            if says:
+                sender.send((seed, says.partition(": ")[2]))
+                return
+        sender.send((0, ""))
+    except BaseException as error:
+        sender.send(f"{type(error).__name__}: {error}")
+
+
+def unload(name: str) -> None:
+    """Have a module, and all that import it, loaded again when they are imported next."""
+    for each in importers(name, ROOT):
+        module = sys.modules.pop(each, None)
+        package, _, own = each.rpartition(".")
+        if module is not None and getattr(sys.modules.get(package), own, None) is module:
+            # "from package import module" would find it there.
+            delattr(sys.modules[package], own)
