@@ -84,7 +84,7 @@ class Metrics:
 
     def _of_the_leader(self) -> Iterator[tuple[str, int]]:
         ledger = self._node.ledger
-        limits = next(iter(self._node.partitions.values())).limits
+        limits = next(iter(self._node.partitions.values())).room.limits
         yield "cluster_partition_cfg_journal_bytes", limits.journal
         yield "cluster_partition_cfg_data_bytes", limits.data
         yield "cluster_csl_offset_bytes", ledger.end

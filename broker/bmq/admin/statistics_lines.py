@@ -61,7 +61,7 @@ def _not_zero(values: Mapping[str, int]) -> dict[str, int]:
 
 def _of_cluster(node: Node) -> Iterator[dict[str, str | int]]:
     view, name = node.role.cluster_view(), node.identity.cluster_name
-    limits = next(iter(node.partitions.values())).limits
+    limits = next(iter(node.partitions.values())).room.limits
     leads = view is None or view.leader_node_id == view.node_id
     yield {
         "stat": "cluster",

@@ -63,9 +63,9 @@ def _file_store(context: CommandContext, partition: StoredPartition) -> FileStor
             queue for queue in context.node.queues.values() if partition_of(context, queue) == partition.partition_id
         ]
         content = _content(context, queues)
-        sizes = [message.size for messages in partition.stores.values() for message in messages.values()]
+        sizes = [message.size for messages in partition.records.stores.values() for message in messages.values()]
         outstanding, outstanding_bytes = len(sizes), sum(data_record_size(0, size) for size in sizes)
-        queue_count = len(partition.stores)
+        queue_count = len(partition.records.stores)
     else:
         content = _copied_content(context, partition.partition_id, copied)
         outstanding, outstanding_bytes = (sum(values) for values in zip((0, 0), *copied.values(), strict=True))
@@ -73,15 +73,15 @@ def _file_store(context: CommandContext, partition: StoredPartition) -> FileStor
     # A confirm or deletion record counts as long as its message does.
     records = outstanding + queue_count
     active = ActiveFileSet(
-        data_file=FileInfo(files.data_end, partition.limits.data, outstanding_bytes),
-        journal_file=FileInfo(files.journal_end, partition.limits.journal, records * JOURNAL_RECORD_SIZE),
-        qlist_file=FileInfo(files.qlist_end, partition.limits.qlist, files.qlist_end),
+        data_file=FileInfo(files.data_end, partition.room.limits.data, outstanding_bytes),
+        journal_file=FileInfo(files.journal_end, partition.room.limits.journal, records * JOURNAL_RECORD_SIZE),
+        qlist_file=FileInfo(files.qlist_end, partition.room.limits.qlist, files.qlist_end),
     )
     return FileStoreSummary(
         primary_node_description=_primary(context, partition.partition_id),
         primary_lease_id=partition.primary_lease_id,
         sequence_num=partition.sequence_number,
-        is_available=partition.available,
+        is_available=partition.room.available,
         file_sets=(FileSetInfo(files.data.name, outstanding),),
         active_file_set=active,
         total_mapped_bytes=files.data_end + files.journal_end + files.qlist_end,
@@ -170,7 +170,7 @@ def domain_storages(context: CommandContext, name: str) -> StorageContent:
 
 def set_available(context: CommandContext, partition_id: int, *, available: bool) -> Success:
     """Let a partition accept or refuse messages."""
-    find_partition(context, partition_id).set_available(available)
+    find_partition(context, partition_id).room.set_available(available)
     return Success()
 
 

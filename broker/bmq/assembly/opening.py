@@ -133,7 +133,7 @@ def open_partitions(
         partition = StoredPartition(
             partition_id, node_id, files, limits, now, make_timestamp, outlives_power=outlives_power, damage=damage
         )
-        partition.primary_lease_id = recovered.primary_lease_id
+        partition.records.primary_lease_id = recovered.primary_lease_id
         out.append((partition, recovered))
         log.info(
             "partition %d: %d records, %d queues, %d messages outstanding",
@@ -180,10 +180,10 @@ def open_ledger(
             raise refused
         number = partition.partition_id
         _set_aside(directory, partition.damage, f"partition {number}", _files_of(directory, number), refused.found)
-        partition.files, empty = _create_anew(
-            directory, number, partition.limits, make_timestamp, outlives_power=partition.outlives_power
+        partition.records.files, empty = _create_anew(
+            directory, number, partition.room.limits, make_timestamp, outlives_power=partition.outlives_power
         )
-        partition.primary_lease_id = 0
+        partition.records.primary_lease_id = 0
         opened[index] = partition, empty
     return ledger
 

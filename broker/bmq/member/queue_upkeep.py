@@ -188,7 +188,7 @@ class QueueUpkeep:
                 self._erase(queue, partition_id)
 
     def _is_in(self, queue: Queue, partition_id: int) -> bool:
-        return queue.key in self._node.partitions[partition_id].stores
+        return queue.key in self._node.partitions[partition_id].records.stores
 
     def _erase(self, queue: Queue, partition_id: int) -> None:
         if not queue.is_idle:
@@ -212,7 +212,7 @@ class QueueUpkeep:
                 queue.name_app(app_id, key)
             return
         stored = self._node.partitions.get(info.partition_id)
-        if stored is None or queue.key not in stored.stores:
+        if stored is None or queue.key not in stored.records.stores:
             # Another node's ledger may name more partitions, or others.
             text = "queue '%s' keeps its apps: the ledger has it in partition %d, which does not have it here"
             log.error(text, queue.uri, info.partition_id)

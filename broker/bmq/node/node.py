@@ -171,7 +171,7 @@ class Node:
             old = known.primaries.get(partition_id)
             lease_id = max(recovered[partition_id].primary_lease_id, old.primary_lease_id if old else 0) + 1
             primaries[partition_id] = PartitionPrimaryInfo(
-                partition_id=partition_id, primary_node_id=partition.node_id, primary_lease_id=lease_id
+                partition_id=partition_id, primary_node_id=partition.records.node_id, primary_lease_id=lease_id
             )
         for partition_id, state in recovered.items():
             for queue in state.queues.values():

@@ -18,10 +18,11 @@ __all__ = ["FileLog", "MemoryLog"]
 class FileLog:
     """One queue's messages in its partition; see `broker.bmq.core.messages.Log`."""
 
-    __slots__ = ("_key", "_partition")
+    __slots__ = ("_key", "_partition", "_records")
 
     def __init__(self, partition: StoredPartition, queue_key: bytes) -> None:
         self._partition = partition
+        self._records = partition.records
         self._key = queue_key
 
     @property
@@ -38,7 +39,7 @@ class FileLog:
 
     def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
         kept = self._partition.kept
-        first = self._partition.sequence_number - len(messages) + 1
+        first = self._records.sequence_number - len(messages) + 1
         for number, message in enumerate(messages, first):
             kept.await_copies(number, message, action)
 
@@ -55,10 +56,10 @@ class FileLog:
     def settle(
         self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
     ) -> None:
-        self._partition.settle(self._key, app_key, messages, reason)
+        self._records.settle(self._key, app_key, messages, reason)
 
     def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        self._partition.remove(self._key, message, flag)
+        self._records.remove(self._key, message, flag)
 
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
         self._partition.append_queue_op(QueueOpType.PURGE, self._key, app_key, first, awaiting)
@@ -84,10 +85,10 @@ class FileLog:
         self._partition.release(records)
 
     def read(self, message: Message) -> Buffer:
-        return self._partition.read(message)
+        return self._records.read(message)
 
     def read_sound(self, message: Message) -> Buffer | None:
-        data = self._partition.read(message)
+        data = self._records.read(message)
         if crc32c(data) == message.checksum:
             return data
         self._partition.payloads.found(self._key, message, has_copies=self._partition.kept.is_copied)

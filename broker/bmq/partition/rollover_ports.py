@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
-from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Task, Work
-from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
+from broker.bmq.partition.records import PartitionRecords
+from broker.bmq.partition.room import PartitionRoom
+from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.removals import Removals
 from broker.bmq.store.sieve import JournalSieve
 from broker.common.clock import Now
@@ -23,25 +24,10 @@ class RollingPartition(Protocol):
     def partition_id(self) -> int: ...
 
     @property
-    def files(self) -> PartitionFiles: ...
+    def records(self) -> PartitionRecords: ...
 
     @property
-    def limits(self) -> PartitionLimits: ...
-
-    @property
-    def stores(self) -> dict[bytes, Mapping[bytes, Message]]:
-        """The messages by queue key and GUID."""
-        ...
-
-    @property
-    def offsets_from(self) -> int:
-        """The offset in DATA to which those of messages are relative."""
-        ...
-
-    @property
-    def due(self) -> int:
-        """The number of records that the messages will still need."""
-        ...
+    def room(self) -> PartitionRoom: ...
 
     @property
     def outlives_power(self) -> bool: ...
@@ -58,19 +44,6 @@ class RollingPartition(Protocol):
     @property
     def work(self) -> Work | None:
         """The long tasks of the node; None if everything is done at once."""
-        ...
-
-    @property
-    def message_count(self) -> int: ...
-
-    @property
-    def records_held(self) -> int:
-        """Number of records that follow when the rollover is over."""
-        ...
-
-    @property
-    def qlist_held(self) -> int:
-        """Bytes of QLIST that follow when the rollover is over."""
         ...
 
     def hold_records(self) -> None:

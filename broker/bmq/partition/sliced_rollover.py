@@ -12,17 +12,18 @@ confirms and removals are held back (`broker.bmq.partition.held_records`). It be
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.bmq.core.messages import Full, Message
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.rollover_ports import RollingPartition
+from broker.bmq.partition.room import SYNC_POINTS, WantedRoom
 from broker.bmq.store.moving import Moving
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.keys import KEY_SIZE
 
-__all__ = ["SYNC_POINTS", "SYNC_POINTS_KEPT", "SlicedRollover", "WantedRoom"]
+__all__ = ["SlicedRollover"]
 
 log: Final = logging.getLogger("broker.partition")
 
@@ -33,20 +34,6 @@ PLACED_PER_UNIT: Final = 8
 
 # Number of the last records, which are processed together with the change of files.
 LAST_ROWS: Final = 2
-
-
-# Carried-over records are followed by the old files' last sync point, and by one of the new files' own.
-SYNC_POINTS: Final = 2
-# Two always have room: a next primary's first, and the one that ends the files.
-SYNC_POINTS_KEPT: Final = 2
-
-
-class WantedRoom(NamedTuple):
-    """Room that the new files must have beyond what is carried over and due: bytes, and journal records."""
-
-    data: int = 0
-    records: int = 0
-    qlist: int = 0
 
 
 class SlicedRollover:
@@ -67,8 +54,8 @@ class SlicedRollover:
         self._part_max = part_max
         self._wanted = wanted
         self.holds = holds
-        self._old = partition.files
-        self._old_base = partition.offsets_from
+        self._old = partition.records.files
+        self._old_base = partition.records.offsets_from
         self._fresh = fresh
         self._moving: Moving | None = None
         self._purges: list[Task] = []  # that have to be finished first
@@ -145,21 +132,21 @@ class SlicedRollover:
         if self.holds:
             partition.hold_records()
         # If nothing is to come between, they are as they are now: what is purged meanwhile was alive.
-        stores = dict(partition.stores) if self.holds else partition.stores
+        stores = dict(partition.records.stores) if self.holds else partition.records.stores
 
         def find(key: bytes) -> Message | None:
             store = stores.get(key[:KEY_SIZE])
             return store.get(key[KEY_SIZE:]) if store is not None else None
 
         journal = partition.sieve.rows(self._old)
-        self._moving = Moving(self._old, self._fresh, find, stores, partition.offsets_from, journal=journal)
+        self._moving = Moving(self._old, self._fresh, find, stores, partition.records.offsets_from, journal=journal)
 
     def _do_slice(self, units: int) -> None:
         moving = self._moving
         assert moving is not None
         if self.is_changed:
             if not moving.is_placed:
-                placed = moving.place(units * PLACED_PER_UNIT, self._partition.offsets_from)
+                placed = moving.place(units * PLACED_PER_UNIT, self._partition.records.offsets_from)
                 self._work.left -= 1 + placed // PLACED_PER_UNIT
                 return
             self._partition.retire(self._old)
@@ -188,14 +175,14 @@ class SlicedRollover:
         partition, end = self._partition, self._old.journal_end
         written = (end - self._written_to) // JOURNAL_RECORD_SIZE
         self._written_to = end
-        room = (partition.limits.journal - end) // JOURNAL_RECORD_SIZE - partition.due
+        room = (partition.room.limits.journal - end) // JOURNAL_RECORD_SIZE - partition.records.due
         assert self._moving is not None
         return max(rows, 2 * written, 2 * written * self._moving.rows_left // max(1, room))
 
     def _is_worth_it(self) -> bool:
         """Return True if enough would be free in the new files; give up otherwise."""
-        partition, fresh, wanted, limits = self._partition, self._fresh, self._wanted, self._partition.limits
-        due = partition.due + partition.records_held
+        partition, fresh, wanted, limits = self._partition, self._fresh, self._wanted, self._partition.room.limits
+        due = partition.records.due + partition.records.records_held
         for name, kept, size, limit in (
             (
                 "journal",
@@ -221,10 +208,10 @@ class SlicedRollover:
                 self.give_up(f"partition {partition.partition_id}: no disk space for new files")
                 return
         fresh = moving.fresh
-        records = partition.due + partition.records_held + SYNC_POINTS
+        records = partition.records.due + partition.records.records_held + SYNC_POINTS
         if not (
             fresh.journal.reserve(fresh.journal_end + records * JOURNAL_RECORD_SIZE)
-            and fresh.qlist.reserve(fresh.qlist_end + partition.qlist_held)
+            and fresh.qlist.reserve(fresh.qlist_end + partition.records.qlist_held)
         ):
             self.give_up(f"partition {partition.partition_id}: no disk space for new files")
             return

@@ -22,7 +22,7 @@ from broker.bmq.core.messages import Full
 from broker.bmq.core.work import Task
 from broker.bmq.partition.held_records import HeldRecords
 from broker.bmq.partition.rollover_ports import RollingPartition
-from broker.bmq.partition.sliced_rollover import SYNC_POINTS_KEPT
+from broker.bmq.partition.room import SYNC_POINTS_KEPT
 from broker.bmq.partition.tight_rollover import TightRollover
 from broker.bmq.store.partition_files import PartitionFiles
 from broker.bmq.store.recovery import record_keys
@@ -73,36 +73,6 @@ class _Woken(HeldRecords):
 class DrainedPartition(RollingPartition, Protocol):
     """A partition without room for its reserved records, as `Tight` needs it."""
 
-    sequence_number: int
-
-    @property
-    def tight(self) -> object | None:
-        """The object that drains it, if any."""
-        ...
-
-    @property
-    def held_max(self) -> int:
-        """Maximum number of records that may have to be held."""
-        ...
-
-    @property
-    def has_room_for_due(self) -> bool:
-        """Return True if the journal has room for all records that outstanding messages will still need."""
-        ...
-
-    @property
-    def would_have_room(self) -> bool:
-        """Return True if the journal would have room with nothing but messages in it."""
-        ...
-
-    def hold_in(self, held: HeldRecords) -> None:
-        """Add records to `held` from now on; those that it has follow the last one written."""
-        ...
-
-    def take_held(self) -> bytes:
-        """Take the held records back, as if they had not been made."""
-        ...
-
     def end_tight(self) -> bool:
         """Take messages again if everything due has room, and disk; return True if so."""
         ...
@@ -129,11 +99,11 @@ class Tight:
     def __init__(self, partition: DrainedPartition) -> None:
         self._partition = partition
         self._work = partition.work
-        self._held = _Woken(partition.held_max, self._wake)
-        self._number = partition.sequence_number  # sequence number of the last record in the files
+        self._held = _Woken(partition.room.held_max, self._wake)
+        self._number = partition.records.sequence_number  # sequence number of the last record in the files
         self._removing = bytearray()  # records that remove messages, in their order
         self._others = bytearray()  # confirms of one app among several
-        self._messages = partition.message_count  # number of messages at the last rollover
+        self._messages = partition.records.message_count  # number of messages at the last rollover
         self._rolling: TightRollover | None = None
         self._is_woken = False
         self._may_roll = True  # True if a rollover may free something, or has not been tried
@@ -148,8 +118,8 @@ class Tight:
 
     def _take(self) -> None:
         """Take and sort the records held since the last call."""
-        records = self._partition.take_held()
-        self._partition.sequence_number = self._number
+        records = self._partition.records.take_held()
+        self._partition.records.sequence_number = self._number
         if records:
             removing, others = removing_first(records)
             self._removing += removing
@@ -157,7 +127,7 @@ class Tight:
 
     def _hold(self) -> None:
         self._held.empty(self._number + (len(self._removing) + len(self._others)) // JOURNAL_RECORD_SIZE)
-        self._partition.hold_in(self._held)
+        self._partition.records.hold_in(self._held)
 
     def _wake(self) -> None:
         if self._work is not None and not self._is_woken:
@@ -165,7 +135,7 @@ class Tight:
             self._work.add(self._task())
 
     def _task(self) -> Task:
-        while self._partition.tight is self and not self._drain():
+        while self._partition.room.tight is self and not self._drain():
             yield
         self._is_woken = False
 
@@ -173,7 +143,7 @@ class Tight:
         """Retry a rollover that found too little disk space, and resume pending work; called once a second."""
         self._may_roll |= self._has_no_disk
         self._wake()
-        while self._work is None and self._partition.tight is self and not self._drain():
+        while self._work is None and self._partition.room.tight is self and not self._drain():
             """Nothing is done in slices."""
 
     def _drain(self) -> bool:
@@ -200,7 +170,7 @@ class Tight:
             self._may_roll |= written > 0
             if self._removing:
                 return not ((written and self._room > 0) or self._roll_over())
-        messages = self._partition.message_count
+        messages = self._partition.records.message_count
         if self._is_worth_it(messages) and self._roll_over():
             return False
         return self._write_others(self._room - messages - REMOVED_MIN, messages)
@@ -226,15 +196,15 @@ class Tight:
         return not self._others or looked_at < len(found)
 
     def _is_here(self, key: bytes) -> bool:
-        store = self._partition.stores.get(key[:KEY_SIZE])
+        store = self._partition.records.stores.get(key[:KEY_SIZE])
         return store is not None and key[KEY_SIZE:] in store
 
     def _is_worth_it(self, messages: int) -> bool:
         """Return True if a rollover would end the shortage, or free as much as it carries over."""
         partition, gone = self._partition, self._messages - messages
-        if partition.has_room_for_due:
+        if partition.room.has_room_for_due:
             return False
-        least = messages // ENDING_PART if partition.would_have_room else messages
+        least = messages // ENDING_PART if partition.room.would_have_room else messages
         return gone >= min(max(REMOVED_MIN, least), self._messages)
 
     def give_up(self) -> None:
@@ -248,18 +218,20 @@ class Tight:
     def _room(self) -> int:
         """The number of records that still fit."""
         partition = self._partition
-        return (partition.limits.journal - partition.files.journal_end) // JOURNAL_RECORD_SIZE - SYNC_POINTS_KEPT
+        return (
+            partition.room.limits.journal - partition.records.files.journal_end
+        ) // JOURNAL_RECORD_SIZE - SYNC_POINTS_KEPT
 
     def _append(self, records: bytes) -> int:
         """Write records for which there is room; return their number, 0 if there is too little disk space."""
         partition, count = self._partition, len(records) // JOURNAL_RECORD_SIZE
-        files = partition.files
+        files = partition.records.files
         if not (count and files.journal.reserve(files.journal_end + len(records))):
             return 0
         part = HeldRecords(count, 0, self._number)
         part.journal.buffer[:] = records
         part.journal_end = len(records)
-        self._number = partition.sequence_number = part.append_to(files, self._number)
+        self._number = partition.records.sequence_number = part.append_to(files, self._number)
         return count
 
     def _roll_over(self) -> bool:
@@ -268,7 +240,7 @@ class Tight:
             return False
         self._may_roll = False
         partition = self._partition
-        self._messages = partition.message_count
+        self._messages = partition.records.message_count
         try:
             with partition.rollover_change():
                 fresh = partition.create_files()
@@ -276,7 +248,9 @@ class Tight:
             self._has_no_disk = True
             log.warning("Partition [%d]: %s", partition.partition_id, full)
             return False
-        log.info("Partition [%d]: Initiating rollover of %s", partition.partition_id, partition.files.journal.name)
+        log.info(
+            "Partition [%d]: Initiating rollover of %s", partition.partition_id, partition.records.files.journal.name
+        )
         self._has_no_disk = False
         rolling = self._rolling = TightRollover(partition, fresh, self._change_files, self._rollover_is_over)
         partition.roll_slowly(rolling)
@@ -291,7 +265,7 @@ class Tight:
         self._take()
         with partition.rollover_change():
             partition.change_files(fresh, write_header)
-        self._number = partition.sequence_number
+        self._number = partition.records.sequence_number
         self._hold()
         self._wake()
 
@@ -299,7 +273,7 @@ class Tight:
         assert self._rolling is not None
         self._has_no_disk = self._rolling.has_no_disk
         self._rolling = None
-        if self._partition.tight is self:
+        if self._partition.room.tight is self:
             self._wake()
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from broker.bmq.core.messages import Message
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.rollover_ports import RollingPartition
-from broker.bmq.partition.sliced_rollover import SYNC_POINTS, SYNC_POINTS_KEPT
+from broker.bmq.partition.room import SYNC_POINTS, SYNC_POINTS_KEPT
 from broker.bmq.store.chunked import Chunked
 from broker.bmq.store.moving import Moving
 from broker.bmq.store.partition_files import PartitionFiles
@@ -63,8 +63,8 @@ class TightRollover:
     ) -> None:
         self._partition = partition
         self._work: Work | None = partition.work
-        self._old = partition.files
-        self._old_base = partition.offsets_from
+        self._old = partition.records.files
+        self._old_base = partition.records.offsets_from
         self._fresh = fresh
         self._change = change
         self._ended = ended
@@ -148,7 +148,7 @@ class TightRollover:
             self.has_no_disk = True
             self.give_up("no disk space for new files")
             return
-        assert len(self._alive) >= self._partition.message_count, "every message is in the files"
+        assert len(self._alive) >= self._partition.records.message_count, "every message is in the files"
         self.is_changed = True
         self._change(self._fresh, moving.finish)
         yield self._units
@@ -185,7 +185,7 @@ class TightRollover:
     @property
     def _makes_room(self) -> bool:
         end = self._fresh.journal_end + (SYNC_POINTS + SYNC_POINTS_KEPT) * JOURNAL_RECORD_SIZE
-        return end < min(self._partition.limits.journal, self._old.journal_end)
+        return end < min(self._partition.room.limits.journal, self._old.journal_end)
 
     def _place(self, moving: Moving) -> Iterator[int]:
         """Update the messages' places; for some in the files only the removal is yet to be written."""
@@ -194,8 +194,8 @@ class TightRollover:
             for place, start in moving.take(self._units * PLACED_PER_UNIT):
                 assert isinstance(place, _Place)
                 self._alive.take(place.key)
-                message = partition.stores.get(place.key[:KEY_SIZE], {}).get(place.key[KEY_SIZE:])
+                message = partition.records.stores.get(place.key[:KEY_SIZE], {}).get(place.key[KEY_SIZE:])
                 # It may have been removed and posted again in the meantime.
-                if message is not None and message.offset < partition.offsets_from:
-                    message.offset = partition.offsets_from + start
+                if message is not None and message.offset < partition.records.offsets_from:
+                    message.offset = partition.records.offsets_from + start
             yield self._units

@@ -385,7 +385,7 @@ class ReplicaFiles:
     def end_event(self) -> None:
         """Set the partition's end after the records of an event."""
         if not self.is_anew:
-            self.stored.primary_lease_id, self.stored.sequence_number = self.position
+            self.stored.records.primary_lease_id, self.stored.records.sequence_number = self.position
 
     # -- rollover, together with the primary
 
@@ -487,7 +487,7 @@ class ReplicaFiles:
             return
         stored.keep_removals(old)
         stored.finish(rolling.tail, rolling.write_header)
-        stored.files = rolling.tail
+        stored.records.files = rolling.tail
         self._rolling = None
         rolling.is_over = True
         log.info("Partition [%d]: ROLLOVER COMPLETE to %s", stored.partition_id, self.files.journal.name)
@@ -601,7 +601,7 @@ class ReplicaFiles:
         offset = _find(files, sync_point)
         stored.keep_removals(old)
         stored.finish(files, lambda: write_header(files, stored.partition_id, offset))
-        stored.files = files
+        stored.records.files = files
         self._is_anew = False
         assert self._places_before is not None
         self._throw_away(self._places_before.give_up())

@@ -70,7 +70,7 @@ class Mending:
 
     def _fetch(self, unsound: UnsoundPayload) -> None:
         stored = self._partition
-        files, offset = stored.place_of(unsound.message)
+        files, offset = stored.records.place_of(unsound.message)
         row = find_row(files, offset)
         if row is None:
             # The record is corrupted, too, so the one to request is unknown.
@@ -106,14 +106,14 @@ class Mending:
             if message.record[0] >> 4 != _KIND:
                 continue
             queue_key, _, guid, checksum = _message_record(message.record)
-            known = stored.stores.get(queue_key, {}).get(guid)
+            known = stored.records.stores.get(queue_key, {}).get(guid)
             if known is None or not stored.payloads.is_wanted(queue_key, guid) or known.checksum != checksum:
                 continue
             if self._put(known, message.data, checksum):
                 stored.payloads.mended(queue_key, guid)
 
     def _put(self, known: Message, data: memoryview, checksum: int) -> bool:
-        files, offset = self._partition.place_of(known)
+        files, offset = self._partition.records.place_of(known)
         if len(data) != _room_of(files, offset) or payload_size(data, 0, len(data), checksum) < 0:
             return False
         files.data.buffer[offset : offset + len(data)] = data

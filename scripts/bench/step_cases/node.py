@@ -106,7 +106,7 @@ class Bench:
         self.other = self.rig.connect()
         self.other.open(1, OTHER, WRITE | ACK)
         self._may_be_full = True
-        assert self.rig.node.partitions[0].tight is not None
+        assert self.rig.node.partitions[0].room.tight is not None
         self.rest()
 
     def consumer(self, *wanted: Wanted, app: str = "") -> Client:
@@ -244,11 +244,11 @@ def awaiting_forgotten(bench: Bench) -> list[Outcome]:
     def end() -> None:
         del node.queues[STRONG]
         retire(queue)
-        stores = dict(partition.stores)
+        stores = dict(partition.records.stores)
         partition.deactivate()
         # The other queue stays, to see how long its posts take.
         partition.activate(partition.primary_lease_id + 1)
-        partition.stores.update((key, store) for key, store in stores.items() if key != queue.key)
+        partition.records.stores.update((key, store) for key, store in stores.items() if key != queue.key)
 
     return [bench.measure("a primary forgets all that await", end)]
 

@@ -297,9 +297,9 @@ def fingerprint(story: Story) -> dict[str, Any]:
             number: (
                 partition.primary_lease_id,
                 partition.sequence_number,
-                partition.due,
+                partition.records.due,
                 tuple(partition.files.ends),
-                sorted(partition.stores),
+                sorted(partition.records.stores),
                 len(partition.kept.awaiting),
             )
             for number, partition in node.partitions.items()

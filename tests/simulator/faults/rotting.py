@@ -22,8 +22,8 @@ def just_written(node: Node) -> list[Written]:
     written = []
     for partition in node.partitions.values():
         for message in (each.message for each in partition.kept.awaiting):
-            is_here = any(store.get(message.guid) is message for store in partition.stores.values())
+            is_here = any(store.get(message.guid) is message for store in partition.records.stores.values())
             if is_here and node.now.ms - message.arrived_ms <= COMPARED_AFTER_MS:
-                files, offset = partition.place_of(message)
+                files, offset = partition.records.place_of(message)
                 written.append((files.data.name, offset, parse_data_record(files.data.buffer, offset).end))
     return written

@@ -67,17 +67,17 @@ def check_waiting(node: Node) -> None:
 def check_room(node: Node) -> None:
     """Check that each partition served here reserves room for exactly the records that its messages still need."""
     for partition in node.partitions.values():
-        if not partition.active or partition.tight is not None:
+        if not partition.active or partition.room.tight is not None:
             continue
         due = 0
-        for messages in partition.stores.values():
+        for messages in partition.records.stores.values():
             # Packed messages stay packed. A compiled `Backlog` takes any mapping for an instance, since it shares the
             # caches of its abstract base.
             some = messages.peek() if type(messages) is Backlog else messages.values()
             due += sum(message.outstanding.bit_count() for message in some)
-        if due != partition.due:
+        if due != partition.records.due:
             number = partition.partition_id
-            raise Violation(f"partition {number} reserves room for {partition.due} records, and {due} are due")
+            raise Violation(f"partition {number} reserves room for {partition.records.due} records, and {due} are due")
 
 
 def miscounted_credit(node: Node) -> str:

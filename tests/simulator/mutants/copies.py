@@ -18,11 +18,11 @@ COPIES = (
         "auto-confirm-frees-room",
         "room",
         "An automatic confirm counts as one that was due.",
-        "broker.bmq.partition.stored_partition",
+        "broker.bmq.partition.records",
         (
             (
-                "            self.due += count * ref_count\n",
-                "            self.due += count * (ref_count - len(auto_confirms))\n",
+                "            self.due += len(messages) * ref_count\n",
+                "            self.due += len(messages) * (ref_count - len(auto_confirms))\n",
             ),
         ),
     ),
@@ -187,7 +187,12 @@ COPIES = (
         "replication",
         "An old primary goes on waiting for copies under its next lease.",
         "broker.bmq.partition.stored_partition",
-        (("        self.kept.forget_awaiting()\n        self.stores.clear()\n", "        self.stores.clear()\n"),),
+        (
+            (
+                "        self.kept.forget_awaiting()\n        self.records.stores.clear()\n",
+                "        self.records.stores.clear()\n",
+            ),
+        ),
     ),
     Mutant(
         "cut-one-too-many",
@@ -440,7 +445,7 @@ COPIES = (
         "sliced-drops-held",
         "rollover",
         "Records that are held back during a rollover in slices are not written behind it.",
-        "broker.bmq.partition.stored_partition",
+        "broker.bmq.partition.records",
         (
             (
                 "            self.sequence_number = held.append_to(self.files, number)\n",

@@ -14,6 +14,7 @@ from broker.bmq.core.history import History
 from broker.bmq.core.messages import Buffer, Message
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.node.durability import Durability
+from broker.bmq.partition.records import PartitionRecords
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.routing import App, Group
@@ -55,7 +56,7 @@ def _lose_a_message(original: Any) -> Any:
         end, number = self.files.journal_end, self.sequence_number
         is_stored = bool(original(self, *run))
         self.files.journal.buffer[end : self.files.journal_end] = bytes(self.files.journal_end - end)
-        self.files.journal_end, self.sequence_number = end, number
+        self.files.journal_end, self.records.sequence_number = end, number
         return is_stored
 
     return _every(20, append, original)
@@ -64,7 +65,7 @@ def _lose_a_message(original: Any) -> Any:
 def _lose_a_removal(original: Any) -> Any:
     """A deletion record is not written: what was confirmed is there again after the next start."""
 
-    def settle(self: StoredPartition, key: bytes, app_key: bytes, messages: Sequence[Message], *rest: Any) -> None:
+    def settle(self: PartitionRecords, key: bytes, app_key: bytes, messages: Sequence[Message], *rest: Any) -> None:
         wanted = [each for each in messages if each.outstanding]
         original(self, key, app_key, wanted, *rest)
         self.due -= len(messages) - len(wanted)
@@ -75,7 +76,7 @@ def _lose_a_removal(original: Any) -> Any:
 def _forget_who_confirmed(original: Any) -> Any:
     """One app's confirm is not written: it gets the message again."""
 
-    def settle(self: StoredPartition, key: bytes, app_key: bytes, messages: Sequence[Message], *rest: Any) -> None:
+    def settle(self: PartitionRecords, key: bytes, app_key: bytes, messages: Sequence[Message], *rest: Any) -> None:
         gone = [each for each in messages if not each.outstanding]
         original(self, key, app_key, gone, *rest)
         self.due -= len(messages) - len(gone)
@@ -232,8 +233,8 @@ Mutations = dict[str, tuple[Any, str, Make]]
 # The name of each: what is replaced, and with what.
 MUTATIONS: Mutations = {
     "a message is not written": (StoredPartition, "append", _lose_a_message),
-    "a deletion is not written": (StoredPartition, "settle", _lose_a_removal),
-    "a confirm is not written": (StoredPartition, "settle", _forget_who_confirmed),
+    "a deletion is not written": (PartitionRecords, "settle", _lose_a_removal),
+    "a confirm is not written": (PartitionRecords, "settle", _forget_who_confirmed),
     "a retransmission is taken twice": (History, "is_new", _take_twice),
     "a lost consumer's messages are not given back": (App, "give_back", _give_back_nothing),
     "the order is not kept": (Delivery, "deliver", _give_back_last),

@@ -126,7 +126,7 @@ def test_domains_and_partitions(node: Administered) -> None:
     assert value(found, "cluster_partition0_journal_offset_bytes", GLOBAL) == partition.files.journal_end > 0
     assert value(found, "cluster_partition0_data_offset_bytes", GLOBAL) == partition.files.data_end > 0
     assert value(found, "cluster_partition0_sequence_number", GLOBAL) == partition.sequence_number > 0
-    assert value(found, "cluster_partition_cfg_journal_bytes", GLOBAL) == partition.limits.journal
+    assert value(found, "cluster_partition_cfg_journal_bytes", GLOBAL) == partition.room.limits.journal
     assert value(found, "cluster_csl_offset_bytes", GLOBAL) == node.rig.node.ledger.end
 
 

@@ -102,11 +102,11 @@ def test_the_next_primary_erases_what_the_last_had_no_time_for() -> None:
     leader.member.metadata.unassign(info, lambda refusal: None)
     cluster.run()
     assert known(cluster) == [[]] * 3
-    assert info.key in stored.stores
+    assert info.key in stored.records.stores
     cluster.kill(0)
     cluster.until(lambda: any(each.member.metadata.is_active_leader for each in cluster.processes.values()))
     cluster.run(3000)
-    assert all(info.key not in each.node.partitions[0].stores for each in cluster.processes.values())
+    assert all(info.key not in each.node.partitions[0].records.stores for each in cluster.processes.values())
     assert all(not each.node.queues for each in cluster.processes.values())
     assert cluster.faults() == []
 

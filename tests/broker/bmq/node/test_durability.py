@@ -100,7 +100,7 @@ def test_a_rollover_brings_new_files_into_the_folder_before_their_journal_counts
 
 
 def test_a_tail_that_was_written_anew_is_synced_though_it_ends_where_the_old_one_did(disk: Disk) -> None:
-    disk.rig.node.partitions[0].primary_lease_id += 1
+    disk.rig.node.partitions[0].records.primary_lease_id += 1
     assert disk.sync() == ["bmq_data", "bmq_qlist", "bmq_journal"]
 
 

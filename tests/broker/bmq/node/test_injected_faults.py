@@ -191,7 +191,7 @@ def _full_journal() -> Story:
     producer, partition = told.clients["producer"], told.rig.node.partitions[0]
     journal = partition.files.journal.name
     number = 100
-    while partition.files.journal_end <= partition._journal_late:
+    while partition.files.journal_end <= partition.room.journal_late:
         number += 1
         producer.post(1, guid(number), b"payload")
         for name in ("first", "second"):

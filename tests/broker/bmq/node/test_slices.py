@@ -441,7 +441,7 @@ def test_a_durable_queue_expires_and_keeps_its_books(rig: Rig) -> None:
     assert 0 < len(between.node.queues[QUEUE].messages) < 100
     rig.node.work.finish()
     assert not rig.node.queues[QUEUE].messages
-    assert rig.node.partitions[0].due == 0
+    assert rig.node.partitions[0].records.due == 0
     assert not rig.faults()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import reconfigure
-from broker.bmq.partition.stored_partition import RECORDS_LEFT_MIN, SPARE_RECORDS_MAX
+from broker.bmq.partition.room import RECORDS_LEFT_MIN, SPARE_RECORDS_MAX
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from formats.bmq.control.messages import Status, StatusCategory
@@ -214,7 +214,7 @@ def test_a_very_small_journal_takes_what_it_can_all_the_same(monkeypatch: pytest
     count = fill(producing(rig))
     assert len(rig.directory.archived) <= 3 * 3
     assert not rig.faults()
-    monkeypatch.setattr("broker.bmq.partition.stored_partition.RECORDS_LEFT_MIN", 0)
+    monkeypatch.setattr("broker.bmq.partition.room.RECORDS_LEFT_MIN", 0)
     assert count == fill(producing(start(limits=TINY_JOURNAL)))
 
 
@@ -438,11 +438,11 @@ def test_a_disabled_partition_takes_no_message_and_lets_those_it_has_go() -> Non
     producer = producing(rig)
     assert producer.post(1, guid(0), b"kept") is AckStatus.SUCCESS
     (partition,) = rig.node.partitions.values()
-    partition.set_available(False)
+    partition.room.set_available(False)
     assert producer.post(1, guid(1), b"refused") is FULL
     confirming(rig).confirm(1, guid(0))
     assert partition.state().messages == 0
-    partition.set_available(True)
+    partition.room.set_available(True)
     assert producer.post(1, guid(2), b"kept") is AckStatus.SUCCESS
     assert left(rig) == [guid(2)]
     assert not rig.faults()

@@ -53,13 +53,13 @@ def busy(messages: int) -> Rig:
 def test_a_node_that_rolls_over_at_once_looks_at_few_records(messages: int, looked_at: list[int]) -> None:
     rig = busy(messages)
     partition = rig.node.partitions[0]
-    assert partition.message_count == 2
+    assert partition.records.message_count == 2
     before = len(JournalRows(partition.files))
     looked_at.clear()
     partition.roll_over()
     assert before > 2 * messages
     assert max(looked_at) <= 1 + 2 + PART_ROWS
-    assert partition.message_count == 2
+    assert partition.records.message_count == 2
     assert len(rig.restart().node.queues[QUEUE].messages) == 2
     assert not rig.faults()
 

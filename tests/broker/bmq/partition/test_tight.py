@@ -43,7 +43,7 @@ def brim(uri: str, ref_count: int, records_left: int = LEFT) -> tuple[Rig, int]:
     while left(rig) > records_left:
         data, at = payload(count), files.data_end
         files.data_end = write_data_record(files.data.buffer, at, data)
-        here.sequence_number += 1
+        here.records.sequence_number += 1
         head = files.journal.buffer, files.journal_end, here.primary_lease_id, here.sequence_number, rig.now.wall_s
         journal_packing.pack_message(*head, ref_count, 0, key, at // DWORD, guid(count), crc32c(data))
         files.journal_end += JOURNAL_RECORD_SIZE
@@ -54,7 +54,7 @@ def brim(uri: str, ref_count: int, records_left: int = LEFT) -> tuple[Rig, int]:
 def check(rig: Rig) -> None:
     """No file is larger than configured, and what is in them is sound."""
     assert not rig.faults()
-    assert (partition(rig).limits.journal, partition(rig).limits.data) == (LIMITS.journal, LIMITS.data)
+    assert (partition(rig).room.limits.journal, partition(rig).room.limits.data) == (LIMITS.journal, LIMITS.data)
     for name in rig.directory.names():
         if "bmq_0" in name:
             limit = LIMITS.journal if name.endswith("journal") else LIMITS.data
@@ -80,7 +80,7 @@ def test_it_is_drained_within_its_files_and_takes_messages_again() -> None:
         settle(rig)
         rollovers += partition(rig).files is not files
         files = partition(rig).files
-    assert partition(rig).tight is None
+    assert partition(rig).room.tight is None
     assert 3 <= rollovers <= 10, "each makes room for about twice as many"
     assert producer.post(1, guid(10_000), b"x") is AckStatus.SUCCESS
     check(rig)
@@ -120,7 +120,7 @@ def test_confirms_of_some_apps_do_not_take_the_room_that_removals_need() -> None
     consumers[2].confirm(1, *map(guid, range(count - 10)), sub_id=1)
     settle(rig)
     # The remaining messages have room, as do confirms of some apps.
-    assert partition(rig).tight is None
+    assert partition(rig).room.tight is None
     again = rig.restart()
     assert [numbers(reading(again, FANOUT, app)) for app in APPS] == [[], [], list(range(count - 10, count))]
 
@@ -131,7 +131,7 @@ def test_a_purge_makes_room() -> None:
     purge(rig.node.queues[QUEUE])
     rig.wait(2000)
     settle(rig)
-    assert partition(rig).tight is None
+    assert partition(rig).room.tight is None
     assert producing(rig).post(1, guid(10_000), b"x") is AckStatus.SUCCESS
     assert [push.guid for push in reading(rig.restart()).pushes()] == [guid(10_000)]
 
@@ -151,9 +151,9 @@ def test_a_store_that_is_not_drained_is_handed_back_as_it_was() -> None:
 def test_it_ends_as_soon_as_there_is_room_for_what_is_due() -> None:
     rig, count = brim(QUEUE, 1, records_left=RECORDS * 4 // 10)
     consumer = reading(rig)
-    assert partition(rig).tight is not None
+    assert partition(rig).room.tight is not None
     gone = 0
-    while partition(rig).tight is not None:
+    while partition(rig).room.tight is not None:
         consumer.confirm(1, guid(gone))
         settle(rig)
         gone += 1
@@ -180,7 +180,7 @@ def test_it_rolls_over_when_there_is_disk() -> None:
     rig.wait(3000)
     settle(rig)
     before = partition(rig).files
-    assert partition(rig).tight is not None
+    assert partition(rig).room.tight is not None
     rig.directory.free = free
     rig.wait(2000)
     settle(rig)

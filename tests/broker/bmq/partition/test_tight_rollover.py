@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from broker.bmq.partition import stored_partition as partition_module
-from broker.bmq.partition.sliced_rollover import SYNC_POINTS_KEPT
+from broker.bmq.partition.room import SYNC_POINTS_KEPT
 from broker.bmq.partition.tight import REMOVED_MIN
 from broker.bmq.queue.purges import purge
 from formats.bmq.codes import AckStatus
@@ -128,7 +128,7 @@ def test_records_that_wait_are_written_a_few_at_a_time(monkeypatch: pytest.Monke
     for consumer in consumers[1:]:
         consumer.confirm(1, *map(guid, range(count)), sub_id=1)
     settle(rig)
-    assert partition(rig).tight is None
+    assert partition(rig).room.tight is None
     assert not in_files(rig, FANOUT, APPS[0])
 
 
@@ -138,7 +138,7 @@ def test_a_partition_that_cannot_have_room_is_served_without_a_walk_over_it(monk
 
     monkeypatch.setattr(partition_module, "Rollover", walk)
     rig, count = brim(QUEUE, 1)
-    assert partition(rig).tight is not None
+    assert partition(rig).room.tight is not None
     assert numbers(reading(rig)) == list(range(count))
 
 
@@ -168,7 +168,7 @@ def test_posts_are_taken_as_soon_as_there_is_room_and_are_found() -> None:
     consumer.confirm(1, *map(guid, range(count - 100)))
     posted = 1000
     while step(rig):
-        if partition(rig).tight is None and posted < 1010:
+        if partition(rig).room.tight is None and posted < 1010:
             assert producer.post(1, guid(posted), payload(posted)) is AckStatus.SUCCESS
             posted += 1
         check_payloads(rig)

@@ -143,7 +143,7 @@ def test_nobody_is_told_of_copies_under_a_lease_that_is_over(rig: Rig, client: C
     partition(rig).kept.copied(partition(rig).sequence_number)
     assert len(acks(client)) == AMOUNT
     lease_id = partition(rig).primary_lease_id
-    stores, waiting = dict(partition(rig).stores), partition(rig).kept.awaiting
+    stores, waiting = dict(partition(rig).records.stores), partition(rig).kept.awaiting
     partition(rig).deactivate()
     # They are let go of bit by bit.
     assert not partition(rig).kept.awaiting
@@ -153,7 +153,7 @@ def test_nobody_is_told_of_copies_under_a_lease_that_is_over(rig: Rig, client: C
     assert acks(client) == []
     # The next lease's are reported as usual.
     partition(rig).activate(lease_id + 1)
-    partition(rig).stores.update(stores)
+    partition(rig).records.stores.update(stores)
     put(client, MANY)
     partition(rig).kept.copied(partition(rig).sequence_number)
     rig.node.work.finish()
@@ -257,7 +257,7 @@ def test_very_many_that_are_purged_while_they_wait_are_refused_in_slices(rig: Ri
     assert purge(rig.node.queues[QUEUE])[0] == MANY
     # One record for all of them.
     assert partition(rig).files.journal_end == end + JOURNAL_RECORD_SIZE
-    assert (partition(rig).due, rig.node.queues[QUEUE].bytes) == (0, 0)
+    assert (partition(rig).records.due, rig.node.queues[QUEUE].bytes) == (0, 0)
     told = acks(client)
     assert len(told) == AMOUNT
     # Posting one of them again succeeds, at once and in the next process; none of the kept messages is left.
@@ -323,7 +323,7 @@ def test_an_app_with_very_many_that_wait_is_purged_in_slices(
         assert set(told) == {guid(number) for number in range(MANY)}
     partition(rig).kept.copied(partition(rig).sequence_number)
     rig.node.work.finish()
-    assert partition(rig).due == sum(message.outstanding.bit_count() for message in queue.messages.values())
+    assert partition(rig).records.due == sum(message.outstanding.bit_count() for message in queue.messages.values())
     check_queue(queue)
     assert not rig.faults()
 

@@ -385,7 +385,7 @@ def test_a_purge_of_a_queue_lets_go_of_packed_messages() -> None:
     queue = waiting(rig, 10)
     assert purge(queue)[0] == 10
     rig.node.work.finish()
-    assert (len(queue.messages), rig.node.partitions[0].due) == (0, 0)
+    assert (len(queue.messages), rig.node.partitions[0].records.due) == (0, 0)
     producer = producing(rig)
     producer.put(1, guid(2), payload(2))
     assert [ack.status for ack in producer.acks()] == [AckStatus.SUCCESS]

@@ -60,7 +60,7 @@ def test_a_message_is_delivered_as_often_as_the_domain_allows(uri: str, caplog: 
     (text,) = files.texts
     assert text.startswith("Application Data:\n\n     0:   31 ")
     assert not rig.faults()
-    assert rig.node.partitions[0].due == (uri == QUEUE)
+    assert rig.node.partitions[0].records.due == (uri == QUEUE)
 
 
 @pytest.mark.parametrize("leave", ["close", "disconnect", "stop"])

@@ -60,7 +60,7 @@ def test_a_purged_queue_is_empty_at_once(caplog: pytest.LogCaptureFixture) -> No
     producer = producing(rig)
     assert numbers(consumer) == [0, 1]
     assert purge(queue) == (MANY, sum(len(payload(number)) for number in range(MANY)))
-    assert (len(queue.messages), queue.bytes, rig.node.partitions[0].due) == (0, 0, 0)
+    assert (len(queue.messages), queue.bytes, rig.node.partitions[0].records.due) == (0, 0, 0)
     assert not rig.restart().node.queues[QUEUE].messages
     # It has room, and knows what was there.
     assert producer.post(1, guid(5), payload(5)) is AckStatus.SUCCESS
@@ -84,7 +84,7 @@ def test_a_queue_that_was_purged_can_go_before_all_is_cleared_away() -> None:
     rig.node.role.take_away(queue)
     assert QUEUE not in rig.node.queues
     rig.node.work.finish()
-    assert rig.node.partitions[0].due == 0
+    assert rig.node.partitions[0].records.due == 0
     assert not rig.faults()
 
 
@@ -92,10 +92,10 @@ def test_a_purge_of_all_in_the_midst_of_that_of_an_app() -> None:
     rig, queue = filled(FANOUT, "foo")
     purge_app(queue, queue.apps["bar"])
     assert purge(queue)[0] == MANY
-    assert rig.node.partitions[0].due == 0
+    assert rig.node.partitions[0].records.due == 0
     post(producing(rig, FANOUT), MANY)
     rig.node.work.finish()
-    assert rig.node.partitions[0].due == 3
+    assert rig.node.partitions[0].records.due == 3
     assert not queue.ghosts
     check(rig)
 
@@ -130,7 +130,7 @@ def test_what_only_a_purged_app_wanted_goes_in_slices() -> None:
     sizes.append(len(queue.messages))
     assert sizes[-1] == 0
     assert all(before - after <= AMOUNT for before, after in pairwise(sizes))
-    assert rig.node.partitions[0].due == 0
+    assert rig.node.partitions[0].records.due == 0
     check(rig)
 
 
@@ -156,7 +156,7 @@ def test_messages_expire_while_an_app_is_purged() -> None:
     expire(queue)
     steps(rig)
     assert not queue.messages
-    assert rig.node.partitions[0].due == 0
+    assert rig.node.partitions[0].records.due == 0
     assert not queue.ghosts
     check(rig)
 
@@ -169,7 +169,7 @@ def test_a_rollover_waits_for_no_purge_and_carries_nothing_over_that_is_gone() -
     rig.node.partitions[0].roll_over()
     rig.node.work.finish()
     assert not queue.messages
-    assert rig.node.partitions[0].due == 0
+    assert rig.node.partitions[0].records.due == 0
     check(rig)
 
 
@@ -243,7 +243,7 @@ def test_it_is_found_without_a_look_at_every_record(monkeypatch: pytest.MonkeyPa
 def test_a_purge_of_an_app_without_room_changes_nothing() -> None:
     rig, queue = filled(QUEUE)
     partition = rig.node.partitions[0]
-    partition.limits.journal = partition.files.journal_end + 10
+    partition.room.limits.journal = partition.files.journal_end + 10
     with pytest.raises(Full):
         purge_app(queue, queue.apps["__default"])
     assert len(queue.messages) == MANY

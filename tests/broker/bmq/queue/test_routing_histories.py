@@ -125,7 +125,7 @@ class History:
         assert set(self.queue.messages) == wanted
         if self.queue.config.persistent:
             due = sum(message.outstanding.bit_count() for message in self.queue.messages.values())
-            assert self.rig.node.partitions[0].due == due
+            assert self.rig.node.partitions[0].records.due == due
 
     def check_app(self, app: App) -> None:
         """Every message that the app wants is in one place, and waits only for want of room."""

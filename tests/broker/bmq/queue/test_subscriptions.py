@@ -343,7 +343,7 @@ def test_the_domain_says_what_apps_want(rig: Rig) -> None:
     assert set(queue(again, FANOUT).messages) == {guid(1002)}
     confirm(consumers["bar"], 2, sub_id=1)
     assert not queue(again, FANOUT).messages
-    assert again.node.partitions[0].due == 0
+    assert again.node.partitions[0].records.due == 0
     assert not queue(again.restart(), FANOUT).messages
 
 

@@ -57,7 +57,7 @@ def due(rig: Rig) -> int:
 def check(rig: Rig) -> None:
     """The books are in order, and the files say the same."""
     kept = {uri: each for uri, each in rig.node.queues.items() if each.config.persistent}
-    assert rig.node.partitions[0].due == sum(
+    assert rig.node.partitions[0].records.due == sum(
         message.outstanding.bit_count() for each in kept.values() for message in each.messages.values()
     )
     assert not rig.faults()

@@ -303,7 +303,7 @@ def test_a_primary_that_becomes_a_hop_refuses_a_post_whose_payload_has_rotted() 
     for number in range(2):
         client.put(0, guid(number), b"payload")
     rotten = primary.queues["bmq://strong/q"].messages[guid(0)]
-    partition.read(rotten)[0] ^= 1
+    partition.records.read(rotten)[0] ^= 1
     world.make_primary(None)
     here = primary.queues["bmq://strong/q"]
     assert isinstance(here, RelayQueue)

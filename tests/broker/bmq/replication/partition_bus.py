@@ -166,7 +166,7 @@ class Node:
 
     def on_active(self, partition_id: int) -> None:
         self.serving = True
-        if KEY not in self.stored.stores:
+        if KEY not in self.stored.records.stores:
             self.stored.append_queue(URI, KEY, [APP])
             self.stored.register(KEY, self.store)
 
@@ -217,7 +217,7 @@ class Node:
 
     def remove(self, *numbers: int) -> None:
         for number in numbers:
-            self.stored.remove(KEY, self.store.pop(guid(number)))
+            self.stored.records.remove(KEY, self.store.pop(guid(number)))
 
     # -- steps
 

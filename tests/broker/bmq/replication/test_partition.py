@@ -540,7 +540,7 @@ def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> N
     number = fill(small, 0, 30)
     small.kill(0)
     disk = small.nodes[1].directory
-    small.nodes[1].stored.limits = PartitionLimits(journal=1 << 10, data=32 << 10, qlist=4 << 10)
+    small.nodes[1].stored.room.limits = PartitionLimits(journal=1 << 10, data=32 << 10, qlist=4 << 10)
     disk.free = 0
     new = small.assign(1)
     small.settle(3000)
@@ -556,7 +556,7 @@ def test_a_primary_whose_disk_is_full_begins_when_there_is_room(small: Bus) -> N
 def test_a_primary_with_smaller_files_fills_no_more_of_them_than_it_may(small: Bus, live: int) -> None:
     """A replica of the reference writes where its primary does, even beyond the end of its own files."""
     other = small.nodes[1].stored
-    limits = other.limits = other.capacity = PartitionLimits(small.limits.journal, 8 << 10, small.limits.qlist)
+    limits = other.room.limits = other.capacity = PartitionLimits(small.limits.journal, 8 << 10, small.limits.qlist)
     first = other.files.timestamp
     number = fill(small, 0, 60, live)
     while other.files.timestamp == first or other.files.data_end <= limits.data:
@@ -572,7 +572,7 @@ def test_a_primary_with_smaller_files_fills_no_more_of_them_than_it_may(small: B
             number += 1
         if len(new.store) > live:
             oldest = min(new.store.values(), key=lambda message: message.offset)
-            new.stored.remove(KEY, new.store.pop(oldest.guid))
+            new.stored.records.remove(KEY, new.store.pop(oldest.guid))
         small.settle()
         assert other.files.data_end <= max(limits.data, before)
     assert new.acked[-1] == number - 1

@@ -28,7 +28,7 @@ def brim(bus: Bus, node: Node) -> int:
     while files.journal_end + LEFT * JOURNAL_RECORD_SIZE < LIMITS.journal:
         data, at = payload(count), files.data_end
         files.data_end = write_data_record(files.data.buffer, at, data)
-        stored.sequence_number += 1
+        stored.records.sequence_number += 1
         head = files.journal.buffer, files.journal_end, stored.primary_lease_id, stored.sequence_number, bus.now.wall_s
         journal_packing.pack_message(*head, 1, 0, KEY, at // DWORD, guid(count), crc32c(data))
         files.journal_end += JOURNAL_RECORD_SIZE
@@ -47,7 +47,7 @@ def test_it_is_drained_within_its_files_and_copies_stay_the_same(kills: bool) ->
     primary = bus.assign(1)
     bus.settle(1000)
     assert bus.states() == [State.REPLICA_HEALED, State.PRIMARY_HEALED, State.REPLICA_HEALED]
-    assert primary.stored.tight is not None
+    assert primary.stored.room.tight is not None
     before = primary.stored.files
     for number in range(count):
         primary.remove(number)
@@ -64,8 +64,8 @@ def test_it_is_drained_within_its_files_and_copies_stay_the_same(kills: bool) ->
             assert set(primary.store) == {guid(each) for each in range(number + 1, count)}
     bus.settle()
     assert primary.stored.files is not before
-    assert primary.stored.tight is None
-    assert {node.stored.limits.journal for node in bus.nodes.values()} == {LIMITS.journal}
+    assert primary.stored.room.tight is None
+    assert {node.stored.room.limits.journal for node in bus.nodes.values()} == {LIMITS.journal}
     bus.check_equal()
     for node in bus.nodes.values():
         assert all(len(node.directory.files[name].data) <= LIMITS.data for name in node.directory.names())

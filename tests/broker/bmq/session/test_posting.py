@@ -11,6 +11,7 @@ from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Message
+from broker.bmq.partition.records import PartitionRecords
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import EventType
@@ -156,18 +157,18 @@ def single_events(events: bytes) -> list[bytes]:
 def test_runs_write_and_send_the_same_as_their_messages_one_by_one(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[int] = []
     settled: list[int] = []
-    append, settle = StoredPartition.append, StoredPartition.settle
+    append, settle = StoredPartition.append, PartitionRecords.settle
 
     def count_posts(self: StoredPartition, key: bytes, run: Sequence[Message], *rest: Any) -> bool:
         posted.append(len(run))
         return append(self, key, run, *rest)
 
-    def count_confirms(self: StoredPartition, key: bytes, app_key: bytes, run: Sequence[Message], *rest: Any) -> None:
+    def count_confirms(self: PartitionRecords, key: bytes, app_key: bytes, run: Sequence[Message], *rest: Any) -> None:
         settled.append(len(run))
         settle(self, key, app_key, run, *rest)
 
     monkeypatch.setattr(StoredPartition, "append", count_posts)
-    monkeypatch.setattr(StoredPartition, "settle", count_confirms)
+    monkeypatch.setattr(PartitionRecords, "settle", count_confirms)
     for seed in range(seeds * 10, seeds * 10 + 10):
         whole = Play(seed, whole=True).run(60)
         longer = [sum([size > 1 for size in sizes]) for sizes in (posted, settled)]

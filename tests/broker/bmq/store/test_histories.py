@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import reconfigure
-from broker.bmq.partition.stored_partition import SPARE_RECORDS_MAX
+from broker.bmq.partition.room import SPARE_RECORDS_MAX
 from broker.bmq.queue.purges import purge, purge_app
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
@@ -151,7 +151,7 @@ class History:
     def count(self) -> None:
         """A record for every app that has yet to confirm, the last of which is the deletion, is set aside."""
         due = sum(len(apps) for messages in self.state.values() for _, apps in messages.values())
-        assert self.rig.node.partitions[0].due == due
+        assert self.rig.node.partitions[0].records.due == due
 
     def change(self, step: Step) -> None:
         """Apply an operation from outside, which a full partition may refuse."""

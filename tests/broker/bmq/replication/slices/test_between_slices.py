@@ -53,7 +53,7 @@ def receipts(cluster: Members, primary: Process) -> Callable[[Process], None]:
 
 def partition_of(process: Process, uri: str) -> int:
     key = process.node.queues[uri].key
-    (number,) = [number for number, stored in process.node.partitions.items() if key in stored.stores]
+    (number,) = [number for number, stored in process.node.partitions.items() if key in stored.records.stores]
     return number
 
 

@@ -52,8 +52,8 @@ def check_served(bus: Bus, lost: frozenset[int] = frozenset()) -> None:
     (primary,) = [node for node in bus.nodes.values() if node.serving]
     assert set(primary.store) >= {guid(number) for number in LIVE if number not in lost}
     assert not set(primary.store) & {guid(1000 + number) for number in LIVE}
-    assert set(primary.stored.stores[b"queue"]) == set(primary.store)
-    assert primary.stored.due == len(primary.store)
+    assert set(primary.stored.records.stores[b"queue"]) == set(primary.store)
+    assert primary.stored.records.due == len(primary.store)
     primary.post(*range(5000, 5010))
     bus.settle(1000)
     assert primary.acked[-10:] == list(range(5000, 5010))
