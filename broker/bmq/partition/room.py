@@ -61,7 +61,7 @@ class WantedRoom(NamedTuple):
 
 
 class Draining(Protocol):
-    """What removes messages from a partition that has no room for its reserved records."""
+    """The remover of messages from a partition that has no room for its reserved records."""
 
     def tick(self) -> None:
         """Resume pending work; called once a second."""

@@ -36,7 +36,6 @@ from broker.bmq.store.rollover import clear_header, write_header
 from broker.common.files import StoreFile
 from formats.bmq.codes import StorageFlag, StorageMessageType
 from formats.bmq.disk.data import (
-    DATA_HEADER,
     DataHeaderFlags,
     parse_data_record,
 )
@@ -93,7 +92,6 @@ _queue_op_record: Final = QUEUE_OP_RECORD.partial(
 ).unpack_from
 _SYNC_POINT_TYPE: Final = JOURNAL_OP_RECORD.offset("sync_point_type")
 _COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
-HEADER_WORDS: Final = DATA_HEADER.size // WORD
 _RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
 # More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX: Final = 128 << 20
