@@ -257,8 +257,7 @@ class PartitionRoom:
         """Refuse what asks for a rollover until the next tick, and raise the alarm once."""
         self.full = reason
         if not self.alarmed:
-            text = "PANIC [PARTITION_READONLY] Partition [%d]: is full: %s"
-            log.error(text, self._records.partition_id, reason)
+            log.error("PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self._records.partition_id, reason)
             self.alarmed = True
 
     def clear(self) -> None:
