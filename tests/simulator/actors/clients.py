@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from random import Random
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from formats.bmq.codes import AckStatus
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (
     BrokerResponse,
@@ -32,9 +34,11 @@ from formats.bmq.wire.confirm import build_confirm_event
 from formats.bmq.wire.event import HEARTBEAT_RESPONSE, EventType, build_event, build_schema_event
 from formats.bmq.wire.put import PutFlag, append_put
 from tests.broker.bmq.rig import ACK, READ, WRITE, Pushed, handle, identity
-from tests.simulator.judges.invariants import X_LOW, Post, Promise, Violation, payload_of
+from tests.simulator.judges.accounts import check_refusal
+from tests.simulator.judges.invariants import X_LOW, Post, Promise, Violation, name_of, payload_of
 from tests.simulator.machines.ends import Item
 from tests.simulator.machines.network import Link, Taken
+from tests.simulator.worlds.features import Feature
 
 if TYPE_CHECKING:
     from tests.simulator.machines.hosts import Host
@@ -46,6 +50,7 @@ RETRY_US = 200_000
 CONNECT_TIMEOUT_US = 1_500_000
 UNACKED_MAX = 60
 X_MAX = 4
+SPOILED_PART = 0.1
 
 # The parts of a queue's messages that consumers may want: an expression, and its meaning.
 PARTS: dict[str, Callable[[int], bool]] = {f"x < {X_LOW}": lambda x: x < X_LOW, f"x >= {X_LOW}": lambda x: x >= X_LOW}
@@ -171,6 +176,11 @@ class Client:
     def forget(self) -> None:
         """Drop the state of the link."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Return True if all that it opens is open."""
+        return True
+
     # -- what comes
 
     def tap(self, item: Item, link: Link) -> None:
@@ -244,6 +254,9 @@ class Producer(Client):
         self.with_properties: set[str] = set()  # the queues to which it posts such messages
         self.is_deaf = False  # acks are lost on their way to it
         self.silent: set[str] = set()  # queues to which it posts nothing for a while
+        self._due: Counter[bytes] = Counter()  # how many acks its link may bring for each post
+        self._spoiling = Random(f"spoiled {world.seed} {name}") if Feature.SPOILED in world.features else None
+        self._spoiled: set[bytes] = set()  # the GUIDs of posts whose checksum is wrong
 
     def open_all(self) -> None:
         for queue_id, uri in enumerate(self.uris):
@@ -269,6 +282,11 @@ class Producer(Client):
 
     def forget(self) -> None:
         self.opened.clear()
+        self._due.clear()
+
+    @property
+    def is_ready(self) -> bool:
+        return len(self.opened) == len(self.uris)
 
     def act(self) -> None:
         """Post a few, and go on for as long as the world wants it."""
@@ -306,11 +324,27 @@ class Producer(Client):
             payload = payload_of(post)
             flags = int(PutFlag.ACK_REQUESTED) if post.x is None else _WITH_PROPERTIES
             append_put(out, queue_id, post.guid, payload, crc32c(payload), flags)
+            self._due[post.guid] += 1
+            if self._spoiling is not None and self._spoiling.random() < SPOILED_PART:
+                guid = self._spoiling.randbytes(len(post.guid))
+                self._spoiled.add(guid)
+                append_put(out, queue_id, guid, payload, crc32c(payload) ^ 1, flags)
         self.send(build_event(EventType.PUT, out))
 
     def tap(self, item: Item, link: Link) -> None:
-        if isinstance(item, Ack):
-            self.world.records.ack(item.guid, item.status)
+        if not isinstance(item, Ack):
+            return
+        if item.guid in self._spoiled:
+            if not item.status:
+                raise Violation(f"{self.name} is acknowledged a post whose checksum is wrong")
+            return
+        self.world.records.ack(item.guid, item.status)
+        if self.link is link:
+            if not self._due[item.guid]:
+                raise Violation(f"{name_of(self.world.records.posts[item.guid])} is acknowledged twice")
+            self._due[item.guid] -= 1
+        if item.status == AckStatus.LIMIT_MESSAGES and self.host is not None:
+            check_refusal(self.host.node, self.uris[item.queue_id], item.guid)
 
     def repeat(self) -> None:
         """Receive acks again, after a new connection."""
@@ -322,6 +356,8 @@ class Producer(Client):
     def received(self, item: Item) -> None:
         assert isinstance(item, Ack)
         if self.is_deaf:
+            return
+        if item.guid in self._spoiled:
             return
         self.unacked[self.uris[item.queue_id]].pop(item.guid, None)
         if item.status:
@@ -351,6 +387,7 @@ class Consumer(Client):
         self.keeps_part = 0.02
         self._kept: list[tuple[int, bytes]] = []
         self._closing: set[int] = set()  # places that it closes, and has not open again
+        self.closed_us = 0  # how long it leaves closed what it has closed
         self.got = 0
 
     def open_all(self) -> None:
@@ -383,7 +420,7 @@ class Consumer(Client):
                 self._tunings[place].clear()
                 self._held[place].clear()
                 self.subscribed -= 1
-                self.ask(OpenQueue(handle_parameters=parameters))
+                self._open_again(OpenQueue(handle_parameters=parameters))
             return
         place = request.stream_parameters.subscriptions[0].s_id - 1
         tunings = self._tunings[place]
@@ -393,6 +430,13 @@ class Consumer(Client):
             self.subscribed += 1
         if tunings[-1] != self.tuning:
             self._configure(place)
+
+    def _open_again(self, request: OpenQueue) -> None:
+        link = self.link
+        if self.closed_us:
+            self.world.clock.after(self.closed_us, lambda: self.ask(request) if self.link is link else None)
+        else:
+            self.ask(request)
 
     def _configure(self, place: int) -> None:
         tuning = self.tuning

@@ -19,7 +19,7 @@ from tests.simulator.worlds.features import Feature, own_random
 if TYPE_CHECKING:
     from tests.simulator.worlds.world import World
 
-__all__ = ["Moments", "cut_from_brokers", "roll_over_all"]
+__all__ = ["Moments", "cut_from_brokers", "roll_over", "roll_over_all"]
 
 INTERVAL_US = 700_000
 SPLIT_US = 300_000  # the time for which most data arrive in pieces
@@ -166,10 +166,11 @@ def roll_over_all(world: World) -> None:
     """An operator has each primary begin new files."""
     for host in world.hosts:
         if host.node is not None:
-            host.step(partial(_roll_over, host.node))
+            host.step(partial(roll_over, host.node))
 
 
-def _roll_over(node: Node) -> None:
+def roll_over(node: Node) -> None:
+    """An operator has a node begin new files of its partitions."""
     for partition in node.partitions.values():
         if partition.active:
             try:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import permutations
 from random import Random
 from typing import TYPE_CHECKING
 
 from broker.bmq.consensus.election_table import ElectionRole
-from tests.simulator.actors.clients import Producer
-from tests.simulator.faults.moments import roll_over_all
+from broker.bmq.core.messages import Full
+from broker.bmq.node.node import Node
+from tests.simulator.actors.clients import Consumer, Producer
+from tests.simulator.faults.moments import cut_from_brokers, roll_over, roll_over_all
 from tests.simulator.faults.not_ready import NotReady
 from tests.simulator.machines.hosts import Host
 from tests.simulator.worlds.features import Feature, own_random
@@ -17,9 +21,12 @@ from tests.simulator.worlds.features import Feature, own_random
 if TYPE_CHECKING:
     from tests.simulator.worlds.world import World
 
-__all__ = ["OwnFaults"]
+__all__ = ["VACANT", "OwnFaults"]
 
 SECOND_US = 1_000_000
+VACANT = "bmq://priority/v"  # a queue to which nobody posts
+VACANT_US_MAX = 60_000
+OPENS_US_MAX = 10_000
 LATE_US = (0, 0, 100_000, 700_000)  # of answers to posts that a broker is not ready for
 
 
@@ -32,11 +39,13 @@ class OwnFaults:
             Feature.FILES: (self.run_out_of_files, 2 * SECOND_US),
             Feature.TTL: (self.set_clock, SECOND_US),
             Feature.WHOLE_QUEUES: (self.trouble_queues, SECOND_US),
+            Feature.VACANT: (self.remove_vacant, SECOND_US // 3),
         }
         if world.is_cluster:
             kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
             kinds[Feature.NOT_READY] = (self.refuse_posts, SECOND_US // 3)
             kinds[Feature.FULL_LEDGERS] = (self.fill_leader, SECOND_US // 2)
+            kinds[Feature.LAGGING] = (self.roll_over_while_healing, SECOND_US // 2)
             kinds[Feature.CONTESTS] = (self.contest_election, 6 * SECOND_US)
         self._kinds = [
             (kind, interval_us, own_random(feature, world.seed))
@@ -128,6 +137,32 @@ class OwnFaults:
 
         self._world.clock.after(random.randrange(1, SECOND_US // 2), disarm)
 
+    def remove_vacant(self, random: Random) -> None:
+        """Clients leave a queue, and an operator has it removed at about the moment in which they open it again."""
+        world = self._world
+        closed_us = random.randrange(1, VACANT_US_MAX)
+        for client in world.clients:
+            if isinstance(client, Consumer) and (VACANT, "") in client.reads:
+                client.closed_us = closed_us + random.randrange(OPENS_US_MAX)
+                client.close_and_open()
+        for _ in range(4):
+            world.clock.after(closed_us + random.randrange(OPENS_US_MAX), self._remove_vacant)
+
+    def _remove_vacant(self) -> None:
+        for host in self._world.hosts:
+            if host.node is not None:
+                host.step(partial(_take_away, host.node))
+
+    def roll_over_while_healing(self, random: Random) -> None:
+        """A primary rolls over while it heals a replica, which had lost its links, and missed what was posted then."""
+        world = self._world
+        host = random.choice(world.hosts)
+        pairs = {pair for pair in permutations([each.name for each in world.hosts], 2) if host.name in pair}
+        cut_from_brokers(world, host)
+        world.network.blocked |= pairs
+        world.clock.after(random.randrange(SECOND_US // 2), lambda: world.network.heal(pairs))
+        world.trap(3 * SECOND_US, _heals, _roll_over, is_over=lambda: world.faults.must_wait)
+
     def contest_election(self, random: Random) -> None:
         """Cut off all nodes from each other for a while, after which each stands for election as soon as it may."""
         world = self._world
@@ -143,3 +178,21 @@ class OwnFaults:
         apart_us = random.randrange(SECOND_US // 2, 3 * SECOND_US)
         world.clock.after(apart_us, lambda: world.network.heal(pairs))
         world.clock.after(apart_us + 2 * SECOND_US, end_haste)
+
+
+def _take_away(node: Node) -> None:
+    """An operator has the vacant queue removed, if this node is its primary and nobody has it open."""
+    queue = node.queues.get(VACANT)
+    if queue is not None and queue.is_root and queue.is_idle:
+        with suppress(Full):
+            node.role.take_away(queue)
+
+
+def _heals(host: Host) -> bool:
+    partitions = host.member.partitions.values() if host.member is not None else ()
+    return any(each.stored.active and each.stream is not None and each.stream.heals for each in partitions)
+
+
+def _roll_over(host: Host) -> None:
+    if host.node is not None:
+        host.step(partial(roll_over, host.node))

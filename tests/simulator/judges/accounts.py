@@ -12,7 +12,15 @@ from tests.simulator.judges.invariants import Violation
 if TYPE_CHECKING:
     from tests.simulator.machines.hosts import Host
 
-__all__ = ["check_counts", "check_room", "check_usage", "check_waiting", "miscounted_credit", "miscounted_opens"]
+__all__ = [
+    "check_counts",
+    "check_refusal",
+    "check_room",
+    "check_usage",
+    "check_waiting",
+    "miscounted_credit",
+    "miscounted_opens",
+]
 
 
 def check_counts(host: Host) -> None:
@@ -52,6 +60,16 @@ def _check_admission(queue: Queue) -> None:
         if readers > config.consumers_max:
             what = f"'{app.app_id}' of {queue.uri} has {readers} consumers"
             raise Violation(f"{what}, and its domain admits {config.consumers_max}")
+
+
+def check_refusal(node: Node | None, uri: str, guid: bytes) -> None:
+    """Check that a node which refuses a post, as its root holds too many messages, holds more than the limit."""
+    queue = node.queues.get(uri) if node is not None else None
+    if queue is None or not queue.is_root or guid in queue.messages:
+        return
+    usages = [usage for usage in (queue.usage, queue.usage.parent) if usage is not None and usage.messages_max]
+    if usages and all(usage.messages <= usage.messages_max for usage in usages):
+        raise Violation(f"{uri} refuses a message, and holds {usages[0].messages} of {usages[0].messages_max}")
 
 
 def check_waiting(node: Node) -> None:

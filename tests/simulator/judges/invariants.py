@@ -23,6 +23,7 @@ from formats.bmq.wire.properties import Property, encode_properties
 from tests.simulator.machines.clock import Clock
 
 __all__ = [
+    "WINDOW_PART",
     "X_LOW",
     "AppView",
     "Post",

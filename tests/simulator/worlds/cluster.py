@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from broker.bmq.consensus.election_table import ElectionRole
 from broker.bmq.member.member import Member
 from broker.bmq.node.node import Node
 from broker.bmq.queue.handles import Refusal
@@ -16,7 +17,16 @@ from tests.simulator.actors.clients import Client, Consumer
 from tests.simulator.actors.operator import EXTRA_APP
 from tests.simulator.judges.accounts import check_counts
 from tests.simulator.judges.agreement import Agreement
-from tests.simulator.judges.invariants import Post, Promise, Reader, Records, Violation, check_queue, name_of
+from tests.simulator.judges.invariants import (
+    WINDOW_PART,
+    Post,
+    Promise,
+    Reader,
+    Records,
+    Violation,
+    check_queue,
+    name_of,
+)
 from tests.simulator.judges.journals import Journals
 from tests.simulator.judges.prompt import PromptAcks
 from tests.simulator.machines.hosts import Host
@@ -27,6 +37,7 @@ __all__ = ["ClusterRecords", "ClusterWorld"]
 
 POST_US = 150_000  # between two posts of a client: each takes many steps here
 SHORT = PartitionLimits(journal=10 << 10, data=24 << 10, qlist=4 << 10)  # for many rollovers
+LONG_WINDOW_US = 240_000_000  # the shortest deduplication time of a queue that has none of its own
 ASK_US = 300_000  # between two questions about the places of queues
 
 
@@ -56,9 +67,18 @@ class ClusterRecords(Records):
 
     def ack(self, guid: bytes, status: int) -> None:
         post = self.posts.get(guid)
+        if post is not None and status == AckStatus.UNKNOWN and not post.refused:
+            self._check_age(post)
         if post is not None and status == AckStatus.SUCCESS and not post.acked:
             self._check_copies(post, "acknowledged")
         super().ack(guid, status)
+
+    def _check_age(self, post: Post) -> None:
+        """Check that a post that nobody has refused is given up only when its repetition might be taken for another."""
+        can_close = {Feature.WHOLE_QUEUES, Feature.MALFORMED}  # queues to which posts are on their way
+        window_us = self.windows_us.get(post.uri, LONG_WINDOW_US) * WINDOW_PART
+        if self.clock.us - post.made_us < window_us and can_close.isdisjoint(self._world.features):
+            raise Violation(f"{name_of(post)} is given up before its time")
 
     def taken_twice(self, guid: bytes) -> None:
         """A majority has a message again, as another: rightly only if nobody can know any longer that it was there."""
@@ -156,6 +176,8 @@ class ClusterWorld(World):
 
     def _look_at(self, host: Host, node: Node, member: Member) -> None:
         self.agreement.look(host.node_id, node, member.metadata, member.election)
+        if member.election.role is ElectionRole.LEADER and 1 + len(member.links.peers) < self.quorum:
+            raise Violation(f"{host.name} leads, and is linked to {len(member.links.peers)} other nodes")
         for number, journals in self.journals.items():
             was = len(journals.primaries)
             for guid, app_key in journals.look(host.node_id, node):

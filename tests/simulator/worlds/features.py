@@ -51,6 +51,9 @@ class Feature(Enum):
     HOLDERS = "consumers that hold messages for long, also some of which others have died, and twins that want the same"
     REPEATS = "producers that repeat just before their queue forgets, or at a primary that is cut off"
     ADMISSION = "a single node's domains that admit one producer of a queue, and one consumer of an app"
+    VACANT = "queues that nobody has open for a while, and that an operator removes while clients open them"
+    LAGGING = "partitions that roll over while a replica is being healed"
+    SPOILED = "producers some of whose posts have another checksum than their payload"
 
 
 # Of each of these a generator of its own says whether a world has it: the other features are as they were before it.
@@ -73,6 +76,9 @@ _LATER = (
     Feature.HOLDERS,
     Feature.REPEATS,
     Feature.ADMISSION,
+    Feature.VACANT,
+    Feature.LAGGING,
+    Feature.SPOILED,
 )
 _LATER_PART = 0.25
 # The features of worlds of which only the number of nodes is given; each has two in five of them.

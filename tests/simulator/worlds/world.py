@@ -24,7 +24,7 @@ from tests.simulator.actors.whole_clients import WholeClients
 from tests.simulator.chances import Chances
 from tests.simulator.faults.faults import Faults
 from tests.simulator.faults.moments import Moments
-from tests.simulator.faults.own_faults import OwnFaults
+from tests.simulator.faults.own_faults import VACANT, OwnFaults
 from tests.simulator.judges.accounts import check_counts, miscounted_credit, miscounted_opens
 from tests.simulator.judges.attempts import Attempts
 from tests.simulator.judges.invariants import Promise, Records, Violation, check_queue
@@ -211,6 +211,8 @@ class World:
                 slow = Consumer(self, name, [(uri, "")])
                 slow.keeps_part, slow.hosts = keeps_part, self.hosts[:1]
                 more.append(slow)
+        if Feature.VACANT in self.features:
+            more += [Consumer(self, f"v{number}", [(VACANT, "")]) for number in range(2)]
         if Feature.APPS in self.features:
             # Nothing is owed to it before it is there to stay.
             self.records.views[FANOUT][EXTRA_APP].owes = False
@@ -392,6 +394,8 @@ class World:
                 return f"{client.name} is not connected"
             if isinstance(client, Producer) and any(client.unacked.values()):
                 return f"{client.name} waits for acks"
+            if not client.is_ready:
+                return f"{client.name} waits for what it has opened"
         for uri, views in self.records.views.items():
             for app, view in views.items():
                 for post in self.records.missing(view):
