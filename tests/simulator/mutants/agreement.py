@@ -202,4 +202,28 @@ AGREEMENT = (
         "broker.bmq.node.durability",
         (("            found.append(ledger.file)\n", "            pass\n"),),
     ),
+    Mutant(
+        "leads-without-quorum",
+        "election",
+        "A leader counts nodes that it has lost among those that support it.",
+        "broker.bmq.consensus.election",
+        (
+            (
+                "        self._supporters.discard(node_id)\n        if node_id == self._choice:",
+                "        if node_id == self._choice:",
+            ),
+        ),
+    ),
+    Mutant(
+        "updated-queues-forgotten",
+        "ledger",
+        "A node whose queue gets other apps forgets that it knows the queue.",
+        "broker.bmq.consensus.known_queues",
+        (
+            (
+                "            if new is not None:\n                self._known[uri] = new",
+                "            if new is not None and old is None:\n                self._known[uri] = new",
+            ),
+        ),
+    ),
 )

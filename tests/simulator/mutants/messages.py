@@ -392,4 +392,77 @@ MESSAGES = (
             ),
         ),
     ),
+    Mutant(
+        "given-up-early",
+        "relays",
+        "A hop gives posts up long before their repetition might be taken for another message.",
+        "broker.bmq.relay.posts",
+        (
+            (
+                "oldest.posted_ms + self._queue.config.deduplication_time_ms, self._expire)",
+                "oldest.posted_ms + self._queue.config.deduplication_time_ms // 4, self._expire)",
+            ),
+            (
+                "limit_ms = self._queue.now.ms - self._queue.config.deduplication_time_ms\n",
+                "limit_ms = self._queue.now.ms - self._queue.config.deduplication_time_ms // 4\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "handed-over-and-kept",
+        "relays",
+        "A hop that becomes the root keeps its posts too, and gives them up in time.",
+        "broker.bmq.relay.relay",
+        (("        self.openings.finish()\n        self.posts.forget_all()\n", "        self.openings.finish()\n"),),
+    ),
+    Mutant(
+        "run-not-emptied",
+        "posting",
+        "The posts of an event before one with a wrong checksum are posted twice.",
+        "broker.bmq.session.posting",
+        (
+            (
+                '                        messages, payloads, size = [], [], 0\n                    what = "without a GUID"',
+                '                        size = 0\n                    what = "without a GUID"',
+            ),
+        ),
+    ),
+    Mutant(
+        "limit-one-less",
+        "capacity",
+        "A queue is full one message before its limit is exceeded.",
+        "broker.bmq.queue.capacity",
+        (("if limit and usage.messages > limit:", "if limit and usage.messages >= limit:"),),
+    ),
+    Mutant(
+        "freed-bytes-counted-again",
+        "routing",
+        "The bytes that a full consumer has freed are counted again each time.",
+        "broker.bmq.queue.routing",
+        (("self.bytes_left, self.bytes_freed = left, 0", "self.bytes_left = left"),),
+    ),
+    Mutant(
+        "rejects-of-another-app",
+        "attempts",
+        "A reject of a broker below counts for the sub-queue of the queue's own number.",
+        "broker.bmq.relay.downstream",
+        (
+            (
+                "stream = handle.streams.get(sub_queue_id) if handle else None",
+                "stream = handle.streams.get(queue_id) if handle else None",
+            ),
+        ),
+    ),
+    Mutant(
+        "leaving-opens-unanswered",
+        "ledger",
+        "Clients that open a queue which is about to be removed get no answer.",
+        "broker.bmq.member.queue_upkeep",
+        (
+            (
+                "        for opening in self._openings.pop(uri, []):\n            opening()\n",
+                "        self._openings.pop(uri, None)\n",
+            ),
+        ),
+    ),
 )
