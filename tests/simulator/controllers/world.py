@@ -35,6 +35,8 @@ STEP_MS = 50
 TICK_MS = 100
 BROKER_TICK_MS = 200
 CALM_MS = 120_000
+# The time in which a majority of the controllers has a leader after the others have ended.
+SPARED_MS = 20_000
 KEPT_MAX = 30
 # The entries that a leader sends in one message, in different worlds.
 ENTRIES_MAX = (1, 2, 64, 64)
@@ -403,6 +405,23 @@ class ControllerWorld(NotedWorld):
                 self.step(sends=False)
         self.records.acked = sum(client.acked for client in self.clients)
         self.note(f"{self.records.acked} messages acknowledged")
+        self._spare_controllers()
+
+    def _spare_controllers(self) -> None:
+        """Check that a majority of the controllers goes on without the others, of which one leads."""
+        if len(self.controllers) < 3:
+            return
+        everyone = sorted(self.controllers.values(), key=lambda each: not _leads(each))
+        spared = everyone[: (len(everyone) - 1) // 2]
+        for controller in spared:
+            self.note(f"{controller.name} is killed")
+            self.kill(controller)
+        end_ms = self.now_ms + SPARED_MS
+        while not any(map(_leads, everyone)):
+            if self.now_ms > end_ms:
+                names = ", ".join(each.name for each in spared)
+                raise Violation(f"{SPARED_MS // 1000} s after {names} ended, no controller is sure to lead")
+            self.step(sends=False)
 
     def _missing(self) -> str | None:
         """Find what is not well."""
@@ -453,3 +472,8 @@ class ControllerWorld(NotedWorld):
             return f"{len(unseen)} messages of {judge.name} are confirmed, and readers have not got them"
         judge.check_same()
         return None
+
+
+def _leads(controller: Controller) -> bool:
+    """Return whether a controller is sure to lead."""
+    return controller.service is not None and controller.service.raft.is_sure(controller.now_ms())
