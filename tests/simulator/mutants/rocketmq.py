@@ -345,4 +345,27 @@ ROCKETMQ = (
         "            if now_ms < entry.tags_code <= now_ms + delay_ms:\n",
         "            if now_ms < entry.tags_code:\n",
     ),
+    _mutant(
+        "first-dropped",
+        "A queue drops the message at which the log begins with those before it.",
+        "store.consume_queue",
+        "            if self._at(middle).physical_offset < begin:\n",
+        "            if self._at(middle).physical_offset <= begin:\n",
+    ),
+    _mutant(
+        "passed-ended-again",
+        "A transaction that ended before a check has passed it is committed again.",
+        "sending.transactions",
+        "        if record.queue_offset in self._ended or record.queue_offset in self._passed:\n",
+        "        if record.queue_offset in self._ended:\n",
+    ),
+    _mutant(
+        "deletion-outlives-cut",
+        "The note of a deletion covers the messages that take the place of those which a loss of power took.",
+        "store.deletions",
+        "            elif noted > end:\n                self.note(topic, end)\n",
+        "",
+        hidden="Power must fail with the deletion, and the topic be back before the log has grown over that place.",
+        unit="tests/broker/rocketmq/store/test_deletions.py::test_messages_in_the_place_of_lost_ones_are_there",
+    ),
 )

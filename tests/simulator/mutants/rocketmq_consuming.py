@@ -217,4 +217,18 @@ ROCKETMQ_CONSUMING = (
         "self._filter(asked.header) if asked.wanted is None else asked.wanted",
         "self._filter(asked.header._replace(expression=None))",
     ),
+    _mutant(
+        "renewed-handle-forgotten",
+        "After a renewal a client's message keeps its first handle.",
+        "grpc.consuming.renewals",
+        "            held.handle, held.failures = handle, 0\n",
+        "            held.failures = 0\n",
+    ),
+    _mutant(
+        "checkpoint-from-first",
+        "A checkpoint counts its messages from the first that the filter takes, not from where the pop began.",
+        "consuming.pop.popping",
+        "        differences = [each - offset for each in offsets]\n",
+        "        differences = [each - offsets[0] for each in offsets]\n",
+    ),
 )

@@ -286,3 +286,26 @@ def test_entries_that_the_leader_has_not_compared_are_not_agreed_to() -> None:
     one.hear("n1", Append(1, 0, 0, 0, 1, [Entry(1, "w1"), Entry(1, "w2")]))
     assert one.hear("n2", Append(2, 1, 1, 2, 2)) == [Appended(2, True, 1, 2)]
     assert one.machine.words == ["w1"]
+
+
+def test_leader_of_an_earlier_term_is_not_heard() -> None:
+    one = One()
+    one.hear("n1", Append(3, 0, 0, 0, 1))
+    one.now_ms += 1_000
+    assert one.hear("n2", Solicit(4, 0, 0)) == [Ballot(4, granted=True)]
+    assert one.hear("n1", Append(3, 0, 0, 0, 2, [Entry(3, "w1")])) == [Appended(4, False, 0, 2)]
+    assert one.raft.leader_id is None
+    # It does not hold up the next election either.
+    assert one.hear("n2", Solicit(5, 0, 0, True)) == [Ballot(5, granted=True, pre=True)]
+
+
+def test_late_vote_of_an_earlier_term_does_not_count() -> None:
+    one = One()
+    for term in (1, 2):
+        one.wait(1_000)
+        one.raft.receive("n2", Ballot(term, granted=True, pre=True), one.now_ms)
+        assert (one.raft.role, one.raft.term) == (Role.CANDIDATE, term)
+    one.raft.receive("n1", Ballot(1, granted=True), one.now_ms)
+    assert not one.raft.is_leader
+    one.raft.receive("n1", Ballot(2, granted=True), one.now_ms)
+    assert one.raft.is_leader
