@@ -12,6 +12,7 @@ import pytest
 from tests.families import mostly_slow
 from tests.simulator import mutate
 from tests.simulator.mutants.rocketmq import ROCKETMQ
+from tests.simulator.mutants.rocketmq_consuming import ROCKETMQ_CONSUMING
 from tests.simulator.run import main, simulate_rocketmq
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,8 +55,9 @@ def test_planted_fault_is_caught(name: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_there_are_faults_of_every_part() -> None:
-    assert len(ROCKETMQ) >= 20
-    assert {mutant.module.split(".")[2] for mutant in ROCKETMQ} == {
+    mutants = (*ROCKETMQ, *ROCKETMQ_CONSUMING)
+    assert len(mutants) >= 20
+    assert {mutant.module.split(".")[2] for mutant in mutants} == {
         "access",
         "administration",
         "broker",

@@ -1,4 +1,4 @@
-"""Which of the modules that are loaded import which others, by their source."""
+"""The imports of each loaded module by others, from their source."""
 
 from __future__ import annotations
 
