@@ -135,7 +135,7 @@ class Records:
         self.again: set[tuple[bytes, str]] = set()
         self.forgets = 0  # how often nodes had reason not to know what was removed before
         self.refusals: tuple[AckStatus, ...] = (AckStatus.STORAGE_FAILURE,)
-        self.is_short = False  # a disk has little room left
+        self.is_short = self.was_short = False  # a disk has little room left, or had at any time
         # Consumers of one app are at several brokers: each gets its messages in order while it is with one of them.
         self.by_consumer = False
         self.clock = Clock()
@@ -176,7 +176,7 @@ class Records:
 
     def runs_short(self) -> None:
         """A disk has little room from now on; what is on its way may be refused there, and sent again by a broker."""
-        self.is_short = True
+        self.is_short = self.was_short = True
         for post in self.posts.values():
             post.unsure |= not post.acked
 

@@ -34,6 +34,7 @@ from formats.bmq.guid import GuidGenerator
 from tests.broker.fakes import Crash, MemoryDirectory
 from tests.simulator.faults.rotting import just_written
 from tests.simulator.judges.invariants import Violation
+from tests.simulator.judges.leftovers import Left, left_in
 from tests.simulator.judges.platters import Platter
 from tests.simulator.machines.clock import MachineClock
 from tests.simulator.machines.disk import CAPACITY, Disk
@@ -634,17 +635,17 @@ class Host:
             self._paused_until_us = self.world.clock.us
             self.world.clock.after(0, self._resume)
 
-    def left(self) -> frozenset[tuple[str, str, tuple[str, ...]]]:
-        """The messages that are on its disk: of which queue, which, and who has confirmed them."""
-        directory = self.disk.directory.after_crash()
+    def left(self) -> Left:
+        """What is on its disk, where no process runs."""
         opened = open_partitions(
-            directory, self.world.partition_count, self.node_id, self.world.limits, self._now, _no_new_files
+            self.disk.directory.after_crash(),
+            self.world.partition_count,
+            self.node_id,
+            self.world.limits,
+            self._now,
+            _no_new_files,
         )
-        return frozenset(
-            (message.queue_key.hex(), message.guid.hex(), tuple(sorted(key.hex() for key in message.confirmed)))
-            for _, recovered in opened
-            for message in recovered.messages
-        )
+        return left_in(opened, self._now.ms)
 
     @property
     def is_sound(self) -> bool:

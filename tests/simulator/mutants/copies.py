@@ -567,4 +567,18 @@ COPIES = (
         hidden="No link of a world takes less than is written, and a hop that is pushed what it has no record of opens the queue anew.",
         unit="tests/broker/bmq/member/test_member.py::test_a_replica_that_lags_is_pushed_nothing_before_its_records",
     ),
+    Mutant(
+        "removals-swapped",
+        "deduplication",
+        "A node that receives removed messages takes their age for their time.",
+        "broker.bmq.replication.removals",
+        (("Told(last_s, age_ms, bytes(body))", "Told(age_ms, last_s, bytes(body))"),),
+    ),
+    Mutant(
+        "cut-records-unread",
+        "deduplication",
+        "Removals in records that take the place of cut ones are not kept.",
+        "broker.bmq.store.removals",
+        (("min(self._read_to[name], files.journal_end)", "max(self._read_to[name], files.journal_end)"),),
+    ),
 )

@@ -28,6 +28,7 @@ from tests.simulator.faults.own_faults import VACANT, OwnFaults
 from tests.simulator.judges.accounts import check_counts, miscounted_credit, miscounted_opens
 from tests.simulator.judges.attempts import Attempts
 from tests.simulator.judges.invariants import Promise, Records, Violation, check_queue
+from tests.simulator.judges.leftovers import check_left
 from tests.simulator.judges.passage import Passage
 from tests.simulator.judges.prompt import PromptPushes
 from tests.simulator.machines.clock import Clock
@@ -355,7 +356,7 @@ class World:
         return f"{names} have not got what was passed on to all" if names else ""
 
     def _end(self) -> None:
-        """All nodes stop, with some messages that nobody has confirmed; the stores are sound, and alike."""
+        """All nodes stop, with some messages that nobody has confirmed; the stores are sound, and left alike."""
         self.is_ending = True
         for producer in self._producers[:1]:
             for uri in (PRIORITY, FANOUT):
@@ -370,10 +371,7 @@ class World:
                 raise Violation(f"the store of {host.name} is not sound: {faults[0]}")
             left[host.name] = host.left()
             self._digest_files(host)
-        (first_name, first), *others = left.items()
-        for name, other in others:
-            if other != first:
-                raise Violation(f"{name} and {first_name} keep different messages: {sorted(other ^ first)}")
+        check_left(self.records, left)
 
     def _digest_files(self, host: Host) -> None:
         """Add all bytes of a node's files to the digest: worlds of one digest have written the same."""

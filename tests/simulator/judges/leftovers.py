@@ -1,0 +1,64 @@
+"""What stopped nodes leave on their disks: all have the same messages, and know those that were removed lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from broker.bmq.partition.stored_partition import StoredPartition
+from broker.bmq.store.recovery import Recovered
+from broker.bmq.store.removals import hashes_of
+from tests.simulator.judges.invariants import Promise, Records, Violation, name_of
+
+__all__ = ["Left", "check_left", "left_in"]
+
+KNOWN_US = 240_000_000  # the time for which a removed message must be known at least
+
+
+class Left(NamedTuple):
+    """What is on a disk: its messages, of which queue, which, and who has confirmed them; and of the removed messages
+    the `hashes_of`.
+    """
+
+    messages: frozenset[tuple[str, str, tuple[str, ...]]]
+    removed: frozenset[int]
+
+
+def left_in(partitions: Iterable[tuple[StoredPartition, Recovered]], now_ms: int) -> Left:
+    """Collect what is in some partitions."""
+    messages, removed = set(), set[int]()
+    for partition, recovered in partitions:
+        messages |= {
+            (message.queue_key.hex(), message.guid.hex(), tuple(sorted(key.hex() for key in message.confirmed)))
+            for message in recovered.messages
+        }
+        hashes = [hashes_of(guids) for guids in recovered.gone.values()]
+        removals = partition.removals
+        for before in removals.before(partition.files, recovered.timestamp, now_ms).values():
+            hashes += [each.hashes for each in before if each.age_ms <= removals.retention_ms]
+        removed.update(*(each.tolist() for each in hashes))
+    return Left(frozenset(messages), frozenset(removed))
+
+
+def check_left(records: Records, left: dict[str, Left]) -> None:
+    """Check that nodes have left the same messages, and none has forgotten what was removed lately."""
+    (first_name, first), *others = left.items()
+    for name, other in others:
+        if other.messages != first.messages:
+            differing = sorted(other.messages ^ first.messages)
+            raise Violation(f"{name} and {first_name} keep different messages: {differing}")
+    if records.forgets or records.was_short:
+        return
+    kept = {bytes.fromhex(guid) for _, guid, _ in first.messages}
+    since_us = records.clock.us - KNOWN_US
+    gone = [
+        post
+        for post in records.posts.values()
+        if post.acked and post.done_us > max(0, since_us) and not post.refused and post.guid not in kept
+        if records.promises[post.uri] is Promise.KEPT
+    ]
+    hashes = hashes_of(b"".join(post.guid for post in gone)).tolist()
+    for post, each in zip(gone, hashes, strict=True):
+        for name, of_node in left.items():
+            if each not in of_node.removed:
+                raise Violation(f"{name} does not know any longer that {name_of(post)} was removed")
