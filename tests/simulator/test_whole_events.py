@@ -11,6 +11,8 @@ from broker.bmq.core.messages import Message
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.queue import Queue, Stream
 from tests.simulator import run
+from tests.simulator.faults.faults import Faults
+from tests.simulator.faults.harsh import HarshFaults
 from tests.simulator.machines import disk
 
 
@@ -19,6 +21,9 @@ def test_runs_change_no_world(
     nodes: int, least: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(disk, "DISK_CHUNK", 1 << 12)
+    # A run takes fewer calls to the disk than its messages one by one: a death after some calls would come later.
+    monkeypatch.setattr(Faults, "kill_in_call", lambda self: self._random.randrange(40))
+    monkeypatch.setattr(HarshFaults, "roll_over_and_die", lambda self: self._random.randrange(24))
     arguments = ["--seeds", "0..5", "--nodes", str(nodes), "--jobs", "1"]
     append, confirm, sizes = StoredPartition.append, Queue.confirm, []
 
