@@ -114,7 +114,7 @@ def test_clients_that_a_domain_does_not_admit_are_noticed() -> None:
 
 def test_bytes_of_posts_that_wait_no_longer_are_noticed() -> None:
     rig = start()
-    waiting = rig.node.partitions[0]._waiting
+    waiting = rig.node.partitions[0].rollovers._waiting
     waiting.add(lambda: None, 10)
     check_waiting(rig.node)
     waiting._posts.clear()

@@ -181,7 +181,7 @@ def open_ledger(
         number = partition.partition_id
         _set_aside(directory, partition.damage, f"partition {number}", _files_of(directory, number), refused.found)
         partition.records.files, empty = _create_anew(
-            directory, number, partition.room.limits, make_timestamp, outlives_power=partition.outlives_power
+            directory, number, partition.room.limits, make_timestamp, outlives_power=partition.sets.outlives_power
         )
         partition.records.primary_lease_id = 0
         opened[index] = partition, empty

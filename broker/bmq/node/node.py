@@ -235,7 +235,7 @@ class Node:
         self._rounds.begin()
         self.kept_confirms.tick()
         for partition in self.partitions.values():
-            partition.sift()
+            partition.rollovers.sift()
         if self.now.ms - self._read_ms >= READ_MS:
             self._read_ms = self.now.ms
             for partition in self.partitions.values():

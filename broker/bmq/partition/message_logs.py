@@ -68,18 +68,18 @@ class FileLog:
         self._partition.register(self._key, messages)
 
     def when_open(self, post: Callable[[], None], size: int) -> None:
-        self._partition.when_open(post, size)
+        self._partition.rollovers.when_open(post, size)
 
     @property
     def is_copying(self) -> bool:
-        return self._partition.is_copying
+        return self._partition.rollovers.is_copying
 
     @property
     def is_rolling_over(self) -> bool:
         return self._partition.is_rolling_over
 
     def begin_purge(self, task: Iterator[None]) -> None:
-        self._partition.begin_purge(task)
+        self._partition.rollovers.begin_purge(task)
 
     def release(self, records: int) -> None:
         self._partition.release(records)

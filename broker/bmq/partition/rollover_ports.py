@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The partition as its rollovers need it; see `broker.bmq.partition.stored_partition`."""
+"""The partition as one of its rollovers needs it; see `broker.bmq.partition.rollovers`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.bmq.core.work import Task, Work
+from broker.bmq.partition.file_sets import FileSets
 from broker.bmq.partition.records import PartitionRecords
 from broker.bmq.partition.room import PartitionRoom
 from broker.bmq.store.partition_files import PartitionFiles
-from broker.bmq.store.removals import Removals
 from broker.bmq.store.sieve import JournalSieve
 from broker.common.clock import Now
 
@@ -30,10 +30,7 @@ class RollingPartition(Protocol):
     def room(self) -> PartitionRoom: ...
 
     @property
-    def outlives_power(self) -> bool: ...
-
-    @property
-    def removals(self) -> Removals: ...
+    def sets(self) -> FileSets: ...
 
     @property
     def sieve(self) -> JournalSieve: ...
@@ -56,10 +53,6 @@ class RollingPartition(Protocol):
 
     def change_files(self, fresh: PartitionFiles, write_header: Callable[[int], None]) -> None:
         """Write to new files from now on; `write_header` gets the offset of their first sync point."""
-        ...
-
-    def retire(self, old: PartitionFiles) -> None:
-        """Take old files out of service."""
         ...
 
     def rollover_is_over(self) -> None:

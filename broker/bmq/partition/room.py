@@ -260,6 +260,16 @@ class PartitionRoom:
             log.error("PANIC [PARTITION_READONLY] Partition [%d]: is full: %s", self._records.partition_id, reason)
             self.alarmed = True
 
+    def end_tight(self) -> bool:
+        """Take messages again if everything due has room, and disk; return True if so."""
+        if not self.reserve_due():
+            return False
+        self.tight = None
+        self.full = ""
+        self.alarmed = self.closed = False
+        log.info("Partition [%d]: has room for all reserved records", self._records.partition_id)
+        return True
+
     def clear(self) -> None:
         """Forget that it was full."""
         self.full = ""

@@ -149,7 +149,7 @@ class SlicedRollover:
                 placed = moving.place(units * PLACED_PER_UNIT, self._partition.records.offsets_from)
                 self._work.left -= 1 + placed // PLACED_PER_UNIT
                 return
-            self._partition.retire(self._old)
+            self._partition.sets.retire(self._old)
             self.is_over = True
             self._partition.rollover_is_over()
             return
@@ -158,7 +158,7 @@ class SlicedRollover:
         if not moving.advance(rows, max(units, 1) * BYTES_PER_UNIT):
             self.give_up(f"partition {self._partition.partition_id}: no disk space for new files")
             return
-        if self._partition.outlives_power:
+        if self._partition.sets.outlives_power:
             # In parts, since flushing everything at the end would take long.
             moving.fresh.data.flush()
         size = moving.fresh.data_end - before

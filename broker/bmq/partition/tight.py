@@ -73,15 +73,7 @@ class _Woken(HeldRecords):
 class DrainedPartition(RollingPartition, Protocol):
     """A partition without room for its reserved records, as `Tight` needs it."""
 
-    def end_tight(self) -> bool:
-        """Take messages again if everything due has room, and disk; return True if so."""
-        ...
-
-    def create_files(self) -> PartitionFiles:
-        """Make files to roll over to. Raises `Full` if there is no disk for them."""
-        ...
-
-    def rollover_change(self) -> Change:
+    def change(self) -> Change:
         """Return the change of a rollover, which must not be continued after a partial failure."""
         ...
 
@@ -153,7 +145,7 @@ class Tight:
         """
         self._take()
         is_done = self._is_moving or self._write_some()
-        if not (self._is_moving or self._removing or self._others) and self._partition.end_tight():
+        if not (self._is_moving or self._removing or self._others) and self._partition.room.end_tight():
             return True
         self._hold()
         return is_done
@@ -242,8 +234,8 @@ class Tight:
         partition = self._partition
         self._messages = partition.records.message_count
         try:
-            with partition.rollover_change():
-                fresh = partition.create_files()
+            with partition.change():
+                fresh = partition.sets.create(partition.room.limits)
         except Full as full:
             self._has_no_disk = True
             log.warning("Partition [%d]: %s", partition.partition_id, full)
@@ -263,7 +255,7 @@ class Tight:
         """Continue in the new files, which have all messages alive."""
         partition = self._partition
         self._take()
-        with partition.rollover_change():
+        with partition.change():
             partition.change_files(fresh, write_header)
         self._number = partition.records.sequence_number
         self._hold()

@@ -138,7 +138,7 @@ class TightRollover:
             self.has_no_disk = True
             self.give_up("no disk space for new files")
             return
-        while self._partition.removals.catch_up(self._old, self._partition.now.ms):
+        while self._partition.sets.removals.catch_up(self._old, self._partition.now.ms):
             yield self._units
         if not self._makes_room:
             self.give_up("it frees no space")
@@ -153,7 +153,7 @@ class TightRollover:
         self._change(self._fresh, moving.finish)
         yield self._units
         yield from self._place(moving)
-        self._partition.retire(self._old)
+        self._partition.sets.retire(self._old)
         self._end()
 
     def _find(self) -> Generator[int, None, Moving]:
@@ -176,7 +176,7 @@ class TightRollover:
             before, rows = fresh.data_end, self._units * ROWS_PER_UNIT
             if not moving.advance(rows, self._units * BYTES_PER_UNIT):
                 return False
-            if self._partition.outlives_power:
+            if self._partition.sets.outlives_power:
                 # In parts, since flushing everything at the end would take long.
                 fresh.data.flush()
             yield 1 + rows // ROWS_PER_UNIT + (fresh.data_end - before) // BYTES_PER_UNIT

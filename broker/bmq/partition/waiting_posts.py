@@ -20,7 +20,6 @@ class Rolling(Protocol):
     """The partition that the posts are for."""
 
     partition_id: int
-    active: bool
 
     @property
     def is_copying(self) -> bool:
@@ -69,10 +68,10 @@ class WaitingPosts:
     def let_in(self, work: Work) -> Task:
         """Post them in order; another rollover may begin meanwhile, and the rest waits for that."""
         partition = self._partition
-        while self._posts and partition.active:
+        while self._posts:
             while not work.may_go_on():
                 yield
-            if not (partition.active and self._posts) or partition.is_copying:
+            if not self._posts or partition.is_copying:
                 return
             work.left -= 1
             post, size = self._posts.popleft()

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.cluster_view import CopiedMessage
-from broker.bmq.core.messages import Content
+from broker.bmq.core.messages import Content, Full
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.purges import throw_away
@@ -164,6 +164,13 @@ class ReplicaFiles:
         else:
             at_once = Work(self.stored.now, 1 << 40)
             at_once.complete(self._places.find_all(at_once, self.note_rot))
+
+    def _create(self) -> PartitionFiles:
+        """Make files that hold what the primary's do. Raises `OutOfStep` if there is no disk for them."""
+        try:
+            return self.stored.sets.create(self.stored.capacity)
+        except Full as full:
+            raise OutOfStep(str(full)) from None
 
     def _attach(self, files: PartitionFiles) -> None:
         self.files = files
@@ -401,11 +408,9 @@ class ReplicaFiles:
     def _roll_over(self) -> None:
         """Roll over like the primary, carrying over the same records."""
         old, stored, work = self.files, self.stored, self.stored.work
-        fresh = PartitionFiles.create(old.directory, stored.partition_id, _timestamp(stored), stored.capacity)
-        if fresh is None:
-            raise OutOfStep(f"no disk space for the files after {old.journal.name}")
+        fresh = self._create()
         self._kept = self.position
-        rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id, stored.sieve)
+        rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id, stored.rollovers.sieve)
         # Its end is 0, where no record goes, until the start of the tail is known: here, or by the first record.
         self._attach(rolling.tail)
         self._places.go_on_in(rolling.tail)
@@ -463,10 +468,10 @@ class ReplicaFiles:
             work.left -= self._advance(rolling, work.left)
             if rolling.fault:
                 return
-            if stored.outlives_power:
+            if stored.sets.outlives_power:
                 # In parts, since flushing everything at the end would take long.
                 rolling.fresh.data.flush()
-        while not rolling.is_over and stored.removals.catch_up(rolling.old, stored.now.ms):
+        while not rolling.is_over and stored.sets.removals.catch_up(rolling.old, stored.now.ms):
             work.left = 0
             yield
         if not rolling.is_over:
@@ -483,8 +488,8 @@ class ReplicaFiles:
         if not rolling.check():
             rolling.fault = f"what was carried over ends at {rolling.fresh.ends}, the primary's at {rolling.begins}"
             return
-        stored.keep_removals(old)
-        stored.finish(rolling.tail, rolling.write_header)
+        stored.sets.keep_removals(old)
+        stored.sets.finish(rolling.tail, rolling.write_header)
         stored.records.files = rolling.tail
         self._rolling = None
         rolling.is_over = True
@@ -513,7 +518,7 @@ class ReplicaFiles:
                 if not places.is_given_up:
                     places.move(moved.key, (before, moved.offset), (now_in, start))
         places.let_go(before)
-        self.stored.retire(rolling.old)
+        self.stored.sets.retire(rolling.old)
         self._finishing = None
 
     def settle(self) -> None:
@@ -566,12 +571,12 @@ class ReplicaFiles:
         if sum(files.ends) - sum(ends) > CUT_BYTES_MAX:
             return False
         clear_records(files.journal.buffer, behind, files.journal_end)
-        if self.stored.outlives_power:
+        if self.stored.sets.outlives_power:
             # Before their payloads are cleared: a journal that still refers to these would look corrupted.
             files.journal.flush()
         set_ends(files, ends)
-        self.stored.removals.cut(files)
-        self.stored.sieve.cut(files)
+        self.stored.sets.removals.cut(files)
+        self.stored.rollovers.sieve.cut(files)
         self.position = last_position(files)
         self._find_places()
         self.end_event()
@@ -579,11 +584,7 @@ class ReplicaFiles:
 
     def begin_anew(self) -> None:
         """Start to receive the whole partition into new files. Raises `OutOfStep` if there is too little disk space."""
-        stored = self.stored
-        timestamp = _timestamp(stored)
-        fresh = PartitionFiles.create(stored.files.directory, stored.partition_id, timestamp, stored.capacity)
-        if fresh is None:
-            raise OutOfStep("no disk space for new files")
+        fresh = self._create()
         clear_header(fresh)
         self._is_anew = True
         self._attach(fresh)
@@ -597,8 +598,8 @@ class ReplicaFiles:
         files, stored = self.files, self.stored
         old = stored.files
         offset = _find(files, sync_point)
-        stored.keep_removals(old)
-        stored.finish(files, lambda: write_header(files, stored.partition_id, offset))
+        stored.sets.keep_removals(old)
+        stored.sets.finish(files, lambda: write_header(files, stored.partition_id, offset))
         stored.records.files = files
         self._is_anew = False
         assert self._places_before is not None
@@ -609,7 +610,7 @@ class ReplicaFiles:
             self.is_rotten = False
             old.set_aside()
         elif old.journal_end > JOURNAL_START:
-            stored.retire(old)
+            stored.sets.retire(old)
         else:
             old.remove()
 
@@ -689,11 +690,3 @@ def _find(files: PartitionFiles, position: RecordNumber) -> int:
     if offset is None:
         raise OutOfStep(f"the primary's sync point {position} is not among the records that it sent")
     return offset
-
-
-def _timestamp(stored: StoredPartition) -> str:
-    """Return the timestamp of new files. Raises `OutOfStep` if the folder cannot be read."""
-    try:
-        return stored.make_timestamp(f"bmq_{stored.partition_id}.")
-    except OSError as error:
-        raise OutOfStep(f"no new files: {error.strerror}") from None

@@ -237,8 +237,8 @@ class PartitionBase(ABC):
             self.taking_over.give_up()
             self.taking_over = None
             stored.forget_restored()
-        stored.before_rollover = nothing
-        stored.after_rollover = ignore
+        stored.rollovers.before = nothing
+        stored.rollovers.after = ignore
         self.mending.clear()
         if stored.active:
             self.listener.on_passive(stored.partition_id)

@@ -108,7 +108,7 @@ class PrimaryActions(ReplicaActions):
             return
         if highest == NOWHERE:
             # Nothing was ever acknowledged.
-            self.stored.damage.heal(synced=self.stored.outlives_power)
+            self.stored.damage.heal(synced=self.stored.sets.outlives_power)
             highest_id = own_id
         if highest_id == own_id:
             self.fire(Event.SELF_HIGHEST_SEQ)
@@ -285,8 +285,8 @@ class PrimaryActions(ReplicaActions):
     def open(self, event: Event, fact: Fact) -> None:
         """Start healing others, since this node has everything that a majority has."""
         self.stream = stream = ReplicationStream(self.stored, self.links, self._pace, self.majority)
-        self.stored.before_rollover = self._before_rollover
-        self.stored.after_rollover = stream.after_rollover
+        self.stored.rollovers.before = self._before_rollover
+        self.stored.rollovers.after = stream.after_rollover
 
     def _before_rollover(self) -> None:
         assert self.stream is not None

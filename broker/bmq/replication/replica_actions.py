@@ -199,7 +199,7 @@ class ReplicaActions(PartitionBase):
             if self.copy.is_anew:
                 self._begins_anew = False
             self.copy.complete(receiving.sync_point)
-            self.stored.damage.heal(synced=self.stored.outlives_power)
+            self.stored.damage.heal(synced=self.stored.sets.outlives_power)
             if receiving.asked is not None:
                 self.fire(Event.DONE_RECEIVING_DATA_CHUNKS)
 

@@ -75,7 +75,7 @@ def check_refusal(node: Node | None, uri: str, guid: bytes) -> None:
 def check_waiting(node: Node) -> None:
     """Check that each partition counts exactly the bytes of the posts that wait for its rollover."""
     for partition in node.partitions.values():
-        waiting = partition._waiting
+        waiting = partition.rollovers._waiting
         size = sum(size for _, size in waiting._posts)
         if waiting._bytes != size:
             number = partition.partition_id

@@ -189,8 +189,8 @@ COPIES = (
         "broker.bmq.partition.stored_partition",
         (
             (
-                "        self.kept.forget_awaiting()\n        self.records.stores.clear()\n",
-                "        self.records.stores.clear()\n",
+                "        self.kept.forget_awaiting()\n        self.forget_restored()\n",
+                "        self.forget_restored()\n",
             ),
         ),
     ),
@@ -361,7 +361,7 @@ COPIES = (
         "new-set-not-synced",
         "rollover",
         "A rollover's header says that all is there before it is.",
-        "broker.bmq.partition.stored_partition",
+        "broker.bmq.partition.file_sets",
         (
             (
                 "            fresh.flush()\n",
@@ -375,7 +375,7 @@ COPIES = (
         "new-folder-not-synced",
         "rollover",
         "A rollover's files replace others before the folder has them.",
-        "broker.bmq.partition.stored_partition",
+        "broker.bmq.partition.file_sets",
         (("            fresh.directory.flush()\n", "            pass\n"),),
         hidden="It takes a power failure after a rollover's last flush and before the folder's next one.",
         unit="tests/broker/bmq/store/test_power_failures.py::test_a_rollover_waits_for_all_and_the_folder_then_for_its_header",
@@ -457,7 +457,7 @@ COPIES = (
         "rollover-without-header",
         "rollover",
         "A rollover's new files never say that they are whole.",
-        "broker.bmq.partition.stored_partition",
+        "broker.bmq.partition.file_sets",
         (("        write_header()\n", "        pass\n"),),
     ),
     Mutant(
@@ -506,7 +506,7 @@ COPIES = (
         "rollover",
         "After the rollover of a full partition its messages are looked for where they were.",
         "broker.bmq.partition.tight_rollover",
-        (("                    message.offset = partition.offsets_from + start\n", "                    pass\n"),),
+        (("                    message.offset = partition.records.offsets_from + start\n", "                    pass\n"),),
         hidden=_NO_BRIM,
         unit="tests/broker/bmq/partition/test_tight_rollover.py::test_confirms_go_on_and_whoever_dies_has_lost_nothing",
     ),

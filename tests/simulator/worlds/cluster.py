@@ -256,7 +256,7 @@ class ClusterWorld(World):
             if uri in host.node.queues:
                 check_queue(host.node.queues[uri])
                 # While a rollover copies, the records of confirms wait for the new files.
-                if self.promises[uri] is not Promise.PASSED and not partition.is_copying:
+                if self.promises[uri] is not Promise.PASSED and not partition.rollovers.is_copying:
                     journals.check_queue(host.node_id, host.node.queues[uri])
         self.records.check_node(host.node, uris)
 

@@ -73,7 +73,7 @@ def test_what_came_all_at_once_is_sifted_in_slices() -> None:
     slices = rig.node.work.slices
     rig.node.work.finish()
     assert rig.node.work.slices - slices >= 2
-    assert len(rig.node.partitions[0].sieve.rows(rig.node.partitions[0].files)) == 1 + 3 * PART_ROWS
+    assert len(rig.node.partitions[0].rollovers.sieve.rows(rig.node.partitions[0].files)) == 1 + 3 * PART_ROWS
 
 
 def replica_rolled_over(gone: int, *, sifts: bool) -> tuple[int, dict[str, bytes], PartitionFiles]:
@@ -88,7 +88,7 @@ def replica_rolled_over(gone: int, *, sifts: bool) -> tuple[int, dict[str, bytes
         primary.remove(100 + number)
         bus.settle()
         for node in bus.nodes.values() if sifts else ():
-            node.stored.sift()
+            node.stored.rollovers.sift()
             bus.settle()
     before, slices = replica.stored.files, replica.work.slices
     primary.stored.roll_over()

@@ -386,7 +386,7 @@ def test_a_queue_that_is_made_has_disk_in_the_old_files_too() -> None:
     client = rig.connect()
 
     def between(step: int) -> None:
-        if partition(rig).is_copying and "bmq://priority/new" not in rig.node.queues:
+        if partition(rig).rollovers.is_copying and "bmq://priority/new" not in rig.node.queues:
             client.open(3, "bmq://priority/new", WRITE | ACK)
             rig.directory.free = 0
 

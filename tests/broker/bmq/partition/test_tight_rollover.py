@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from broker.bmq.partition import stored_partition as partition_module
+from broker.bmq.partition import rollovers as rollovers_module
 from broker.bmq.partition.room import SYNC_POINTS_KEPT
 from broker.bmq.partition.tight import REMOVED_MIN
 from broker.bmq.queue.purges import purge
@@ -136,7 +136,7 @@ def test_a_partition_that_cannot_have_room_is_served_without_a_walk_over_it(monk
     def walk(*_: object) -> None:
         pytest.fail("all of it is looked at in one step")
 
-    monkeypatch.setattr(partition_module, "Rollover", walk)
+    monkeypatch.setattr(rollovers_module, "Rollover", walk)
     rig, count = brim(QUEUE, 1)
     assert partition(rig).room.tight is not None
     assert numbers(reading(rig)) == list(range(count))

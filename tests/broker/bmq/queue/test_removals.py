@@ -118,7 +118,7 @@ def test_a_rollover_that_was_cut_short_is_known_once_at_the_next_start() -> None
     pass_on(rig, *range(20))
     for flushes in range(100):
         partition = rig.node.partitions[0]
-        partition.outlives_power = True
+        partition.sets.outlives_power = True
         rig.directory.flushes_left = flushes
         try:
             partition.roll_over()

@@ -198,7 +198,7 @@ class Node:
             try:
                 self.stored.append(KEY, (message,), (data,), b"", 1)
             except Held:
-                self.stored.when_open(lambda number=number: self._post_held(number), len(data))  # type: ignore[misc]
+                self.stored.rollovers.when_open(lambda number=number: self._post_held(number), len(data))  # type: ignore[misc]
                 continue
             self.store[message.guid] = message
             self.posted.append(number)

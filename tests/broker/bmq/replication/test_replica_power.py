@@ -46,13 +46,13 @@ def roll_over(bus: Bus) -> None:
 def die_when(bus: Bus, what: str, left: int) -> None:
     """The replica gets so far with new files, and then it dies."""
     directory, stored = bus.disks[REPLICA], bus.nodes[REPLICA].stored
-    make_timestamp = stored.make_timestamp
+    make_timestamp = stored.sets.make_timestamp
 
     def make(prefix: str) -> str:
         setattr(directory, what, left)
         return make_timestamp(prefix)
 
-    stored.make_timestamp = make
+    stored.sets.make_timestamp = make
 
 
 def rolling(bus: Bus) -> None:
