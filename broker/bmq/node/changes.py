@@ -1,7 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Changes while a node runs: domains are reconfigured, unused queues are deleted.
 
-As everywhere, the order is: first the ledger, then the journal, then the change itself.
+As everywhere, the order is: first the ledger, then the journal, then the change itself. A node whose ledger no other
+node has makes room in the journal before all: a change that is refused then leaves both alike.
 """
 
 from __future__ import annotations
@@ -144,9 +145,11 @@ def sync_apps(holder: QueueHolder, queue: Queue, config: DomainConfig, kept: Col
     if not (added or removed):
         return
     info = holder.ledger.state.queues[queue.uri]
+    partition = holder.partitions[info.partition_id]
     gone = app_infos([(app.app_id, app.key) for app in removed])
+    _make_room(partition, queue, added, removed)
     holder.ledger.update_apps(info, config.name, app_infos(added), gone)
-    change_apps(holder.partitions[info.partition_id], queue, added, removed)
+    change_apps(partition, queue, added, removed)
 
 
 def apps_to_change(queue: Queue, infos: Sequence[AppIdInfo]) -> tuple[list[tuple[str, bytes]], list[App]]:
@@ -164,8 +167,7 @@ def change_apps(
 
     A partial change would make a restart count an app for messages that it never had.
     """
-    qlist = len(build_queue_record(queue.uri, queue.key, list(added))) if added else 0
-    partition.make_room(bool(added) + 2 * len(removed), qlist)
+    _make_room(partition, queue, added, removed)
     with Change(f"the change of the apps of queue '{queue.uri}'"):
         if added:
             partition.append_queue(queue.uri, queue.key, list(added), QueueOpType.ADDITION)
@@ -184,6 +186,14 @@ def change_apps(
         ", ".join(app_id for app_id, _ in added) or "none",
         ", ".join(app.app_id for app in removed) or "none",
     )
+
+
+def _make_room(
+    partition: StoredPartition, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]
+) -> None:
+    """Make room for all records of a change of apps, or raise `Full`."""
+    qlist = len(build_queue_record(queue.uri, queue.key, list(added))) if added else 0
+    partition.make_room(bool(added) + 2 * len(removed), qlist)
 
 
 def key_salt(holder: QueueHolder) -> int:
@@ -214,8 +224,10 @@ def delete_queue(holder: QueueHolder, queue: Queue) -> None:
     """Delete an unused, empty queue. Raises `Full` if that cannot be recorded."""
     assert queue.is_idle
     info = holder.ledger.state.queues[queue.uri]
+    partition = holder.partitions[info.partition_id]
+    partition.make_room(1)
     holder.ledger.unassign(info, holder.ledger.state.primaries[info.partition_id])
-    erase_queue(holder, queue, holder.partitions[info.partition_id])
+    erase_queue(holder, queue, partition)
 
 
 def erase_queue(holder: QueueHolder, queue: Queue, partition: StoredPartition) -> None:
