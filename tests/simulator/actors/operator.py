@@ -220,6 +220,11 @@ class Operator:
             queue = host.node.queues.get(self._uri) if host.node is not None else None
             if queue is not None and queue.is_root and set(queue.apps) != wanted:
                 return f"{self._uri} has the apps {sorted(queue.apps)} at {host.name}"
+            info = host.node.ledger.state.queues.get(self._uri) if host.node is not None else None
+            if queue is not None and info is not None and queue.is_root:
+                keys = {app.app_id: app.app_key for app in info.app_ids}
+                if {app.app_id: app.key for app in queue.apps.values()} != keys:
+                    return f"the apps of {self._uri} have other keys at {host.name} than in its ledger"
             for queue in host.node.queues.values() if host.node is not None else ():
                 name = queue.config.name
                 if name in self._reconfigured and queue.is_root and queue.config != self._world.domains[name]:

@@ -381,6 +381,20 @@ MESSAGES = (
         (("            self._bytes -= size\n", ""),),
     ),
     Mutant(
+        "readded-app-keeps-key",
+        "apps",
+        "An app that was removed and added again in the meantime is taken for the former one.",
+        "broker.bmq.node.changes",
+        (("if wanted.get(app.app_id) != app.key]", "if app.app_id not in wanted]"),),
+    ),
+    Mutant(
+        "recorded-without-room",
+        "apps",
+        "A node records a change of apps in its ledger before it knows that its journal has room for it.",
+        "broker.bmq.node.changes",
+        (("    _make_room(partition, queue, added, removed)\n    holder.", "    holder."),),
+    ),
+    Mutant(
         "history-first-time",
         "deduplication",
         "A part of the removed messages is forgotten by the time of its first one.",
