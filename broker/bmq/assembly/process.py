@@ -144,7 +144,7 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
         config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.partitions), peers
     )
     account = Account(CONNECTION_BYTES_MAX)
-    server = Server(node, listeners, max(1, app_config.authentication.max_threads), limit, account=account)
+    server = Server(node, listeners, app_config.authentication.max_threads, limit, account=account)
     node.authentications.attach(server.authenticate)
     return server
 

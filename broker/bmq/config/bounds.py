@@ -1,8 +1,8 @@
 """Types with the bounds of all numbers of a configuration.
 
 A number out of bounds is refused when the configuration is read, before anything is written. Numbers that a store or
-the protocol holds have the bounds of its fields, as in the reference (mqbs::FileStoreProtocol); the others have the
-bounds of their type in the reference's schemas.
+the protocol holds have the bounds of its fields, as in the reference (mqbs::FileStoreProtocol); counts, sizes and times
+cannot be negative, although their types in the reference's schemas can, unless the reference gives a meaning to it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from formats.bmq.disk.files import (
 )
 
 __all__ = [
+    "Amount",
     "Bool",
     "Count",
     "DataFileBytes",
@@ -54,15 +55,16 @@ def _unquoted_boolean(value: Any) -> Any:
 _Integer = Annotated[int, BeforeValidator(_unquoted_integer)]
 Bool = Annotated[bool, BeforeValidator(_unquoted_boolean)]
 
-# The integers of the schemas.
+# The integers of the schemas. `Int` and `Long` are for members to which a negative value has a meaning.
 Int = Annotated[_Integer, Field(ge=-(1 << 31), le=(1 << 31) - 1)]
 UInt = Annotated[_Integer, Field(ge=0, le=(1 << 32) - 1)]
 Long = Annotated[_Integer, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
-# Integers of the schemas that are numbers of things or times, which may be 0, or not.
+# Integers of the schemas that are numbers of things, sizes or times, which may be 0, or not.
 Count = Annotated[_Integer, Field(ge=0, le=(1 << 31) - 1)]
+Amount = Annotated[_Integer, Field(ge=0, le=(1 << 63) - 1)]
 Positive = Annotated[_Integer, Field(ge=1, le=(1 << 31) - 1)]
 
 # Ports of TCP; -1 for none.

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from broker.bmq.config.bounds import Bool, Int, Long, Port, PortOrNone, ULong
+from broker.bmq.config.bounds import Amount, Bool, Count, Int, Long, Port, PortOrNone, Positive, ULong
 from broker.bmq.config.model import CONFIDENTIAL, Choice, Model, NoEffect, Secret, fault
 
 __all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
@@ -27,7 +27,7 @@ class SyslogConfig(Model):
 
 
 class LogDumpConfig(Model):
-    record_buffer_size: Int = 32768
+    record_buffer_size: Count = 32768
     recording_level: str = "OFF"
     trigger_level: str = "OFF"
 
@@ -37,8 +37,8 @@ class LogController(Model):
 
     file_name: str = ""
     """Path of the log file; if empty, a file in the data directory."""
-    file_max_age_days: Annotated[Int, NoEffect("the log keeps a number of files, not an age")] = 0
-    rotation_bytes: Int = 0
+    file_max_age_days: Annotated[Count, NoEffect("the log keeps a number of files, not an age")] = 0
+    rotation_bytes: Count = 0
     """Size at which the log file is rotated, in bytes; 0: the default."""
     logfile_format: str = ""
     """Format of the lines of the log file; if empty, the default."""
@@ -72,13 +72,13 @@ class TaskConfig(Model):
 
 
 class DispatcherProcessorParameters(Model):
-    queue_size: Int = 0
-    queue_size_low_watermark: Int = 0
-    queue_size_high_watermark: Int = 0
+    queue_size: Count = 0
+    queue_size_low_watermark: Count = 0
+    queue_size_high_watermark: Count = 0
 
 
 class DispatcherProcessorConfig(Model):
-    num_processors: Int = 0
+    num_processors: Count = 0
     processor_config: DispatcherProcessorParameters = DispatcherProcessorParameters()
 
 
@@ -86,8 +86,8 @@ class DispatcherConfig(Model):
     sessions: DispatcherProcessorConfig = DispatcherProcessorConfig()
     queues: DispatcherProcessorConfig = DispatcherProcessorConfig()
     clusters: DispatcherProcessorConfig = DispatcherProcessorConfig()
-    alarm_timeout_ms: Int = 180_000
-    warning_timeout_ms: Int = 10_000
+    alarm_timeout_ms: Count = 180_000
+    warning_timeout_ms: Count = 10_000
 
 
 class ExportMode(Enum):
@@ -113,10 +113,10 @@ _NOT_PUSHED = "metrics are not pushed"
 class StatPluginConfig(Model):
     name: str = ""
     """`PrometheusStatConsumer` serves metrics, if `plugins.enabled` names it, too; others have no effect."""
-    queue_size: Annotated[Int, NoEffect(_NO_QUEUE)] = 10_000
-    queue_high_watermark: Annotated[Int, NoEffect(_NO_QUEUE)] = 5000
-    queue_low_watermark: Annotated[Int, NoEffect(_NO_QUEUE)] = 1000
-    publish_interval: Annotated[Int, NoEffect("the metrics are those of the moment at which they are asked for")] = 30
+    queue_size: Annotated[Count, NoEffect(_NO_QUEUE)] = 10_000
+    queue_high_watermark: Annotated[Count, NoEffect(_NO_QUEUE)] = 5000
+    queue_low_watermark: Annotated[Count, NoEffect(_NO_QUEUE)] = 1000
+    publish_interval: Annotated[Count, NoEffect("the metrics are those of the moment at which they are asked for")] = 30
     namespace_prefix: Annotated[str, NoEffect(_NOT_PUSHED)] = ""
     hosts: Annotated[tuple[str, ...], NoEffect(_NOT_PUSHED)] = ()
     instance_id: Annotated[str, NoEffect("`brokerInstanceName` is the label of metrics")] = ""
@@ -134,16 +134,16 @@ class StatsPrinterEncodingFormat(Enum):
 class StatsPrinterConfig(Model):
     """The file to which statistics are written periodically."""
 
-    print_interval: Int = 60
+    print_interval: Count = 60
     """Seconds between two times; 0 writes nothing."""
     file: str = ""
     """Path of the file, to which `.json` is added; with `%T`, `%p` and so on as in the log's. Empty: nothing is
     written."""
     max_age_days: Int = 0
-    """Age in days at which files that were put aside are removed; 0 keeps them."""
-    rotate_bytes: Int = 256 * 1024 * 1024
+    """Age in days at which files that were put aside are removed; 0 or less keeps them."""
+    rotate_bytes: Count = 256 * 1024 * 1024
     """Size at which the file is put aside; 0 for any."""
-    rotate_days: Int = 1
+    rotate_days: Count = 1
     """Age in days at which the file is put aside; 0 for any."""
     encoding: StatsPrinterEncodingFormat = StatsPrinterEncodingFormat.TABLE_AND_JSON
     """Lines of JSON are written for `JSON` and `TABLE_AND_JSON`; tables are not."""
@@ -153,7 +153,7 @@ class StatsConfig(Model):
     """Intervals in seconds; 0 disables."""
 
     snapshot_interval: Int = 1
-    """0 disables the file of statistics; queues take snapshots at an interval of their own."""
+    """0 or less disables the file of statistics; queues take snapshots at an interval of their own."""
     plugins: tuple[StatPluginConfig, ...] = ()
     printer: StatsPrinterConfig = StatsPrinterConfig()
 
@@ -161,13 +161,13 @@ class StatsConfig(Model):
 class Heartbeat(Model):
     """Number of consecutive missed heartbeats after which a connection is closed; 0: no heartbeats are sent."""
 
-    client: Int = 0
+    client: Count = 0
     """Missed heartbeats on connections of clients; 0: none are sent."""
-    downstream_broker: Int = 0
+    downstream_broker: Count = 0
     """Missed heartbeats on connections of proxies to this broker; 0: none are sent."""
-    upstream_broker: Int = 0
+    upstream_broker: Count = 0
     """Missed heartbeats on connections of this proxy to its upstream brokers; 0: none are sent."""
-    cluster_peer: Int = 0
+    cluster_peer: Count = 0
     """Missed heartbeats on connections between nodes of the cluster; 0: none are sent."""
 
 
@@ -195,14 +195,14 @@ class TcpInterfaceConfig(Model):
     name: Annotated[str, NoEffect("listeners have names of their own")] = ""
     port: PortOrNone
     """Port to listen on if there are no `listeners`."""
-    io_threads: Annotated[Int, NoEffect("one thread reads and writes all connections")] = 0
+    io_threads: Annotated[Count, NoEffect("one thread reads and writes all connections")] = 0
     max_connections: Int = 10_000
-    """Maximum number of connections; the limit of file descriptors may allow fewer."""
-    low_watermark: Annotated[Long, NoEffect("what a connection may leave unread has a limit of its own")] = 0
-    high_watermark: Annotated[Long, NoEffect("what a connection may leave unread has a limit of its own")] = 0
-    node_low_watermark: Annotated[Long, NoEffect("what a node may leave unread has a limit of its own")] = 1024
-    node_high_watermark: Annotated[Long, NoEffect("what a node may leave unread has a limit of its own")] = 2048
-    heartbeat_interval_ms: Int = 3000
+    """Maximum number of connections, 0 or less: no maximum. The limit of file descriptors may allow fewer."""
+    low_watermark: Annotated[Amount, NoEffect("what a connection may leave unread has a limit of its own")] = 0
+    high_watermark: Annotated[Amount, NoEffect("what a connection may leave unread has a limit of its own")] = 0
+    node_low_watermark: Annotated[Amount, NoEffect("what a node may leave unread has a limit of its own")] = 1024
+    node_high_watermark: Annotated[Amount, NoEffect("what a node may leave unread has a limit of its own")] = 2048
+    heartbeat_interval_ms: Count = 3000
     """Interval of heartbeats on a silent connection, in milliseconds."""
     listeners: Annotated[tuple[TcpInterfaceListener, ...], AfterValidator(_distinct)] = ()
     """Addresses and ports to listen on."""
@@ -225,12 +225,12 @@ class MessagePropertiesV2(Model):
     """The newer encoding of message properties, and the client versions that it is advertised to."""
 
     advertise_v2_support: Bool = True
-    min_cpp_sdk_version: Int = 11207
-    min_java_sdk_version: Int = 10
+    min_cpp_sdk_version: Count = 11207
+    min_java_sdk_version: Count = 10
 
 
 class BmqconfConfig(Model):
-    cache_ttl_seconds: Int = Field(default=0, alias="cacheTTLSeconds")
+    cache_ttl_seconds: Count = Field(default=0, alias="cacheTTLSeconds")
 
 
 class Plugins(Model):
@@ -296,8 +296,8 @@ class AuthenticatorConfig(Model):
     """The mechanisms by which clients and brokers can authenticate."""
     anonymous_credential: AnonymousCredential | None = None
     """Treatment of clients that do not authenticate."""
-    min_threads: Annotated[Int, NoEffect("threads for authentication are started when they are needed")] = 1
-    max_threads: Int = 8
+    min_threads: Annotated[Count, NoEffect("threads for authentication are started when they are needed")] = 1
+    max_threads: Positive = 8
     """Maximum number of authentications at the same time."""
     credential_provider: PluginConfig | None = None
     """The provider of the credential that this broker presents to brokers that it connects to."""
@@ -371,7 +371,7 @@ class AppConfig(Model):
     host_tags: Annotated[str, NoEffect("nothing depends on it, as in the BlazingMQ broker")] = ""
     host_data_center: str = ""
     """Data center of this host: a proxy prefers brokers in the same one."""
-    logs_observer_max_size: Annotated[Int, NoEffect("no part of the program reads the log")] = 0
+    logs_observer_max_size: Annotated[Count, NoEffect("no part of the program reads the log")] = 0
     latency_monitor_domain: Annotated[str, NoEffect("there is no built-in monitor of latency; see `bmqctl bench`")] = (
         "bmq.sys.latemon.latency"
     )
@@ -393,7 +393,7 @@ class AppConfig(Model):
     configure_stream: Annotated[Bool, NoEffect("clients of all versions are understood")] = False
     advertise_subscriptions: Annotated[Bool, NoEffect("clients of all versions are understood")] = False
     route_command_timeout_ms: Annotated[
-        Int, NoEffect("commands are not routed: the node that is asked carries them out")
+        Count, NoEffect("commands are not routed: the node that is asked carries them out")
     ] = 3000
     authentication: AuthenticatorConfig = AuthenticatorConfig()
     """Authentication of clients and brokers that connect."""

@@ -91,15 +91,15 @@ class ClusterNode(Model):
 
 
 class StorageSyncConfig(Model):
-    startup_recovery_max_duration_ms: Int = 1_200_000
-    max_attempts_storage_sync: Int = 3
-    storage_sync_req_timeout_ms: Int = 300_000
-    master_sync_max_duration_ms: Int = 600_000
-    partition_sync_state_req_timeout_ms: Int = 120_000
-    partition_sync_data_req_timeout_ms: Int = 120_000
-    startup_wait_duration_ms: Int = 60_000
-    file_chunk_size: Int = 4_194_304
-    partition_sync_event_size: Int = 4_194_304
+    startup_recovery_max_duration_ms: Count = 1_200_000
+    max_attempts_storage_sync: Count = 3
+    storage_sync_req_timeout_ms: Count = 300_000
+    master_sync_max_duration_ms: Count = 600_000
+    partition_sync_state_req_timeout_ms: Count = 120_000
+    partition_sync_data_req_timeout_ms: Count = 120_000
+    startup_wait_duration_ms: Count = 60_000
+    file_chunk_size: Positive = 4_194_304
+    partition_sync_event_size: Positive = 4_194_304
 
 
 class PartitionConfig(Model):
@@ -157,54 +157,55 @@ class ElectorConfig(Model):
     quorum: UInt = 0
     """Number of votes that elect a leader; 0: a majority. More than the number of nodes prevents any election."""
     leader_sync_delay_ms: Annotated[
-        Int, NoEffect("it belongs to the older workflow, which this program does not speak")
+        Count, NoEffect("it belongs to the older workflow, which this program does not speak")
     ] = 80_000
 
 
 class QueueOperationsConfig(Model):
-    open_timeout_ms: Int = 300_000
+    open_timeout_ms: Positive = 300_000
     """Timeout of a request to open a queue, in milliseconds."""
-    configure_timeout_ms: Annotated[Int, NoEffect("requests to configure a queue have one fixed timeout")] = 300_000
-    close_timeout_ms: Annotated[Int, NoEffect("requests to close a queue have one fixed timeout")] = 300_000
+    configure_timeout_ms: Annotated[Count, NoEffect("requests to configure a queue have one fixed timeout")] = 300_000
+    close_timeout_ms: Annotated[Count, NoEffect("requests to close a queue have one fixed timeout")] = 300_000
     reopen_timeout_ms: Annotated[
-        Int, NoEffect("a request to reopen a queue waits for its answer as long as the link is up")
+        Count, NoEffect("a request to reopen a queue waits for its answer as long as the link is up")
     ] = 43_200_000
-    reopen_retry_interval_ms: Int = 5000
+    reopen_retry_interval_ms: Positive = 5000
     """Interval at which a proxy or replica retries to reopen a queue at a new upstream broker, in milliseconds."""
     reopen_max_attempts: Int = 10
-    """Maximum number of attempts to reopen a queue, the first included; after the last an alarm is raised."""
+    """Maximum number of attempts to reopen a queue, the first included; 0 or less: no maximum. After the last an alarm
+    is raised."""
     assignment_timeout_ms: Annotated[
-        Int, NoEffect("a queue waits for its assignment as long as the open request does")
+        Count, NoEffect("a queue waits for its assignment as long as the open request does")
     ] = 15_000
-    keepalive_duration_ms: Int = 1_800_000
+    keepalive_duration_ms: Count = 1_800_000
     """Time after which an unused and empty queue is removed, in milliseconds."""
     consumption_monitor_period_ms: Annotated[
-        Int, NoEffect("each queue is checked when its time is over, not periodically")
+        Count, NoEffect("each queue is checked when its time is over, not periodically")
     ] = 30_000
-    stop_timeout_ms: Annotated[Int, NoEffect("a stopping node waits for confirms for `shutdownTimeoutMs`")] = 10_000
-    shutdown_timeout_ms: Int = 20_000
+    stop_timeout_ms: Annotated[Count, NoEffect("a stopping node waits for confirms for `shutdownTimeoutMs`")] = 10_000
+    shutdown_timeout_ms: Count = 20_000
     """Time that a stopping node or proxy waits for confirms of delivered messages, in ms; not on a single node."""
-    ack_window_size: Annotated[Int, NoEffect("acknowledgements are sent at the end of each step, in one event")] = 500
+    ack_window_size: Annotated[Count, NoEffect("acknowledgements are sent at the end of each step, in one event")] = 500
 
 
 class ClusterMonitorConfig(Model):
     """Times and thresholds, in seconds, of alarms about inactive parts of the cluster."""
 
-    max_time_leader: Int = 60
+    max_time_leader: Count = 60
     """Time without a leader after which `PANIC [CLUSTER_STATE_MONITOR]` is raised, and its interval, in seconds."""
-    max_time_master: Int = 120
+    max_time_master: Count = 120
     """The same for a partition without a primary that serves it."""
-    max_time_node: Int = 120
+    max_time_node: Count = 120
     """The same for a node that is connected and not available; not at a proxy."""
-    max_time_failover: Int = 600
+    max_time_failover: Count = 600
     """The same for queues that are not open again after a fail-over."""
-    threshold_leader: Int = 30
+    threshold_leader: Count = 30
     """Time without a leader after which the log says so, in seconds."""
-    threshold_master: Int = 60
+    threshold_master: Count = 60
     """The same for a partition without a primary that serves it."""
-    threshold_node: Int = 60
+    threshold_node: Count = 60
     """The same for a node that is connected and not available."""
-    threshold_failover: Int = 300
+    threshold_failover: Count = 300
     """The same for queues that are not open again; also the interval of `PANIC [CLUSTER]` about them."""
 
 
@@ -217,10 +218,10 @@ class ClusterAttributes(Model):
     does_fsm_write_qlist: Annotated[Bool, NoEffect("QLIST is always written")] = Field(
         default=True, alias="doesFSMwriteQLIST"
     )
-    cluster_fsm_watchdog_timeout_sec: Annotated[Int, NoEffect("healing is retried without end")] = 300
-    cluster_fsm_watchdog_num_retries: Annotated[Int, NoEffect("healing is retried without end")] = 1
-    partition_fsm_watchdog_timeout_sec: Annotated[Int, NoEffect("healing is retried without end")] = 300
-    partition_fsm_watchdog_num_retries: Annotated[Int, NoEffect("healing is retried without end")] = 1
+    cluster_fsm_watchdog_timeout_sec: Annotated[Count, NoEffect("healing is retried without end")] = 300
+    cluster_fsm_watchdog_num_retries: Annotated[Count, NoEffect("healing is retried without end")] = 1
+    partition_fsm_watchdog_timeout_sec: Annotated[Count, NoEffect("healing is retried without end")] = 300
+    partition_fsm_watchdog_num_retries: Annotated[Count, NoEffect("healing is retried without end")] = 1
 
     @model_validator(mode="after")
     def _the_state_machines_need_the_ledger(self) -> Self:
@@ -287,7 +288,7 @@ class ClusterProxyDefinition(_NamedCluster):
 class VirtualClusterInformation(Model):
     name: str
     """The cluster's name."""
-    self_node_id: Int
+    self_node_id: NodeId
     """The node id of this broker in that cluster."""
 
 

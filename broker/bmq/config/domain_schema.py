@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from broker.bmq.config.bounds import Bool, Int, Long, Ratio
+from broker.bmq.config.bounds import Amount, Bool, Count, Ratio
 from broker.bmq.config.model import Choice, Model, NoEffect
 
 __all__ = ["Domain", "DomainDefinition", "DomainVariant", "Limits", "QueueMode"]
@@ -21,11 +21,11 @@ AppId = Annotated[str, Field(max_length=APP_ID_CHARACTERS_MAX)]
 class Limits(Model):
     """Limits of the stored messages, and the ratios of them at which an alarm is raised."""
 
-    messages: Annotated[Long, Field(ge=0)]
+    messages: Amount
     """Maximum number of messages."""
     messages_watermark_ratio: Ratio = 0.8
     """Part of them at which an alarm is raised."""
-    bytes: Annotated[Long, Field(ge=0)]
+    bytes: Amount
     """Maximum number of bytes of messages."""
     bytes_watermark_ratio: Ratio = 0.8
     """Part of them at which an alarm is raised."""
@@ -33,8 +33,8 @@ class Limits(Model):
 
 class MsgGroupIdConfig(Model):
     rebalance: Bool = False
-    max_groups: Int = 2147483647
-    ttl_seconds: Long = 0
+    max_groups: Count = 2147483647
+    ttl_seconds: Amount = 0
 
 
 class QueueModeFanout(Model):
@@ -135,22 +135,22 @@ class Domain(Model):
     """Routing of messages to consumers."""
     storage: StorageDefinition
     """Storage of messages, and its limits."""
-    max_consumers: Int = 0
+    max_consumers: Count = 0
     """Maximum number of consumers of a queue; 0: no limit."""
-    max_producers: Int = 0
+    max_producers: Count = 0
     """Maximum number of producers of a queue; 0: no limit."""
-    max_queues: Int = 0
+    max_queues: Count = 0
     """Maximum number of queues of the domain; 0: no limit."""
     msg_group_id_config: Annotated[
         MsgGroupIdConfig | None, NoEffect("the BlazingMQ broker has no message groups either")
     ] = None
-    max_idle_time: Int = 0
+    max_idle_time: Count = 0
     """Time without consumption, in seconds, after which a queue with messages raises an alarm; 0: never."""
-    message_ttl: Annotated[Long, Field(ge=0)]
+    message_ttl: Amount
     """Time after which an unconfirmed message is removed, in seconds."""
-    max_delivery_attempts: Int = 0
+    max_delivery_attempts: Count = 0
     """Maximum number of deliveries of a message to a consumer; 0: no limit."""
-    deduplication_time_ms: Int = 300_000
+    deduplication_time_ms: Count = 300_000
     """Time for which a message that is posted again is recognized by its GUID, in milliseconds."""
     consistency: Consistency = _EVENTUAL
     """Copies that a message needs before it is acknowledged: eventual if absent."""

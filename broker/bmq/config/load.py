@@ -21,7 +21,7 @@ from broker.bmq.config.cluster_schema import ClusterProxyDefinition, ClustersDef
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.errors import HIDDEN, ConfigError, shown
 from broker.bmq.config.links import ClusterPlace, refuse_unreachable
-from broker.bmq.config.model import Model, is_confidential
+from broker.bmq.config.model import CONFIDENTIAL, Model, bounds_of, fields_at
 from broker.bmq.config.node import Changes, NodeConfig, refuse_self_as_upstream
 
 __all__ = ["DOMAINS_DIRECTORY", "DomainFiles", "load_broker_config", "parse", "read", "reload_clusters"]
@@ -193,8 +193,12 @@ def _told(failure: ValidationError, file: str, model: type[Model]) -> ConfigErro
 
 def _fault(error: ErrorDetails, file: str, model: type[Model]) -> ConfigError:
     path = "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
-    if is_confidential(model, error["loc"]) and error["type"] != "config":
+    fields = [*fields_at(model, error["loc"])]
+    if any(CONFIDENTIAL in field.metadata for field in fields) and error["type"] != "config":
         error["input"] = HIDDEN
+    if error["type"] in ("greater_than_equal", "less_than_equal"):
+        least, most = bounds_of(fields[-1])
+        return ConfigError(file, path, f"is {shown(error['input'])}", f"use {least} to {most}")
     return ConfigError(file, path, *_reason(error))
 
 
@@ -212,10 +216,6 @@ def _reason(error: ErrorDetails) -> tuple[str, str]:
         return f"is {_named(found)}, not {expected}", remedy
     if kind == "enum":
         return f"is {shown(found)}", f"use one of {context['expected']}"
-    if kind == "greater_than_equal":
-        return f"is {shown(found)}", f"use at least {context['ge']}"
-    if kind == "less_than_equal":
-        return f"is {shown(found)}", f"use at most {context['le']}"
     if kind in ("too_short", "string_too_short"):
         return "is empty", "fill it in"
     if kind in ("too_long", "string_too_long"):

@@ -9,11 +9,13 @@ integers and booleans may be quoted: the reference's decoder (baljsn::Decoder) a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self, get_args
 
+from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 __all__ = [
@@ -22,8 +24,9 @@ __all__ = [
     "Model",
     "NoEffect",
     "Secret",
+    "bounds_of",
     "fault",
-    "is_confidential",
+    "fields_at",
     "model_in",
 ]
 
@@ -73,19 +76,29 @@ def fault(reason: str, remedy: str) -> PydanticCustomError:
     return PydanticCustomError("config", "{reason}", {"reason": reason, "remedy": remedy})
 
 
-def is_confidential(model: type[Model], path: Iterable[int | str]) -> bool:
-    """Return True if the path from `model` to a member, as pydantic names it, has a `CONFIDENTIAL` member."""
+def fields_at(model: type[Model], path: Iterable[int | str]) -> Iterator[FieldInfo]:
+    """Yield the members on the path from `model` to a member, as pydantic names it; none after an unknown one."""
     found: type[Model] | None = model
     for part in path:
         if isinstance(part, int) or found is None:
             continue
         field = next((each for each in found.model_fields.values() if each.alias == part), None)
         if field is None:
-            return False
-        if CONFIDENTIAL in field.metadata:
-            return True
+            return
+        yield field
         found = model_in(field.annotation)
-    return False
+
+
+def bounds_of(field: FieldInfo) -> tuple[Any, Any]:
+    """Return the least and the greatest value of a number, whether optional or not; None for one that it has not."""
+    notes = [*field.metadata, *_notes(field.annotation)]
+    least = next((note.ge for note in reversed(notes) if isinstance(note, Ge)), None)
+    return least, next((note.le for note in reversed(notes) if isinstance(note, Le)), None)
+
+
+def _notes(annotation: Any) -> Iterator[Any]:
+    for each in get_args(annotation):
+        yield from each.metadata if isinstance(each, FieldInfo) else (each, *_notes(each))
 
 
 def model_in(annotation: Any) -> type[Model] | None:

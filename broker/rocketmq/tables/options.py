@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.numbers import read_digits
+from formats.rocketmq.numbers import INT_MAX, read_digits
 
 __all__ = ["BOUNDS", "DELAY_LEVELS", "BrokerOptions", "parse_delay_levels"]
 
@@ -28,6 +28,8 @@ BOUNDS: Final = {
 
 _ADDRESS: Final = Host("127.0.0.1", 10911)
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# A queue's entry has 64 bits for the time at which a message is due.
+_DELAY_S_MAX: Final = INT_MAX
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class BrokerOptions:
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delays of all levels in milliseconds, level 1 first, of a text like `1s 5s 1m`.
 
-    Raises `ValueError` for an item that is no number with a unit of s, m, h or d.
+    Raises `ValueError` for an item that is no number with a unit of s, m, h or d, or that is too long.
     """
     delays = []
     for word in text.split():
@@ -89,6 +91,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         number = read_digits(word[:-1])
         if unit is None or number is None:
             raise ValueError(f"{word!r} is no delay; write a number and s, m, h or d, as in {DELAY_LEVELS!r}")
+        if number * unit > _DELAY_S_MAX * 1000:
+            raise ValueError(f"has the delay {word!r}; the longest is {_DELAY_S_MAX}s")
         delays.append(number * unit)
     if not delays:
         raise ValueError(f"has no delay; write them as in {DELAY_LEVELS!r}")

@@ -355,24 +355,24 @@ def test_domains_that_no_queue_can_be_opened_in_are_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
+    ("name", "least", "most"),
     [
-        ("maxDataFileSize", 34359738360),
-        ("maxJournalFileSize", 17179869180),
-        ("maxQlistFileSize", 17179869180),
-        ("maxCSLFileSize", 17592186040320),
-        ("numPartitions", 1 << 16),
+        ("maxDataFileSize", 40, 34359738360),
+        ("maxJournalFileSize", 44, 17179869180),
+        ("maxQlistFileSize", 36, 17179869180),
+        ("maxCSLFileSize", 0, 17592186040320),
+        ("numPartitions", 1, 1 << 16),
     ],
 )
-def test_a_number_that_the_files_cannot_hold_is_a_fault(folder: Path, name: str, most: int) -> None:
+def test_a_number_that_the_files_cannot_hold_is_a_fault(folder: Path, name: str, least: int, most: int) -> None:
     spoil(folder, "clusters.json", "myClusters", 0, "partitionConfig", name, value=most)
     findings(folder, 0)
     spoil(folder, "clusters.json", "myClusters", 0, "partitionConfig", name, value=most + 1)
     (found,) = findings(folder, 1)
     assert found["place"] == f"$.myClusters[0].partitionConfig.{name}"
-    assert (found["problem"], found["remedy"]) == (f"is {most + 1}", f"use at most {most}")
+    assert (found["problem"], found["remedy"]) == (f"is {most + 1}", f"use {least} to {most}")
     refused = CliRunner().invoke(app, ["start", "node", str(folder)])
-    assert (refused.exit_code, f"use at most {most}" in refused.output) == (2, True)
+    assert (refused.exit_code, f"use {least} to {most}" in refused.output) == (2, True)
 
 
 def test_init_writes_what_validate_accepts(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ class ReopenRequests:
     def _refused(self, part: HandlePart, asked: SentOpen, status: Status) -> None:
         """Ask again later what is refused, unless that was the last attempt."""
         answer = printed(ControlMessage(r_id=asked.number, choice=status))
-        if asked.attempt >= self._pace.attempts_max:
+        if 0 < self._pace.attempts_max <= asked.attempt:
             alarm(
                 log,
                 "QUEUE_REOPEN_FAILURE",

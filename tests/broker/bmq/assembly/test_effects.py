@@ -18,7 +18,6 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, cast, get_args
 
 import pytest
-from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from broker.bmq.admin.queue_metrics import shows_apps
@@ -36,9 +35,10 @@ from broker.bmq.config import ConfigError, NodeConfig
 from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
+from broker.bmq.config.errors import HIDDEN
 from broker.bmq.config.links import ClusterPlace, needs_proof, refuse_unreachable
 from broker.bmq.config.load import parse
-from broker.bmq.config.model import Choice, Model, NoEffect, model_in
+from broker.bmq.config.model import Choice, Model, NoEffect, bounds_of, model_in
 from broker.bmq.node.node import Node
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -325,6 +325,46 @@ CHANGED: dict[str, Any] = {
 # Members that have an effect only without another, which is left out.
 WITHOUT = {"TcpInterfaceConfig.port": ("appConfig", "networkInterfaces", "tcpInterface", "listeners")}
 
+# Numbers that no count, size or time is, and the members that take them, each with a meaning.
+ODD_NUMBERS = (-1, -(1 << 31), 1 << 31, 1 << 63)
+_BELOW_0 = {-1, -(1 << 31)}
+_LARGE = {1 << 31}
+HEEDED: dict[str, set[int]] = {
+    # No maximum, or never.
+    "TcpInterfaceConfig.maxConnections": _BELOW_0,
+    "QueueOperationsConfig.reopenMaxAttempts": _BELOW_0,
+    "StatsConfig.snapshotInterval": _BELOW_0,
+    "StatsPrinterConfig.maxAgeDays": _BELOW_0,
+    "TcpInterfaceConfig.port": {-1},
+    # The original overwrites them.
+    "AppConfig.brokerVersion": _BELOW_0,
+    "AppConfig.configVersion": _BELOW_0,
+    # A plugin decides.
+    "PluginSettingValue.intVal": _BELOW_0,
+    "PluginSettingValue.longVal": _BELOW_0 | _LARGE,
+    "PluginSettingValue.doubleVal": {*ODD_NUMBERS},
+    # Bytes, and numbers of messages.
+    "TaskConfig.allocationLimit": {1 << 31, 1 << 63},
+    "TcpInterfaceConfig.lowWatermark": _LARGE,
+    "TcpInterfaceConfig.highWatermark": _LARGE,
+    "TcpInterfaceConfig.nodeLowWatermark": _LARGE,
+    "TcpInterfaceConfig.nodeHighWatermark": _LARGE,
+    "PartitionConfig.maxDataFileSize": _LARGE,
+    "PartitionConfig.maxJournalFileSize": _LARGE,
+    "PartitionConfig.maxQlistFileSize": _LARGE,
+    "PartitionConfig.maxCSLFileSize": _LARGE,
+    "Limits.messages": _LARGE,
+    "Limits.bytes": _LARGE,
+    # Unsigned in the schema, or of 64 bits: a cluster that elects nobody, and long times.
+    "ElectorConfig.quorum": _LARGE,
+    "MessageThrottleConfig.lowThreshold": _LARGE,
+    "MessageThrottleConfig.highThreshold": _LARGE,
+    "MessageThrottleConfig.lowInterval": _LARGE,
+    "MessageThrottleConfig.highInterval": _LARGE,
+    "MsgGroupIdConfig.ttlSeconds": _LARGE,
+    "Domain.messageTtl": _LARGE,
+}
+
 # The alternatives of a choice, beside the one of the sample.
 ALTERNATIVES: dict[str, Any] = {
     "PluginSettingValue.boolVal": True,
@@ -401,26 +441,20 @@ def numbers() -> Iterator[tuple[Case, int, int]]:
         if case.path and type(case.value) is int:
             sample = place_in(SAMPLES[case.root], case.path[:-1])
             if type(sample.get(case.path[-1])) is int:
-                yield case, *bounds_of(case)
+                least, most = bounds_of(field_of(case))
+                assert isinstance(least, int), f"{case.name} has no least value"
+                assert isinstance(most, int), f"{case.name} has no greatest value"
+                yield case, least, most
 
 
-def bounds_of(case: Case) -> tuple[int, int]:
-    """Return the bounds of a number. Fails if it has none."""
+def field_of(case: Case) -> FieldInfo:
     model = next(model for model in models_of(case.root) if model.__name__ == case.name.partition(".")[0])
     alias = case.name.partition(".")[2]
-    field = next(field for name, field in model.model_fields.items() if (field.alias or name) == alias)
-    notes = [*field.metadata, *(note for each in _annotated(field.annotation) for note in each)]
-    least = next((note.ge for note in reversed(notes) if isinstance(note, Ge)), None)
-    most = next((note.le for note in reversed(notes) if isinstance(note, Le)), None)
-    assert isinstance(least, int), f"{case.name} has no least value"
-    assert isinstance(most, int), f"{case.name} has no greatest value"
-    return least, most
+    return next(field for name, field in model.model_fields.items() if (field.alias or name) == alias)
 
 
-def _annotated(annotation: Any) -> Iterator[list[Any]]:
-    for each in get_args(annotation):
-        yield from _annotated(each)
-        yield each.metadata if isinstance(each, FieldInfo) else [each]
+def is_number(field: FieldInfo) -> bool:
+    return bool({int, float} & {field.annotation, *get_args(field.annotation)}) or bounds_of(field) != (None, None)
 
 
 def copied(case: Case) -> dict[type[Model], Any]:
@@ -546,7 +580,7 @@ def proxy_parts(config: NodeConfig) -> Iterator[Any]:
 def process_parts(config: NodeConfig, folder: Path) -> Iterator[Any]:
     app, tls = config.broker.app_config, config.broker.app_config.tls_config
     yield [(each.address, each.port, each.tls) for each in config.listeners], config.metrics_address
-    yield connections_max(config.tcp.max_connections, 1 << 20, 0, 1, 1), max(1, app.authentication.max_threads)
+    yield connections_max(config.tcp.max_connections, 1 << 20, 0, 1, 1), app.authentication.max_threads
     yield app.broker_instance_name  # the label of metrics, see `serve_pages`
     yield make_authentications(app.authentication, "file"), make_authorizations(app.authorization, "file")
     yield make_credential_provider(app.authentication, "file")
@@ -621,11 +655,11 @@ def test_each_setting_has_an_effect_or_the_page_says_that_it_has_none(tmp_path_f
     assert sorted({case.name for case in CASES} - heeded - denied) == [], "these have none"
 
 
-def refusal(root: type[Model], sample: Any) -> str | None:
+def refusal(root: type[Model], sample: Any) -> ConfigError | None:
     try:
         parse(root, json.dumps(sample).encode(), "file")
     except ConfigError as fault:
-        return fault.reason
+        return fault
     return None
 
 
@@ -635,7 +669,8 @@ def test_each_number_has_bounds_and_is_refused_beyond_them(tmp_path: Path) -> No
     for case, least, most in numbers():
         for value in (least, most, least - 1, most + 1):
             changed = with_change(case._replace(value=value))
-            reason = refusal(case.root, changed[case.root])
+            fault = refusal(case.root, changed[case.root])
+            reason = None if fault is None else fault.reason
             if least <= value <= most:
                 # A check of several members may refuse it; otherwise it is put to use.
                 assert reason != f"is {value}", case.name
@@ -644,6 +679,27 @@ def test_each_number_has_bounds_and_is_refused_beyond_them(tmp_path: Path) -> No
                 assert reason == f"is {value}", case.name
             tried += 1
     assert tried > 400
+
+
+def test_each_number_refuses_what_means_nothing_to_it() -> None:
+    taken: dict[str, set[int]] = {}
+    for case in CASES:
+        if not is_number(field_of(case)):
+            continue
+        alias = case.name.partition(".")[2]
+        for value in ODD_NUMBERS:
+            # The case of an alternative has its name in the value.
+            given = {alias: value} if isinstance(case.value, dict) else value
+            changed = with_change(case._replace(name="", value=given))
+            fault = refusal(case.root, changed[case.root])
+            if fault is None:
+                taken.setdefault(case.name, set()).add(value)
+                continue
+            least, most = bounds_of(field_of(case))
+            assert fault.json_path.rpartition(".")[2] == alias
+            shown = repr(HIDDEN) if case.name.startswith("PluginSettingValue.") else value
+            assert (fault.reason, fault.remedy) == (f"is {shown}", f"use {least} to {most}")
+    assert taken == HEEDED
 
 
 def test_each_member_of_each_model_is_tried() -> None:

@@ -236,8 +236,8 @@ PARAMETERS = ("definition", "parameters")
     [
         ("bmqbrkrcfg.json", (*TCP, "port"), MISSING, "$.{}.{}.{}.port", "is missing", "add it"),
         ("bmqbrkrcfg.json", (*TCP, "port"), "3e4", "$.{}.{}.{}.port", "is '3e4', not an integer", "without quotes"),
-        ("bmqbrkrcfg.json", (*TCP, "port"), 65536, "$.{}.{}.{}.port", "is 65536", "use at most 65535"),
-        ("bmqbrkrcfg.json", (*TCP, "port"), -2, "$.{}.{}.{}.port", "is -2", "use at least -1"),
+        ("bmqbrkrcfg.json", (*TCP, "port"), 65536, "$.{}.{}.{}.port", "is 65536", "use -1 to 65535"),
+        ("bmqbrkrcfg.json", (*TCP, "port"), -2, "$.{}.{}.{}.port", "is -2", "use -1 to 65535"),
         ("bmqbrkrcfg.json", (*TCP, "port"), -1, "$.{}.{}.{}", "has port -1 and no listeners", "or listeners"),
         ("bmqbrkrcfg.json", (*TCP, "port"), True, "$.{}.{}.{}.port", "is true, not an integer", "write an integer"),
         (
@@ -269,14 +269,21 @@ PARAMETERS = ("definition", "parameters")
         ("clusters.json", (*CLUSTER, "nodes"), [], "$.myClusters[0].nodes", "is empty", "fill it in"),
         ("clusters.json", (*CLUSTER, "nodes"), {}, "$.myClusters[0].nodes", "is an object, not an array", "in []"),
         ("clusters.json", (*CLUSTER, "nodes", 1, "id"), MISSING, "$.myClusters[0].nodes[1].id", "is missing", "add it"),
-        ("clusters.json", (*CLUSTER, "nodes", 1, "id"), -1, "$.myClusters[0].nodes[1].id", "is -1", "use at least 0"),
+        (
+            "clusters.json",
+            (*CLUSTER, "nodes", 1, "id"),
+            -1,
+            "$.myClusters[0].nodes[1].id",
+            "is -1",
+            "use 0 to 2147483647",
+        ),
         (
             "clusters.json",
             (*CLUSTER, "partitionConfig", "maxArchivedFileSets"),
             -1,
             "$.myClusters[0].partitionConfig.maxArchivedFileSets",
             "is -1",
-            "use at least 0",
+            "use 0 to 2147483647",
         ),
         *(
             (
@@ -285,7 +292,7 @@ PARAMETERS = ("definition", "parameters")
                 {name: least - 1},
                 f"$.myClusters[0].elector.{name}",
                 f"is {least - 1}",
-                f"use at least {least}",
+                f"use {least} to 2147483647",
             )
             for name, least in (
                 ("initialWaitTimeoutMs", 0),
@@ -351,7 +358,7 @@ PARAMETERS = ("definition", "parameters")
             0,
             "$.myClusters[0].partitionConfig.numPartitions",
             "is 0",
-            "use at least 1",
+            "use 1 to 65536",
         ),
         (
             "clusters.json",
@@ -392,7 +399,7 @@ PARAMETERS = ("definition", "parameters")
             {**LIMITS, "bytesWatermarkRatio": 1.5},
             "$.definition.parameters.storage.domainLimits.bytesWatermarkRatio",
             "is 1.5",
-            "use at most 1",
+            "use 0 to 1",
         ),
         (
             "domains/bmq.test.json",

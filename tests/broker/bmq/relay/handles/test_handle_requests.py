@@ -352,6 +352,17 @@ def test_writers_do_not_wait_for_readers_that_are_refused(caplog: pytest.LogCapt
     ) in caplog.messages
 
 
+@pytest.mark.parametrize("attempts_max", [0, -1])
+def test_readers_that_are_refused_are_asked_for_again_and_again_without_a_maximum(attempts_max: int) -> None:
+    hop, upstream = refused()
+    hop.openings._reopening._pace = ReopenPace(1234, attempts_max)
+    upstream.answer()
+    for _ in range(50):
+        hop.wait(1234)
+        assert upstream.take() == [READERS]
+        upstream.answer(TOO_MANY)
+
+
 def test_readers_that_are_refused_are_asked_for_again() -> None:
     hop, upstream = refused()
     upstream.answer()
