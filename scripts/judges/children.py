@@ -13,24 +13,33 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and all their descendants."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found.append(int(child))
-            # A child may end between the two readings.
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                found += descendants(int(child))
-    return found
+    """Return the processes that a process has started, its children first, and all their descendants.
+
+    They are found by their parents: the lists of children that Linux has are those of threads, which end.
+    """
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        child = int(folder.name)
+        if (state := _state(child)) is not None:
+            children.setdefault(int(state[1]), []).append(child)
+    found = [pid]
+    for each in found:
+        found += children.get(each, ())
+    return found[1:]
 
 
 def is_running(pid: int) -> bool:
     """True unless the process has ended, even if its parent has not reaped it."""
-    stat = Path(f"/proc/{pid}/stat")
+    state = _state(pid)
+    return state is not None and state[0] != b"Z"
+
+
+def _state(pid: int) -> list[bytes] | None:
+    """Return what follows the name in /proc/PID/stat, the state and the parent first; None if there is no process."""
     try:
-        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return None
 
 
 @contextmanager
@@ -47,9 +56,18 @@ def ending_with_children() -> Iterator[None]:
     finally:
         for number in ENDS:
             signal.signal(number, signal.SIG_IGN)
-        for pid in descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        found: list[int] = []
+        # Those that are stopped start no others.
+        while more := [pid for pid in descendants(os.getpid()) if pid not in found]:
+            _signal_all(more, signal.SIGSTOP)
+            found += more
+        _signal_all(found, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
+
+
+def _signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -35,6 +37,30 @@ def test_a_signal_ends_children_that_nothing_else_would_end(number: signal.Signa
         assert process.stdout.read() == b""
         assert process.wait(WAIT_S) != 0
     assert not [pid for pid in started if is_running(pid)]
+
+
+@pytest.mark.process
+def test_descendants_are_found_while_threads_begin_and_end() -> None:
+    is_over = threading.Event()
+
+    def churn() -> None:
+        while not is_over.is_set():
+            threads = [threading.Thread(target=int) for _ in range(20)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+
+    with subprocess.Popen(["sleep", "600"]) as child:
+        churning = threading.Thread(target=churn)
+        churning.start()
+        try:
+            for _ in range(100):
+                assert child.pid in descendants(os.getpid())
+        finally:
+            is_over.set()
+            churning.join()
+            child.kill()
 
 
 @pytest.mark.process
