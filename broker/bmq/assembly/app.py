@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-import trio
-
 from broker.bmq.admin.environment import Environment
 from broker.bmq.admin.readiness import ClusterReadiness, lacks_as_member
 from broker.bmq.assembly.domains import Domains
@@ -58,7 +56,7 @@ from broker.shell.host.calls import HOST, LONG_SLICE_NS
 from broker.shell.host.descriptors import raise_limit
 from broker.shell.loop.control_pipe import PipeInUse
 from broker.shell.loop.runtime import freeze_collector, start_clock
-from broker.shell.loop.server import ListenError, Server
+from broker.shell.loop.server import ListenError, Server, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 from broker.shell.process.os_errors import os_error_line
@@ -201,7 +199,7 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
             HOST.set_slice(LONG_SLICE_NS)
             membership.connect(config, outgoing, server)
         try:
-            trio.run(server.run, _ready(config, node, ready))
+            run_server(server, _ready(config, node, ready))
         except Inconsistent:
             _save(node, partitions)
             raise

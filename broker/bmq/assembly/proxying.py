@@ -7,8 +7,6 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
-import trio
-
 from broker.bmq.admin.answers.results import ClusterInfo
 from broker.bmq.admin.environment import Environment
 from broker.bmq.admin.readiness import ClusterReadiness, lacks_as_proxy
@@ -47,7 +45,7 @@ from broker.shell.connections.dialing import Endpoint
 from broker.shell.files.mapped_files import make_folder
 from broker.shell.host.descriptors import raise_limit
 from broker.shell.loop.runtime import freeze_collector, start_clock
-from broker.shell.loop.server import Server
+from broker.shell.loop.server import Server, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 
@@ -88,7 +86,7 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], No
         serve_pages(pages, config, node, server, _watched(proxy))
         write_statistics(config, node)
         freeze_collector()
-        trio.run(server.run, _ready(config, ready))
+        run_server(server, _ready(config, ready))
 
 
 def _watched(proxy: Proxy) -> WatchedBroker:

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import trio
-
 from broker.common.addresses import Addresses
 from broker.common.faults import Faults
 from broker.common.kept import Keeper
@@ -90,7 +88,7 @@ from broker.shell.host.descriptors import (
     raise_limit,
 )
 from broker.shell.loop.runtime import freeze_collector, import_beside, start_clock
-from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen
+from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
@@ -175,7 +173,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         broker.start()
         served = _served_besides(config, grpc_socket, remoting_socket)
         needed = ("numpy", *(() if grpc_socket is None else GRPC_MODULES))
-        trio.run(server.run, partial(_announce, config, store, served, needed, ready))
+        run_server(server, partial(_announce, config, store, served, needed, ready))
         broker.close()
         store.close()
 

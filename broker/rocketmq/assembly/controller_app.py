@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-import trio
-
 from broker.common.addresses import Addresses
 from broker.common.faults import Faults
 from broker.common.timers import Timers
@@ -25,7 +23,7 @@ from broker.shell.connections.listening import shown_place
 from broker.shell.files.store_lock import StoreLock
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.runtime import freeze_collector, start_clock
-from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen
+from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 
@@ -61,7 +59,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
         deferred.server = Server(node, [Listener(sock, connect=node.connect_to(service))], connections_max=most)
         freeze_collector()
-        trio.run(deferred.server.run, partial(_announce, config, ready))
+        run_server(deferred.server, partial(_announce, config, ready))
 
 
 def _announce(config: RocketConfig, then: Callable[[], None]) -> None:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import trio
-
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.assembly.group import place_of
@@ -29,7 +27,7 @@ from broker.rocketmq.proxy.cluster import Cluster
 from broker.shell.connections.listening import shown_place
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.runtime import freeze_collector, start_clock
-from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen
+from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 from formats.rocketmq.hosts import Host
@@ -124,7 +122,7 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server
         freeze_collector()
-        trio.run(server.run, partial(_announce, config, ready, has_remoting=remoting is not None))
+        run_server(server, partial(_announce, config, ready, has_remoting=remoting is not None))
 
 
 def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]:

@@ -31,7 +31,7 @@ from broker.shell.connections.tls import EitherStream, TlsLink, TlsStream, accep
 from broker.shell.host.calls import HOST, READABLE
 from broker.shell.loop.rounds import Rounds, set_clock
 
-__all__ = ["ListenError", "Listener", "Server", "listen"]
+__all__ = ["ListenError", "Listener", "Server", "listen", "run_server"]
 
 log = logging.getLogger("broker.server")
 
@@ -41,6 +41,8 @@ TICK_S_MIN = 0.005
 
 # Rounds in which a stopping node reads data that peers have already sent, such as confirms.
 LAST_ROUNDS = 16
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
 
 # As in the reference's configuration (mqbcfg::TcpInterfaceConfig).
 CONNECTIONS_MAX = 10_000
@@ -154,7 +156,7 @@ class Server:
         """Serve until SIGTERM, SIGINT or `stop`. Raises `Inconsistent` if the node cannot continue."""
         for fd in self._listeners:
             self._poller.register(fd, READABLE)
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, self._stop:
+        with trio.open_signal_receiver(*STOPS) as signals, self._stop:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._tick)
@@ -428,3 +430,22 @@ class Server:
                 self._flush()
                 for fd in self._listeners:
                     self._poller.modify(fd, READABLE)
+
+
+def run_server(server: Server, on_ready: Callable[[], None]) -> None:
+    """Run the loop of a process, which then closes its files: SIGTERM and SIGINT are ignored from the loop's end on.
+
+    A node that takes its time to end gets a second signal from whoever has started it. To end at that would leave
+    files that the next start has to recover.
+    """
+    early: list[int] = []
+    for number in STOPS:
+        # Trio's receiver restores these handlers.
+        signal.signal(number, lambda caught, frame: early.append(caught))
+
+    def ready() -> None:
+        on_ready()
+        if early:
+            server.stop()
+
+    trio.run(server.run, ready)

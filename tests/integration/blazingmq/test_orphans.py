@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,7 +14,15 @@ import pytest
 
 from bmqctl.common.children import COMMAND, UNTIL_INPUT_ENDS
 from bmqctl.common.ports import free_port, free_ports
-from bmqctl.systems.node_process import LOG_NAME
+from bmqctl.systems.node_process import (
+    HOST,
+    LOG_NAME,
+    ControllerProcess,
+    NodeProcess,
+    ProxyProcess,
+    RocketProcess,
+    RocketProxyProcess,
+)
 from scripts.judges.children import descendants, is_running
 from tests.waiting import WAIT_S, eventually
 
@@ -28,6 +36,24 @@ from bmqctl.systems import node_process
 node = getattr(node_process, sys.argv[1])(Path(sys.argv[2])).start()
 print("ready", flush=True)
 time.sleep(600)
+"""
+# Sends itself the signals that end it, before its loop begins, or once it has ended.
+SIGNALLED = """
+import os, signal
+from broker.shell.loop.server import Server
+close, run = Server._close, Server.run
+def send():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+def close_late(self):
+    close(self)
+    send()
+async def run_early(self, on_ready):
+    send()
+    await run(self, on_ready)
+{}
+from bmqctl.app import main
+main()
 """
 SUITE = """
 import time
@@ -120,6 +146,34 @@ def test_the_end_of_the_terminal_is_ignored_under_nohup(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
         assert not any(is_running(child) for child in children)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        NodeProcess,
+        RocketProcess,
+        ControllerProcess,
+        lambda folder: ProxyProcess(folder, [f"{HOST}:{free_port()}"]),
+        lambda folder: RocketProxyProcess(folder, [f"{HOST}:{free_port()}"]),
+    ],
+    ids=["node", "rocketmq", "controller", "proxy", "rocketmq proxy"],
+)
+def test_a_process_that_closes_its_files_is_not_cut_short(tmp_path: Path, make: Callable[[Path], NodeProcess]) -> None:
+    """Whoever ends it sends a second signal after a second, which on a busy machine may be in the midst of that."""
+    node = make(tmp_path / "store")
+    node.command = (sys.executable, "-c", SIGNALLED.format("Server._close = close_late"))
+    with node:
+        assert node.stop() == 0
+    assert "stopped" in node.log
+
+
+def test_a_signal_that_comes_before_the_loop_ends_it(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "store")
+    node.command = (sys.executable, "-c", SIGNALLED.format("Server.run = run_early"))
+    node.start()
+    assert node.wait() == 0
+    assert "BMQbrkr stopped" in node.log
 
 
 def test_a_command_that_does_not_end_by_itself_is_killed(tmp_path: Path) -> None:
