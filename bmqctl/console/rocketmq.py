@@ -208,8 +208,8 @@ def _plan_of(wanted: Seek, moves: Sequence[Move]) -> Plan:
         f"Reset the offsets of group {wanted.group}?",
         f"In topic {wanted.topic}, group {wanted.group} continues at {_place_text(wanted)}, in {len(moves):,} queues "
         f"of {brokers:,} brokers. As of now {_messages(again)} that it has consumed will come again, and "
-        f"{_messages(skipped)} that it has not consumed will be skipped. Consumers that are connected are told to go "
-        "there. The offsets that it has now are lost.",
+        f"{_messages(skipped)} that it has not consumed will be skipped. Connected consumers continue there, "
+        "too. The offsets that it has now are lost.",
         f"Reset {wanted.group}",
     )
 

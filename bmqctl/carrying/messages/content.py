@@ -54,7 +54,7 @@ class BadInput(ValueError):
 class Outgoing(NamedTuple):
     """A message to be posted. Only messages of RocketMQ have what follows the properties.
 
-    Consumers get it `delay_s` seconds after it is posted.
+    Consumers get it `delay_s` seconds after it is posted, or at once; None leaves that to what all messages have.
     """
 
     payload: bytes
@@ -62,7 +62,7 @@ class Outgoing(NamedTuple):
     tag: str | None = None
     keys: Sequence[str] = ()
     sharding_key: str | None = None
-    delay_s: float = 0
+    delay_s: float | None = None
 
 
 # To be posted
@@ -88,7 +88,7 @@ def read_message(line: bytes) -> Outgoing:
         _optional_text(found, "tag"),
         keys,
         _optional_text(found, "sharding_key"),
-        _delay_s(found.get("delay_s", 0)),
+        _delay_s(found["delay_s"]) if "delay_s" in found else None,
     )
 
 

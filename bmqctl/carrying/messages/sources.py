@@ -69,5 +69,5 @@ def _with_usual(message: Outgoing, usual: Outgoing) -> Outgoing:
         tag=usual.tag if message.tag is None else message.tag,
         keys=message.keys or usual.keys,
         sharding_key=usual.sharding_key if message.sharding_key is None else message.sharding_key,
-        delay_s=message.delay_s or usual.delay_s,
+        delay_s=usual.delay_s if message.delay_s is None else message.delay_s,
     )

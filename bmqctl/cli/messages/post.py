@@ -82,11 +82,11 @@ def post(
         typer.Option(help="Messages of a topic with the same key go to one queue, in order.", show_default=False),
     ] = None,
     delay: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0, max=DELAY_S_MAX, help="Seconds until consumers of a topic get the messages.", show_default=False
         ),
-    ] = 0,
+    ] = None,
     count: Annotated[
         int | None,
         typer.Option(

@@ -84,3 +84,10 @@ async def test_input_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         await messages_of(tmp_path, Form.LINES, b"x\n" + b"y" * 1000)
     with pytest.raises(BadInput, match="larger than 100 bytes"):
         await messages_of(tmp_path, Form.PAYLOAD, b"y" * 1000)
+
+
+async def test_no_delay_in_a_line_overrules_that_of_all_messages(tmp_path: Path) -> None:
+    usual = Outgoing(b"", delay_s=5)
+    content = b'{"payload": "x"}\n{"payload": "x", "delay_s": 0}\n'
+    found = await messages_of(tmp_path, Form.JSON, content, usual)
+    assert [message.delay_s for _, message in found] == [5, 0]
