@@ -21,7 +21,7 @@ __all__ = ["COMMANDS", "app", "main"]
 COMMANDS: dict[str, Entry] = {
     "start": Entry("bmqctl.cli.run.start", "app", "Start a broker."),
     "bench": Entry("bmqctl.cli.run.bench", "bench", "Measure a broker: throughput, latency, losses.", dials=True),
-    "config": Entry("bmqctl.cli.run.config", "app", "Write, check and show the configuration of a broker."),
+    "config": Entry("bmqctl.cli.run.config", "app", "Write, check, show and set the configuration of a broker."),
     "context": Entry("bmqctl.cli.run.context", "app", "Name brokers and clusters, and choose one for other commands."),
     "doctor": Entry("bmqctl.cli.run.doctor", "doctor", "Examine the host that a broker runs on."),
     "post": Entry("bmqctl.cli.messages.post", "post", "Post messages to a queue or a topic.", dials=True),
@@ -50,7 +50,9 @@ COMMANDS: dict[str, Entry] = {
     "check": Entry(
         "bmqctl.cli.watch.check", "app", "Check queues, groups, clusters and disks for a monitoring system."
     ),
-    "cluster": Entry("bmqctl.cli.watch.cluster", "app", "Show the state and the problems of a running cluster."),
+    "cluster": Entry(
+        "bmqctl.cli.watch.cluster", "app", "Show the state and problems of a running cluster, elect a master."
+    ),
     "console": Entry(
         "bmqctl.cli.watch.console", "console", "Serve pages that show a cluster to a browser.", dials=True
     ),
@@ -60,12 +62,16 @@ COMMANDS: dict[str, Entry] = {
     "queue": Entry(
         "bmqctl.cli.administer.queue", "app", "List queues, purge one, explain why one or a group does not proceed."
     ),
-    "domain": Entry("bmqctl.cli.administer.domain", "app", "List and create domains of BlazingMQ."),
+    "domain": Entry(
+        "bmqctl.cli.administer.domain", "app", "List, show, create, alter and delete domains of BlazingMQ."
+    ),
     "topic": Entry("bmqctl.cli.administer.topic", "app", "List, show, create, alter and delete topics of RocketMQ."),
     "group": Entry(
         "bmqctl.cli.administer.group", "app", "List, show, create, alter, delete and seek groups of RocketMQ."
     ),
     "client": Entry("bmqctl.cli.administer.client", "app", "List the clients of RocketMQ's brokers."),
+    "user": Entry("bmqctl.cli.administer.user", "app", "List, create, alter and delete users of RocketMQ."),
+    "acl": Entry("bmqctl.cli.administer.acl", "app", "List, create, alter and delete the rights of RocketMQ's users."),
     "definitions": Entry(
         "bmqctl.cli.administer.definitions", "app", "Export, compare and apply domains, topics and groups as a file."
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import typer
 
 from bmqctl.common.refusal import refuse
 
-__all__ = ["check_arguments", "parse_host"]
+__all__ = ["check_arguments", "parse_host", "parse_moment"]
 
 _NO_HOST: Final = re.compile(r"[\s/\[\]]")
 
@@ -31,6 +32,17 @@ def parse_host(text: str) -> str:
     if _NO_HOST.search(host) or (":" in host and not _is_ipv6(host)):
         raise typer.BadParameter(f"{text!r} is neither an address nor the name of a host.")
     return host
+
+
+def parse_moment(text: str) -> datetime:
+    """Return a time of ISO 8601, of UTC unless it has a zone. Raises `typer.BadParameter`."""
+    try:
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        found.timestamp()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is no time: write 2026-11-25T12:00:00, or with a zone.") from None
+    return found
 
 
 def _is_ipv6(text: str) -> bool:

@@ -69,8 +69,8 @@ class Move(NamedTuple):
 class ClusterAdministration(Protocol):
     """The requests of administration to a cluster. Each raises `Unanswered`, also at a refusal."""
 
-    def places(self) -> list[DefinitionHolder]:
-        """Ask each holder for its definitions."""
+    def places(self, kinds: Sequence[str]) -> list[DefinitionHolder]:
+        """Ask each holder for its definitions of some kinds."""
         ...
 
     def forget_topics(self, names: Sequence[str]) -> None:
@@ -91,4 +91,8 @@ class ClusterAdministration(Protocol):
 
     def seek(self, wanted: Seek) -> None:
         """Have a group continue elsewhere, with its connected consumers."""
+        ...
+
+    def step_down(self, name: str, wanted: int | None) -> str:
+        """Have another broker of a name become master, or the one with this id; return the address of the master."""
         ...

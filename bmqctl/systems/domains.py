@@ -7,10 +7,18 @@ of a node that was started without a configuration. Brokers read the file of a d
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bmqctl.client.admin import AdminLost
+from bmqctl.client.protocol.authentication import Credentials
+from bmqctl.systems.administration import DefinitionHolder
+from bmqctl.systems.blazingmq.status.asking import Asking, NotReported, ask_all, endpoint_parts
+from bmqctl.systems.definitions.blazingmq import read_domains, write_domains
+from bmqctl.systems.definitions.model import BLAZINGMQ, BadDefinitions, Definitions
 from broker.bmq.config import ConfigError, NodeConfig, default_config, load_broker_config
 from broker.bmq.config.default import domain_definition
 from broker.bmq.config.domain_schema import DomainVariant
@@ -18,10 +26,12 @@ from broker.bmq.config.dump import to_json
 from broker.bmq.config.load import BROKER_FILE, DOMAINS_DIRECTORY, parse
 from broker.bmq.config.node import DOMAIN_NAME
 
-__all__ = ["BadDomain", "Domain", "create_domain", "domains_in"]
+__all__ = ["BadDomain", "Domain", "Nodes", "create_domain", "domains_in", "holders_in"]
 
 # The name of a file has 255 bytes at most, and `.json` after it.
 NAME_BYTES_MAX: Final = 250
+_NO_DOMAINS: Final = Definitions(BLAZINGMQ, {"domains": {}})
+_PAUSE_S: Final = 0.1
 STORE_FILES: Final = "bmq_*.bmq_*"
 
 
@@ -98,6 +108,78 @@ def create_domain(
             raise BadDomain(str(fault)) from None
         _write(file, text)
     return [file for file, _, _ in files]
+
+
+def holders_in(place: Path) -> list[DefinitionHolder]:
+    """Return the folder of each node of a place, with the domains in its files. Raises `BadDomain`."""
+    try:
+        return [
+            DefinitionHolder(
+                str(folder),
+                read_domains(folder) if (folder / DOMAINS_DIRECTORY).is_dir() else _NO_DOMAINS,
+                partial(write_domains, folder),
+            )
+            for folder, _ in _configs(place)
+        ]
+    except BadDefinitions as fault:
+        raise BadDomain(str(fault)) from None
+
+
+class Nodes(NamedTuple):
+    """The nodes of a cluster: the one at `place`, and the others that it names; without a place there are none."""
+
+    place: tuple[str, int] | None
+    timeout_s: float
+    authority: Path | None
+    credentials: Credentials | None
+
+    def tell(self, command: str) -> None:
+        """Send each node a command. Raises `BadDomain` for one that does not carry it out."""
+        for node in self._all():
+            self._send(node, command)
+
+    def finish_removal(self, name: str) -> None:
+        """Have each node forget a domain whose removal has begun. Raises `BadDomain`.
+
+        Queues are gone once their cluster has recorded that, which the first step may not have seen.
+        """
+        for node in self._all():
+            until = time.monotonic() + self.timeout_s
+            while True:
+                try:
+                    self._send(node, f"DOMAINS REMOVE {name} FINALIZE")
+                    break
+                except BadDomain:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(_PAUSE_S)
+                    self._send(node, f"DOMAINS REMOVE {name}")
+
+    def _all(self) -> list[tuple[str, int]]:
+        if self.place is None:
+            return []
+        try:
+            view = next(each["view"] for each in ask_all(*self.place, self._asking) if "view" in each)
+            return [endpoint_parts(each["endpoint"]) for each in view["nodes"]]
+        except NotReported:
+            # The C++ broker, whose nodes pass such commands on.
+            return [self.place]
+        except AdminLost as fault:
+            raise BadDomain(str(fault)) from None
+
+    @property
+    def _asking(self) -> Asking:
+        return Asking(*self[1:])
+
+    def _send(self, node: tuple[str, int], command: str) -> None:
+        where = f"{node[0]}:{node[1]}"
+        try:
+            with self._asking.client(*node) as client:
+                answer = json.loads(client.send(f"ENCODING JSON_COMPACT {command}"))
+        except (AdminLost, ValueError, RecursionError) as fault:
+            raise BadDomain(f"{where} does not carry out {command}: {fault}") from None
+        if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+            raise BadDomain(f"{where} refuses {command}: {answer['error'].get('message')}")
 
 
 def _write(file: Path, text: str) -> None:

@@ -72,7 +72,11 @@ def open_clusters(options: ClusterOptions) -> list[Cluster]:
 
 
 def open_administration(options: ClusterOptions) -> ClusterAdministration:
-    """Return the administration of a cluster of RocketMQ. Raises `CannotBegin`."""
+    """Return the administration of a cluster, by default RocketMQ's on this host. Raises `CannotBegin`."""
+    if options.broker and not options.names_rocketmq:
+        from bmqctl.systems.blazingmq.administration import BlazingMQAdministration
+
+        return BlazingMQAdministration()
     from bmqctl.systems.rocketmq.administration import RocketMQAdministration
 
     return RocketMQAdministration(options)

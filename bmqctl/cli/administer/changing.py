@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -20,21 +21,53 @@ from bmqctl.systems.definitions.model import Action, Change, Definitions, change
 from bmqctl.systems.opening import open_administration
 from bmqctl.systems.system import ClusterOptions, Unanswered
 
-__all__ = ["Changing", "FieldSetting", "Masters", "make_changes", "print_changes", "refusing"]
+__all__ = [
+    "Changing",
+    "FieldSetting",
+    "Holders",
+    "Masters",
+    "OnlyList",
+    "Within",
+    "make_changes",
+    "print_changes",
+    "refusing",
+]
 
 BrokerName = Annotated[
     list[str] | None,
     typer.Option("--broker-name", help="Only RocketMQ brokers of this name; by default all.", show_default=False),
 ]
+# A context of BlazingMQ gives it.
+Broker = Annotated[str | None, typer.Option("--broker", "-b", hidden=True)]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")]
 
+DEPTH_MAX = 16
+PASSWORD = "password"
+HIDDEN = "***"
 _COLUMNS = [Column(name, name) for name in ("place", "action", "kind", "name", "field", "found", "wanted")]
+
+
+class Holders(Protocol):
+    """The options that name the holders of definitions."""
+
+    def places(self, command: str, kinds: Sequence[str]) -> list[DefinitionHolder]:
+        """Return the holders with their definitions of some kinds; exit with code 2 if one does not answer."""
+        ...
+
+    def begin(self, command: str, changes: Sequence[Change]) -> None:
+        """Do what comes before changes at the holders; exit with code 2 if that cannot be done."""
+        ...
+
+    def end(self, command: str, changes: Sequence[Change]) -> None:
+        """Do what comes after changes at all holders; exit with code 2 if that cannot be done."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Masters:
-    """The options that name the masters of a cluster of RocketMQ."""
+    """The options that name the masters of a cluster of RocketMQ; a broker of BlazingMQ is refused with the reason."""
 
+    broker: Broker = None
     nameserver: Nameserver = None
     broker_name: BrokerName = None
     timeout: Timeout = 5
@@ -43,6 +76,7 @@ class Masters:
     def administration(self, command: str) -> ClusterAdministration:
         """Open the cluster; exit with code 2 for options that are not valid."""
         options = ClusterOptions(
+            self.broker,
             nameservers=self.nameserver,
             broker_names=self.broker_name,
             timeout_s=self.timeout,
@@ -53,10 +87,18 @@ class Masters:
         except CannotBegin as fault:
             refuse(command, str(fault))
 
-    def places(self, command: str) -> list[DefinitionHolder]:
-        """Ask the masters for their definitions; exit with code 2 if one does not answer, or a name is unknown."""
+    def places(self, command: str, kinds: Sequence[str]) -> list[DefinitionHolder]:
         with refusing(command):
-            return self.administration(command).places()
+            return self.administration(command).places(kinds)
+
+    def begin(self, command: str, changes: Sequence[Change]) -> None:
+        pass
+
+    def end(self, command: str, changes: Sequence[Change]) -> None:
+        deleted = {each.name for each in changes if each.kind == "topics" and each.action is Action.DELETE}
+        if deleted:
+            with refusing(command):
+                self.administration(command).forget_topics(sorted(deleted))
 
 
 @contextmanager
@@ -82,6 +124,10 @@ class Changing:
     output: Output = None
 
 
+class Within(dict[str, Any]):
+    """Fields within a field, of which those that are not named stay; any other object replaces the whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSetting:
     """The options of commands that set fields of a definition."""
@@ -102,13 +148,45 @@ class FieldSetting:
         """Return the options of a change that does not ask."""
         return Changing(self.only_list, True, self.output)
 
+    def fields(self, command: str, named: Mapping[str, object], *, is_nested: bool = False) -> dict[str, Any]:
+        """Return the fields that options name: those of --set, and those of `named` that are given.
+
+        With `is_nested` each dot of a name leads into an object; otherwise attributes, whose own names have dots, are
+        texts by name.
+        """
+        found: dict[str, Any] = {
+            name: Within(value) if isinstance(value, dict) else value
+            for name, value in named.items()
+            if value is not None
+        }
+        for text in self.settings or ():
+            name, equals, value = text.partition("=")
+            if not name or not equals:
+                refuse(command, f"--set {text}: expected FIELD=VALUE")
+            *path, last = name.split(".", DEPTH_MAX if is_nested else 1)
+            table = found
+            for step in path:
+                table = table.setdefault(step, Within())
+                if not isinstance(table, Within):
+                    refuse(command, f"--set {text}: {step} is given a value of its own, too")
+            table[last] = _value(value) if is_nested or not path else value
+        return found
+
+
+def _value(text: str) -> Any:
+    """Read a number, `true`, `false` or other JSON; anything else is text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
 
 def make_changes(
     command: str,
     places: Sequence[DefinitionHolder],
     wanted: Callable[[DefinitionHolder], Definitions],
     changing: Changing,
-    masters: Masters,
+    at: Holders,
     *,
     prune: bool = False,
 ) -> None:
@@ -125,7 +203,8 @@ def make_changes(
     if not changing.yes:
         count = sum(len(changes) for _, changes in found)
         ask(command, f"Make {'this change' if count == 1 else f'these {count} changes'}?", "nothing is changed")
-    deleted: set[str] = set()
+    made = [change for _, changes in found for change in changes]
+    at.begin(command, made)
     for place, changes in found:
         try:
             place.apply(changes)
@@ -133,10 +212,7 @@ def make_changes(
             refuse(command, f"{place.name}: {fault}; what is listed before it is done")
         except OSError as fault:
             refuse(command, f"{fault.filename}: {fault.strerror}")
-        deleted |= {each.name for each in changes if each.kind == "topics" and each.action is Action.DELETE}
-    if deleted:
-        with refusing(command):
-            masters.administration(command).forget_topics(sorted(deleted))
+    at.end(command, made)
 
 
 def _to_do(changes: Iterable[Change], prune: bool) -> list[Change]:
@@ -144,9 +220,18 @@ def _to_do(changes: Iterable[Change], prune: bool) -> list[Change]:
     return [each for each in changes if prune or each.action is not Action.DELETE]
 
 
+def _without_password(change: Change) -> Change:
+    """Return a change as it may be shown."""
+    if change.field == PASSWORD:
+        return change._replace(wanted=HIDDEN)
+    if isinstance(change.wanted, dict) and PASSWORD in change.wanted:
+        return change._replace(wanted={**change.wanted, PASSWORD: HIDDEN})
+    return change
+
+
 def print_changes(found: list[tuple[DefinitionHolder, list[Change]]], output: OutputFormat | None) -> None:
     """Print the changes at each place."""
-    rows = [{"place": place.name, **each._asdict()} for place, changes in found for each in changes]
+    rows = [{"place": place.name, **_without_password(each)._asdict()} for place, changes in found for each in changes]
     with until_reader_leaves():
         if rows or output not in (None, OutputFormat.TABLE):
             print_rows(rows, _COLUMNS, output or OutputFormat.TABLE)

@@ -1,62 +1,52 @@
-"""One topic or group of RocketMQ's masters: its definition shown, created, altered and deleted."""
+"""One definition, such as a topic or a user: shown, listed, created, altered and deleted at each holder."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from bmqctl.cli.administer.changing import Changing, FieldSetting, Masters, make_changes
+from bmqctl.cli.administer.changing import Changing, Holders, Within, make_changes
 from bmqctl.common.refusal import refuse
 from bmqctl.common.render import Column, OutputFormat, print_rows, until_reader_leaves
 from bmqctl.systems.administration import DefinitionHolder
-from bmqctl.systems.definitions.model import ROCKETMQ, BadDefinitions, Definitions
+from bmqctl.systems.definitions.model import BadDefinitions, Definitions, flattened
 from bmqctl.systems.opening import checked_definitions
 
-__all__ = ["Name", "alter", "create", "delete", "show"]
+__all__ = ["Name", "alter", "create", "delete", "list_all", "show"]
 
-NOUNS: Final = {"topics": "topic", "groups": "group"}
+
+class _Noun(NamedTuple):
+    """The command that is for a kind of definitions, the word for one, and its verb that changes one."""
+
+    command: str
+    one: str
+    changes: str = "alter"
+
+
+_NOUNS: Final = {
+    "topics": _Noun("topic", "topic"),
+    "groups": _Noun("group", "group"),
+    "users": _Noun("user", "user"),
+    "acls": _Noun("acl", "right"),
+    "settings": _Noun("config", "setting", "set"),
+    "domains": _Noun("domain", "domain"),
+}
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-_Fields = dict[str, Any]
+_Fields = Mapping[str, Any]
 
 
-def _fields_of(command: str, setting: FieldSetting, **named: object) -> _Fields:
-    """Return the fields that options name: those of --set, and those of `named` that are given."""
-    found: _Fields = {name: value for name, value in named.items() if value is not None}
-    for text in setting.settings or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            refuse(command, f"--set {text}: expected FIELD=VALUE")
-        field, dot, attribute = name.partition(".")
-        if dot:
-            before = found.get(field, {})
-            if not isinstance(before, dict):
-                refuse(command, f"--set {text}: {field} is given a value of its own, too")
-            found[field] = {**before, attribute: value}
-        else:
-            found[field] = _value(value)
-    return found
-
-
-def _value(text: str) -> Any:
-    """Read a number, `true`, `false` or other JSON; anything else is text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def show(kind: str, name: str, masters: Masters, wanted: OutputFormat | None) -> None:
-    """Print the definition at each master; exit with code 2 if none has it."""
-    command = f"{NOUNS[kind]} show"
-    holders = _holders(command, kind, name, masters.places(command))
+def show(kind: str, name: str, at: Holders, wanted: OutputFormat | None) -> None:
+    """Print the definition of each holder; exit with code 2 if none has it."""
+    command = f"{_NOUNS[kind].command} show"
+    holders = _having(command, kind, name, at.places(command, (kind,)))
     rows = [
         {"broker": each.name, "field": field, "value": value}
         for each in holders
-        for field, value in each.definitions.tables[kind][name].items()
+        for field, value in flattened(each.definitions.tables[kind][name])
     ]
     with until_reader_leaves():
         if wanted is OutputFormat.JSON:
@@ -66,51 +56,68 @@ def show(kind: str, name: str, masters: Masters, wanted: OutputFormat | None) ->
             print_rows(rows, columns, wanted or OutputFormat.TABLE)
 
 
-def create(kind: str, name: str, setting: FieldSetting, masters: Masters, **named: object) -> None:
-    """Create a definition at each master; exit with code 2 if one has it."""
-    command = f"{NOUNS[kind]} create"
-    fields = _fields_of(command, setting, **named)
-    places = masters.places(command)
+def list_all(kind: str, at: Holders, wanted: OutputFormat | None, fields: Sequence[str]) -> None:
+    """Print some fields of all definitions of each holder."""
+    rows = (
+        {"name": name, "broker": each.name, **{field: found.get(field) for field in fields}}
+        for each in at.places(f"{_NOUNS[kind].command} list", (kind,))
+        for name, found in sorted(each.definitions.tables[kind].items())
+    )
+    with until_reader_leaves():
+        print_rows(rows, [Column(each, each) for each in ("name", "broker", *fields)], wanted or OutputFormat.TABLE)
+
+
+def create(kind: str, name: str, changing: Changing, at: Holders, fields: _Fields) -> None:
+    """Create a definition at each holder; exit with code 2 if one has it. Fields that are None have their default."""
+    noun = _NOUNS[kind]
+    command = f"{noun.command} create"
+    places = at.places(command, (kind,))
     for each in places:
         if name in each.definitions.tables[kind]:
-            refuse(command, f"{name}: broker {each.name} has it; `bmqctl {NOUNS[kind]} alter` changes it")
-    _make(command, kind, name, places, {each.name: fields for each in places}, setting.changing(), masters)
+            refuse(command, f"{name}: broker {each.name} has it; `bmqctl {noun.command} {noun.changes}` changes it")
+    _make(command, kind, name, [(each, _given(fields)) for each in places], changing, at)
 
 
-def alter(kind: str, name: str, setting: FieldSetting, masters: Masters, **named: object) -> None:
-    """Change fields of a definition at each master that has it; exit with code 2 if none has."""
-    command = f"{NOUNS[kind]} alter"
-    fields = _fields_of(command, setting, **named)
-    places = _holders(command, kind, name, masters.places(command))
-    wanted = {each.name: _altered(each.definitions.tables[kind][name], fields) for each in places}
-    _make(command, kind, name, places, wanted, setting.changing(), masters)
+def alter(kind: str, name: str, changing: Changing, at: Holders, fields: _Fields) -> None:
+    """Change fields of a definition at each holder that has it; exit with code 2 if none has. None leaves a field."""
+    noun = _NOUNS[kind]
+    command = f"{noun.command} {noun.changes}"
+    places = _having(command, kind, name, at.places(command, (kind,)))
+    wanted = [(each, _altered(each.definitions.tables[kind][name], _given(fields))) for each in places]
+    _make(command, kind, name, wanted, changing, at)
 
 
-def _altered(found: Mapping[str, Any], fields: _Fields) -> _Fields:
-    """Return a definition with other fields; attributes that are not named stay."""
+def _given(fields: _Fields) -> _Fields:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _altered(found: _Fields, fields: _Fields) -> _Fields:
+    """Return a definition with other fields; what these do not name stays."""
     altered = {**found, **fields}
     for field, value in fields.items():
-        if isinstance(value, dict) and isinstance(found.get(field), dict):
-            altered[field] = {**found[field], **value}
+        if isinstance(value, Within) and isinstance(found.get(field), dict):
+            altered[field] = _altered(found[field], value)
     return altered
 
 
-def delete(kind: str, name: str, changing: Changing, masters: Masters) -> None:
-    """Delete a definition at each master that has it; exit with code 2 if none has."""
-    command = f"{NOUNS[kind]} delete"
-    places = _holders(command, kind, name, masters.places(command))
+def delete(kind: str, name: str, changing: Changing, at: Holders) -> None:
+    """Delete a definition at each holder that has it; exit with code 2 if none has."""
+    command = f"{_NOUNS[kind].command} delete"
+    places = _having(command, kind, name, at.places(command, (kind,)))
 
     def without(place: DefinitionHolder) -> Definitions:
         table = {each: fields for each, fields in place.definitions.tables[kind].items() if each != name}
-        return Definitions(ROCKETMQ, {kind: table})
+        return Definitions(place.definitions.system, {kind: table})
 
-    make_changes(command, places, without, changing, masters, prune=True)
+    make_changes(command, places, without, changing, at, prune=True)
 
 
-def _holders(command: str, kind: str, name: str, places: Sequence[DefinitionHolder]) -> list[DefinitionHolder]:
+def _having(command: str, kind: str, name: str, places: Sequence[DefinitionHolder]) -> list[DefinitionHolder]:
     found = [each for each in places if name in each.definitions.tables[kind]]
     if not found:
-        refuse(command, f"{name}: no such {NOUNS[kind]}; `bmqctl {NOUNS[kind]} list` lists them")
+        noun = _NOUNS[kind]
+        where = "the manual's reference" if kind == "settings" else f"`bmqctl {noun.command} list`"
+        refuse(command, f"{name}: no such {noun.one}; {where} lists them")
     return found
 
 
@@ -118,19 +125,19 @@ def _make(
     command: str,
     kind: str,
     name: str,
-    places: Sequence[DefinitionHolder],
-    wanted: Mapping[str, _Fields],
+    wanted: Sequence[tuple[DefinitionHolder, _Fields]],
     changing: Changing,
-    masters: Masters,
+    at: Holders,
 ) -> None:
     def with_it(place: DefinitionHolder) -> Definitions:
-        return Definitions(ROCKETMQ, {kind: {**place.definitions.tables[kind], name: definitions[place.name]}})
+        table = {**place.definitions.tables[kind], name: definitions[place.name]}
+        return Definitions(place.definitions.system, {kind: table})
 
-    try:
-        definitions = {
-            place: checked_definitions(Definitions(ROCKETMQ, {kind: {name: fields}})).tables[kind][name]
-            for place, fields in wanted.items()
-        }
-    except BadDefinitions as fault:
-        refuse(command, str(fault))
-    make_changes(command, places, with_it, changing, masters)
+    definitions: dict[str, _Fields] = {}
+    for place, fields in wanted:
+        try:
+            checked = checked_definitions(Definitions(place.definitions.system, {kind: {name: fields}}))
+        except BadDefinitions as fault:
+            refuse(command, str(fault))
+        definitions[place.name] = checked.tables[kind][name]
+    make_changes(command, [place for place, _ in wanted], with_it, changing, at)

@@ -27,6 +27,8 @@ from bmqctl.common.render import (
 from bmqctl.systems.administration import DefinitionHolder
 from bmqctl.systems.definitions.model import (
     BLAZINGMQ,
+    KINDS,
+    ROCKETMQ,
     BadDefinitions,
     Definitions,
     changes_between,
@@ -213,7 +215,7 @@ def _read(file: Path) -> bytes:
 
 def _places(command: str, config: Path | None, masters: Masters) -> list[DefinitionHolder]:
     if config is None:
-        return masters.places(f"definitions {command}")
+        return masters.places(f"definitions {command}", KINDS[ROCKETMQ])
     try:
         return [open_folder(config)]
     except BadDefinitions as fault:

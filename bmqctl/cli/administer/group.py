@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -13,6 +13,7 @@ from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.administer.changing import Changing, FieldSetting, Masters, refusing
 from bmqctl.cli.administer.defining import Name, alter, create, delete, show
 from bmqctl.cli.administer.listing import list_groups
+from bmqctl.cli.arguments import parse_moment
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
 from bmqctl.common.refusal import refuse
@@ -90,7 +91,8 @@ def create_group(
 
     Exit codes: 0; 2 there is such a group, or a broker refuses or does not answer.
     """
-    create(KIND, name, setting, masters, retryMaxTimes=retries, consumeMessageOrderly=ordered)
+    fields = {"retryMaxTimes": retries, "consumeMessageOrderly": ordered}
+    create(KIND, name, setting.changing(), masters, setting.fields("group create", fields))
 
 
 @app.command("alter", cls=DialingCommand)
@@ -113,7 +115,8 @@ def alter_group(
 
     Exit codes: 0; 2 there is no such group, or a broker refuses or does not answer.
     """
-    alter(KIND, name, setting, masters, retryMaxTimes=retries, consumeMessageOrderly=ordered)
+    fields = {"retryMaxTimes": retries, "consumeMessageOrderly": ordered}
+    alter(KIND, name, setting.changing(), masters, setting.fields("group alter", fields))
 
 
 @app.command("delete", cls=DialingCommand)
@@ -209,10 +212,9 @@ def _place(command: str, text: str) -> str | datetime | int:
     if re.fullmatch(r"[+-]?[0-9]{1,18}", text, re.ASCII):
         return int(text) if text[0].isdigit() else Shift(text)
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        return parse_moment(text)
+    except typer.BadParameter:
         refuse(command, f"--to {text}: expected begin, end, a time, an offset, or +N or -N messages")
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _print_moves(moves: Iterable[Move], wanted: OutputFormat | None) -> None:

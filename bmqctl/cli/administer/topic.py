@@ -84,15 +84,8 @@ def create_topic(
 
     Exit codes: 0; 2 there is such a topic, or a broker refuses or does not answer.
     """
-    create(
-        KIND,
-        name,
-        setting,
-        masters,
-        readQueueNums=queues,
-        writeQueueNums=queues,
-        attributes=_attributes(kind),
-    )
+    fields = {"readQueueNums": queues, "writeQueueNums": queues, "attributes": _attributes(kind)}
+    create(KIND, name, setting.changing(), masters, setting.fields("topic create", fields))
 
 
 @app.command("alter", cls=DialingCommand)
@@ -117,15 +110,8 @@ def alter_topic(
 
     Exit codes: 0; 2 there is no such topic, or a broker refuses or does not answer.
     """
-    alter(
-        KIND,
-        name,
-        setting,
-        masters,
-        readQueueNums=queues,
-        writeQueueNums=queues,
-        attributes=_attributes(kind),
-    )
+    fields = {"readQueueNums": queues, "writeQueueNums": queues, "attributes": _attributes(kind)}
+    alter(KIND, name, setting.changing(), masters, setting.fields("topic alter", fields))
 
 
 @app.command("delete", cls=DialingCommand)

@@ -9,7 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from bmqctl.cli.administer.changing import Changing, Masters, OnlyList
+from bmqctl.cli.administer.defining import alter
 from bmqctl.cli.arguments import parse_host
+from bmqctl.cli.contexts.command import DialingCommand
+from bmqctl.cli.families import expanded
 from bmqctl.cli.run.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.common.harmless import one_line
 from bmqctl.common.render import (
@@ -60,7 +64,7 @@ ConfigPath = Annotated[
 
 @app.callback()
 def root() -> None:
-    """Write, check and show the configuration of a broker, without starting it."""
+    """Write, check and show the configuration of a broker, without starting it; set a property of one that runs."""
 
 
 @app.command()
@@ -209,6 +213,33 @@ def init(
         refuse("config init", str(fault))
     for folder in folders:
         typer.echo(f"{folder}: bmqctl start node {shlex.quote(str(folder))}")
+
+
+@app.command("set", cls=DialingCommand)
+@expanded
+def set_setting(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The property, such as maxMessageSize.", show_default=False)
+    ],
+    value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False)],
+    *,
+    only_list: OnlyList = False,
+    output: Output = None,
+    masters: Masters,
+) -> None:
+    """Set a property of RocketMQ's masters while they run. Each also writes it into its configuration file.
+
+    A property that needs a restart is refused by name; Apache's broker takes it, and uses it from the next start on.
+
+    Examples:
+
+        bmqctl config set maxMessageSize 8388608 --nameserver 10.0.0.1:9876
+
+        bmqctl config set brokerPermission 4 --broker-name broker-a --dry-run
+
+    Exit codes: 0; 2 there is no such property, or a broker refuses or does not answer.
+    """
+    alter("settings", name, Changing(only_list, True, output), masters, {"value": value})
 
 
 def _shown(value: Any) -> str:

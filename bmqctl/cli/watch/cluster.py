@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.cli.administer.admin import Security
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
@@ -22,6 +23,7 @@ from bmqctl.common.render import (
     until_reader_leaves,
     wanted_format,
 )
+from bmqctl.systems.opening import open_administration
 from bmqctl.systems.system import Unanswered, Views
 
 __all__ = ["app"]
@@ -45,7 +47,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.
 
 @app.callback()
 def root() -> None:
-    """Show the state and the problems of a running cluster."""
+    """Show the state and the problems of a running cluster, and have another master elected."""
 
 
 @app.command(cls=DialingCommand)
@@ -108,6 +110,46 @@ def explain(
     """
     cluster = open_nodes("cluster", options_of(broker, nodes, timeout, security, broker_name))
     _print(cluster.problems, output or OutputFormat.TABLE)
+
+
+@app.command("step-down", cls=DialingCommand)
+@expanded
+def step_down(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the brokers.", show_default=False)],
+    broker: Broker = None,
+    *,
+    nodes: Nodes,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            min=1,
+            metavar="ID",
+            help="The id of the slave that becomes the master; by default the one that lacks least.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Timeout = 5,
+    security: Security,
+) -> None:
+    """Have the controllers of RocketMQ elect another master, such as before the master's host is maintained.
+
+    Only a slave that is in sync becomes the master, so that no acknowledged message is lost. BlazingMQ's nodes hand
+    over when they are stopped.
+
+    Examples:
+
+        bmqctl cluster step-down broker-a --controller 10.0.0.1:9878
+
+        bmqctl cluster step-down broker-a --to 2 --nameserver 10.0.0.1:9876
+
+    Exit codes: 0; 2 there is no such broker, or a controller refuses or does not answer.
+    """
+    try:
+        found = open_administration(options_of(broker, nodes, timeout, security)).step_down(name, to)
+    except (CannotBegin, Unanswered) as fault:
+        refuse("cluster step-down", str(fault))
+    typer.echo(f"{name}: {found} is the master")
 
 
 def _print(question: Callable[[], Views], wanted: OutputFormat) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bmqctl.systems.definitions.model import BLAZINGMQ, BadDefinitions, Change, Definitions
+from bmqctl.systems.definitions.model import BLAZINGMQ, Action, BadDefinitions, Change, Definitions
 
 __all__ = ["checked", "read_domains", "write_domains"]
 
@@ -52,9 +52,12 @@ def checked(wanted: Definitions) -> Definitions:
 
 
 def write_domains(config: Path, changes: Sequence[Change]) -> None:
-    """Write each domain into its file, which is replaced as a whole. Raises `OSError`."""
+    """Write each domain into its file, which is replaced as a whole, or remove the file. Raises `OSError`."""
     for change in changes:
         path = config / "domains" / f"{change.name}.json"
+        if change.action is Action.DELETE:
+            path.unlink()
+            continue
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -15,7 +15,9 @@ __all__ = [
     "BadDefinitions",
     "Change",
     "Definitions",
+    "Table",
     "changes_between",
+    "flattened",
     "one_of",
     "parse_definitions",
     "whole_changes",
@@ -25,9 +27,11 @@ NAMES_MAX: Final = 100_000
 BLAZINGMQ: Final = "BlazingMQ"
 ROCKETMQ: Final = "RocketMQ"
 KINDS: Final = {BLAZINGMQ: ("domains",), ROCKETMQ: ("topics", "groups")}
+"""The kinds that a file may have. Commands for one definition know others, which are no part of a file."""
 
-# By kind and name, the fields of the definition.
-Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
+# By name, the fields of the definition.
+Table = Mapping[str, Mapping[str, Any]]
+Tables = Mapping[str, Table]
 
 
 class BadDefinitions(Exception):
@@ -73,12 +77,13 @@ def parse_definitions(text: str) -> Definitions:
     if not isinstance(found, dict) or found.get("system") not in KINDS:
         raise BadDefinitions(f'system: expected one of {", ".join(KINDS)}, as in {{"system": "RocketMQ"}}')
     system = str(found["system"])
+    for kind in sorted(found.keys() - {"system", *KINDS[system]}):
+        raise BadDefinitions(f"{kind}: {system} has {' and '.join(KINDS[system])}")
     tables = {}
-    for kind, table in found.items():
-        if kind == "system":
+    for kind in KINDS[system]:
+        if kind not in found:
             continue
-        if kind not in KINDS[system]:
-            raise BadDefinitions(f"{kind}: {system} has {' and '.join(KINDS[system])}")
+        table = found[kind]
         if not isinstance(table, dict) or not all(isinstance(each, dict) for each in table.values()):
             raise BadDefinitions(f"{kind}: expected an object of objects by their names")
         if len(table) > NAMES_MAX:
@@ -112,10 +117,8 @@ def one_of(tables: Sequence[tuple[str, Definitions]]) -> Definitions:
 
 def changes_between(found: Definitions, wanted: Definitions) -> Iterator[Change]:
     """Yield what makes `found` the same as `wanted`, in the kinds that `wanted` speaks of."""
-    for kind in KINDS[wanted.system]:
-        if kind not in wanted.tables:
-            continue
-        there, table = found.tables.get(kind, {}), wanted.tables[kind]
+    for kind, table in wanted.tables.items():
+        there = found.tables.get(kind, {})
         for name in sorted(there.keys() | table.keys()):
             if name not in table:
                 yield Change(Action.DELETE, kind, name, "", there[name], None)
@@ -133,6 +136,15 @@ def whole_changes(found: Definitions, wanted: Definitions) -> list[Change]:
         Change(action, kind, name, "", found.tables.get(kind, {}).get(name), wanted.tables[kind].get(name))
         for action, kind, name in names
     ]
+
+
+def flattened(fields: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a definition, and those within them, by their paths."""
+    for name, value in sorted(fields.items()):
+        if isinstance(value, dict) and value:
+            yield from flattened(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
 
 
 def _differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:

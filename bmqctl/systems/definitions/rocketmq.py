@@ -1,20 +1,30 @@
-"""Topics and groups of RocketMQ's brokers: what they have, and requests that change it."""
+"""Definitions of RocketMQ's brokers by kind: what they have, and requests that change it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import trio
 
 from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
-from bmqctl.systems.definitions.model import ROCKETMQ, Action, BadDefinitions, Change, Definitions
+from bmqctl.systems.definitions.model import KINDS, ROCKETMQ, Action, BadDefinitions, Change, Definitions, Table
+from bmqctl.systems.definitions.rocketmq_access import (
+    RIGHT,
+    USER,
+    change_right,
+    change_user,
+    read_rights,
+    read_user_table,
+)
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
 from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
 from bmqctl.systems.rocketmq.status.names import is_own_group, is_own_topic
 from bmqctl.systems.rocketmq.status.view import Unheard, view_of
 from formats.errors import FormatError
+from formats.rocketmq.files.property_text import changed_properties, read_properties
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS
+from formats.rocketmq.remoting.bodies.codec import BodyCodec
 from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIG, TOPIC_CONFIGS, TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers.administration import (
@@ -28,8 +38,7 @@ from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 
 __all__ = ["Master", "apply_changes", "checked", "forget_topics", "masters_of"]
 
-_NAMED_BY: Final = {"topics": "topicName", "groups": "groupName"}
-_CODECS: Final[Mapping[str, Any]] = {"topics": TOPIC_CONFIG, "groups": GROUP_CONFIG}
+_Request = tuple[RequestCode, Mapping[str, str], bytes]
 
 
 class Master:
@@ -48,7 +57,7 @@ def checked(wanted: Definitions) -> Definitions:
         tables[kind] = {}
         for name, fields in table.items():
             try:
-                config = _CODECS[kind].read_value({**fields, _NAMED_BY[kind]: name})
+                config = _KINDS[kind].codec.read_value({**fields, _KINDS[kind].named_by: name})
             except FormatError as fault:
                 raise BadDefinitions(f"{kind}.{name}: {fault}") from None
             found = _fields(kind, config)
@@ -61,17 +70,22 @@ def checked(wanted: Definitions) -> Definitions:
 
 
 def _fields(kind: str, config: Any) -> dict[str, Any]:
-    found: dict[str, Any] = _CODECS[kind].write_value(config)
-    del found[_NAMED_BY[kind]]
+    found: dict[str, Any] = _KINDS[kind].codec.write_value(config)
+    del found[_KINDS[kind].named_by]
     return found
 
 
-def masters_of(places: Places, timeout_s: float, secret: Secret | None) -> list[Master]:
-    """Ask all masters of a cluster. Raises `NobodyAnswers` if one does not answer, or there is none."""
-    return trio.run(_masters_of, places, timeout_s, secret)
+def masters_of(
+    places: Places, timeout_s: float, secret: Secret | None, kinds: Sequence[str] = KINDS[ROCKETMQ]
+) -> list[Master]:
+    """Ask all masters of a cluster for kinds of definitions.
+
+    Raises `NobodyAnswers` if one does not answer, or there is none.
+    """
+    return trio.run(_masters_of, places, timeout_s, secret, kinds)
 
 
-async def _masters_of(places: Places, timeout_s: float, secret: Secret | None) -> list[Master]:
+async def _masters_of(places: Places, timeout_s: float, secret: Secret | None, kinds: Sequence[str]) -> list[Master]:
     heard = await hear(places, timeout_s, secret)
     silent = [f"{address}: {each.reason}" for address, each in heard.nameservers.items() if isinstance(each, Unheard)]
     view = view_of(heard)
@@ -84,22 +98,32 @@ async def _masters_of(places: Places, timeout_s: float, secret: Secret | None) -
             raise NobodyAnswers(f"brokers {each.name} have no master")
         if master.error is not None:
             raise NobodyAnswers(f"{master.address}: {master.error}")
-        tables = await ask.over(master.address, lambda link: _tables(link, own, timeout_s))
+        tables = await ask.over(master.address, lambda link: _tables(link, kinds, own, timeout_s))
         found.append(Master(each.name, master.address, Definitions(ROCKETMQ, tables)))
     if not found:
         raise NobodyAnswers("; ".join(silent) or "no broker is registered")
     return found
 
 
-async def _tables(link: RemotingLink, own: frozenset[str], timeout_s: float) -> dict[str, dict[str, dict[str, Any]]]:
+async def _tables(link: RemotingLink, kinds: Sequence[str], own: frozenset[str], timeout_s: float) -> dict[str, Table]:
+    return {kind: await _KINDS[kind].read(link, own, timeout_s) for kind in kinds}
+
+
+async def _read_topics(link: RemotingLink, own: frozenset[str], timeout_s: float) -> Table:
     body = body_of(await link.call(RequestCode.GET_ALL_TOPIC_CONFIG, {}, timeout_s), "topics")
-    topics = TOPIC_CONFIGS.read(body).topic_config_table
+    found = TOPIC_CONFIGS.read(body).topic_config_table
+    return {name: _fields("topics", each) for name, each in found.items() if not is_own_topic(name, own)}
+
+
+async def _read_groups(link: RemotingLink, own: frozenset[str], timeout_s: float) -> Table:
     body = body_of(await link.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, timeout_s), "groups")
-    groups = GROUPS.read(body).subscription_group_table
-    return {
-        "topics": {name: _fields("topics", each) for name, each in topics.items() if not is_own_topic(name, own)},
-        "groups": {name: _fields("groups", each) for name, each in groups.items() if not is_own_group(name)},
-    }
+    found = GROUPS.read(body).subscription_group_table
+    return {name: _fields("groups", each) for name, each in found.items() if not is_own_group(name)}
+
+
+async def _read_settings(link: RemotingLink, _: frozenset[str], timeout_s: float) -> Table:
+    body = body_of(await link.call(RequestCode.GET_BROKER_CONFIG, {}, timeout_s), "settings")
+    return {name: {"value": value} for name, value in read_properties(body.decode("utf-8", "replace")).items()}
 
 
 def apply_changes(master: Master, changes: Sequence[Change], timeout_s: float, secret: Secret | None) -> None:
@@ -110,7 +134,7 @@ def apply_changes(master: Master, changes: Sequence[Change], timeout_s: float, s
 async def _apply(master: Master, changes: Sequence[Change], timeout_s: float, secret: Secret | None) -> None:
     ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
     for change in changes:
-        code, fields, body = _request(change)
+        code, fields, body = _KINDS[change.kind].request(change)
 
         async def send(
             link: RemotingLink,
@@ -141,21 +165,28 @@ async def _forget(places: Places, names: Sequence[str], timeout_s: float, secret
         await ask.over(address, send)
 
 
-def _request(change: Change) -> tuple[RequestCode, Mapping[str, str], bytes]:
-    """Return the request that makes a whole definition as it is wanted, or deletes it."""
-    if change.action is Action.DELETE:
-        if change.kind == "topics":
-            return RequestCode.DELETE_TOPIC_IN_BROKER, write_header(DeleteTopicRequest(change.name)), b""
-        fields = write_header(DeleteSubscriptionGroupRequest(change.name, clean_offset=False))
-        return RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, b""
+def _signed_attributes(change: Change) -> dict[str, str]:
+    """Return the attributes that are set, each with a plus before its name, and those that are removed."""
     before = (change.found or {}).get("attributes", {})
     after = change.wanted.get("attributes", {})
     signed = {f"+{name}": value for name, value in after.items() if before.get(name) != value}
-    signed |= {f"-{name}": "" for name in before.keys() - after.keys()}
-    if change.kind == "groups":
-        config = GROUP_CONFIG.read_value({**change.wanted, "groupName": change.name, "attributes": signed})
-        return RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, GROUP_CONFIG.write(config)
+    return signed | {f"-{name}": "" for name in before.keys() - after.keys()}
+
+
+def _change_group(change: Change) -> _Request:
+    if change.action is Action.DELETE:
+        fields = write_header(DeleteSubscriptionGroupRequest(change.name, clean_offset=False))
+        return RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, b""
+    signed = _signed_attributes(change)
+    config = GROUP_CONFIG.read_value({**change.wanted, "groupName": change.name, "attributes": signed})
+    return RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, GROUP_CONFIG.write(config)
+
+
+def _change_topic(change: Change) -> _Request:
+    if change.action is Action.DELETE:
+        return RequestCode.DELETE_TOPIC_IN_BROKER, write_header(DeleteTopicRequest(change.name)), b""
     topic: TopicConfig = TOPIC_CONFIG.read_value({**change.wanted, "topicName": change.name})
+    signed = _signed_attributes(change)
     text = ",".join(f"{name}={value}" if name[0] == "+" else name for name, value in signed.items())
     request = CreateTopicRequest(
         topic.topic_name,
@@ -169,3 +200,35 @@ def _request(change: Change) -> tuple[RequestCode, Mapping[str, str], bytes]:
         text,
     )
     return RequestCode.UPDATE_AND_CREATE_TOPIC, write_header(request), b""
+
+
+def _change_setting(change: Change) -> _Request:
+    return RequestCode.UPDATE_BROKER_CONFIG, {}, changed_properties("", {change.name: change.wanted["value"]}).encode()
+
+
+class Setting(NamedTuple):
+    """A property of a broker's configuration."""
+
+    name: str
+    value: str
+
+
+class _Kind(NamedTuple):
+    """A kind of definitions: the codec of one, the field that has its name, and the requests about them.
+
+    `request` makes the request that makes a whole definition as it is wanted, or deletes it.
+    """
+
+    codec: Any
+    named_by: str
+    read: Callable[[RemotingLink, frozenset[str], float], Awaitable[Table]]
+    request: Callable[[Change], _Request]
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "topics": _Kind(TOPIC_CONFIG, "topicName", _read_topics, _change_topic),
+    "groups": _Kind(GROUP_CONFIG, "groupName", _read_groups, _change_group),
+    "users": _Kind(USER, "username", lambda link, _, timeout_s: read_user_table(link, timeout_s), change_user),
+    "acls": _Kind(RIGHT, "resource", lambda link, _, timeout_s: read_rights(link, timeout_s), change_right),
+    "settings": _Kind(BodyCodec(Setting), "name", _read_settings, _change_setting),
+}

@@ -10,10 +10,11 @@ import trio
 
 from bmqctl.clients.rocketmq.link import AccessKeys
 from bmqctl.systems.administration import ConnectedClient, DefinitionHolder, Move, Seek
-from bmqctl.systems.definitions.model import Change
+from bmqctl.systems.definitions.model import KINDS, ROCKETMQ, Change
 from bmqctl.systems.definitions.rocketmq import Master, apply_changes, forget_topics, masters_of
 from bmqctl.systems.rocketmq.clients import clients_of, members_of
 from bmqctl.systems.rocketmq.cluster import places_of, secret_of
+from bmqctl.systems.rocketmq.electing import step_down
 from bmqctl.systems.rocketmq.seeking import plan_seek, seek
 from bmqctl.systems.rocketmq.status.group import GroupUnknown, NobodyAnswers
 from bmqctl.systems.system import ClusterOptions, Unanswered
@@ -27,12 +28,13 @@ class RocketMQAdministration:
     def __init__(self, options: ClusterOptions) -> None:
         self._secret = secret_of(options.data)
         self._keys = None if self._secret is None else AccessKeys(*self._secret)
-        self._places = places_of(None, options.nameservers)
+        self._places = places_of(None, options.nameservers, options.controllers)
         self._names = options.broker_names
         self._timeout_s = options.timeout_s
 
-    def places(self) -> list[DefinitionHolder]:
-        return [DefinitionHolder(each.name, each.definitions, partial(self._apply, each)) for each in self._masters()]
+    def places(self, kinds: Sequence[str]) -> list[DefinitionHolder]:
+        found = self._masters(kinds)
+        return [DefinitionHolder(each.name, each.definitions, partial(self._apply, each)) for each in found]
 
     def forget_topics(self, names: Sequence[str]) -> None:
         # Brokers that were not named may still have the topic.
@@ -56,9 +58,13 @@ class RocketMQAdministration:
         with _unanswered():
             trio.run(seek, self._places.nameservers, wanted, self._timeout_s, self._keys)
 
-    def _masters(self) -> list[Master]:
+    def step_down(self, name: str, wanted: int | None) -> str:
         with _unanswered():
-            found = masters_of(self._places, self._timeout_s, self._secret)
+            return trio.run(step_down, self._places, name, wanted, self._timeout_s, self._secret)
+
+    def _masters(self, kinds: Sequence[str] = KINDS[ROCKETMQ]) -> list[Master]:
+        with _unanswered():
+            found = masters_of(self._places, self._timeout_s, self._secret, kinds)
         known = {each.name for each in found}
         for name in self._names or ():
             if name not in known:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from bmqctl.app import app
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, ControllerProcess, NodeFailed, RocketProcess
 from formats.rocketmq.files.property_text import read_properties
@@ -332,3 +334,22 @@ def test_store_of_another_broker_is_refused(group: Group) -> None:
     broker.config_file.write_text(broker.config_file.read_text() + "brokerName=other\n")
     with pytest.raises(NodeFailed, match="the store is that of broker broker-a"):
         broker.start()
+
+
+def test_a_master_steps_down_for_a_slave_in_sync(group: Group) -> None:
+    old = group.master()
+    assert set(group.send(old, 10)) == {ResponseCode.SUCCESS}
+    at = ("--controller", f"{HOST}:{group.controller.port}", "--nameserver", group.nameserver.nameserver)
+    stepped = CliRunner().invoke(app, ["cluster", "step-down", NAME, *at])
+    assert stepped.exit_code == 0, stepped.output
+    eventually(lambda: group.replicas().master_address != f"{HOST}:{old.port}")
+    assert stepped.output == f"{NAME}: {group.replicas().master_address} is the master\n"
+    group.wait_in_sync(3)
+    group.send_soon()
+    wait_same(group)
+    for words, text in (
+        ((NAME, "--to", "99"), "broker 99 is no slave in sync; there are "),
+        (("broker-z",), f"no such brokers; there are {NAME}"),
+    ):
+        refused = CliRunner().invoke(app, ["cluster", "step-down", *words, *at])
+        assert (refused.exit_code, text in refused.output) == (2, True), refused.output

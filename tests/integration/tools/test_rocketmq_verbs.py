@@ -1,4 +1,4 @@
-"""`bmqctl topic`, `group` and `client` with a node of RocketMQ and its clients."""
+"""`bmqctl topic`, `group`, `client`, `user`, `acl` and `config set` with a node of RocketMQ and its clients."""
 
 from __future__ import annotations
 
@@ -73,6 +73,12 @@ def test_a_topic_from_its_creation_to_its_deletion(node: RocketProcess) -> None:
         (("group", "seek", "g", "--topic", "t", "--to", "soon"), "--to soon: expected begin, end, a time"),
         (("group", "seek", "g", "--topic", "t", "--to", "end", "--broker-name", "broker-a"), "on all brokers"),
         (("client", "list", "--broker-name", "b"), "--broker-name b: there are broker-a"),
+        (("user", "create", "ann"), "give the password in BMQCTL_USER_PASSWORD"),
+        (("user", "alter", "no-user", "--disable"), "no such user; `bmqctl user list` lists them"),
+        (("acl", "create", "no-user", "Topic:orders", "--act", "Pub"), "User:no-user is not exist"),
+        (("acl", "delete", "ann", "Topic:orders", "--yes"), "no such right; `bmqctl acl list` lists them"),
+        (("config", "set", "maxMessageSiz", "1"), "no such setting"),
+        (("config", "set", "listenPort", "1"), "listenPort cannot be changed while the node runs"),
     ],
 )
 def test_what_cannot_be_is_refused(node: RocketProcess, words: tuple[str, ...], text: str) -> None:
@@ -119,3 +125,52 @@ async def _consume_and_seek(node: RocketProcess) -> None:
     assert await seek("--to", "2020-01-01T00:00:00", "--yes") == [(1, 0, 1) for _ in ends]
     assert await seek("--to", "end", "--yes") == [(0, end, 0) for end in ends]
     assert await seek("--to", "begin", "--dry-run") == [(end, 0, end) for end in ends]
+
+
+def test_a_user_and_its_rights(node: RocketProcess) -> None:
+    made = rows(node, "user", "create", "ann", "--password", "secret")
+    assert [each["wanted"] for each in made] == [{"password": "***"}]
+    code, out = run(node, "user", "create", "ann", "--password", "secret")
+    assert (code, "broker broker-a has it; `bmqctl user alter` changes it" in out) == (2, True)
+    changed = rows(node, "user", "alter", "ann", "--disable", "--password", "other")
+    assert {each["field"]: each["wanted"] for each in changed} == {"password": "***", "userStatus": "disable"}
+    assert rows(node, "user", "list") == [
+        {"name": "ann", "broker": "broker-a", "userType": "Normal", "userStatus": "disable"}
+    ]
+
+    assert run(node, "acl", "create", "ann", "Topic:orders", "--act", "pub", "--from", "10.0.0.0/8")[0] == 0
+    assert run(node, "acl", "create", "ann", "Topic:orders", "--act", "all", "--deny", "--default")[0] == 0
+    assert run(node, "acl", "alter", "ann", "Topic:orders", "--act", "Pub", "--act", "Sub")[0] == 0
+    rights = {
+        each["name"]: (each["decision"], each["actions"], each["sourceIps"]) for each in rows(node, "acl", "list")
+    }
+    assert rights == {
+        "User:ann Topic:orders Custom": ("Allow", ["Pub", "Sub"], ["10.0.0.0/8"]),
+        "User:ann Topic:orders Default": ("Deny", ["All"], []),
+    }
+    assert run(node, "acl", "delete", "ann", "Topic:orders", "--yes")[0] == 0
+    assert [each["name"] for each in rows(node, "acl", "list")] == ["User:ann Topic:orders Default"]
+    assert run(node, "user", "delete", "ann", "--yes")[0] == 0
+    assert rows(node, "user", "list") == rows(node, "acl", "list") == []
+
+
+def test_a_setting_counts_at_once(node: RocketProcess) -> None:
+    (change,) = rows(node, "config", "set", "maxMessageSize", "1000000")
+    assert (change["name"], change["wanted"]) == ("maxMessageSize", "1000000")
+    assert run(node, "config", "set", "maxMessageSize", "1000000")[1] == "Nothing differs.\n"
+    assert run(node, "config", "set", "maxMessageSize", "much")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("user", "list"), "appConfig.authentication in the bmqbrkrcfg.json"),
+        (("acl", "list"), "appConfig.authorization in the bmqbrkrcfg.json"),
+        (("config", "set", "a", "1"), "`bmqctl domain alter` changes a domain"),
+        (("topic", "show", "a"), "BlazingMQ has no topics"),
+        (("client", "list"), "`bmqctl admin STAT SHOW`"),
+    ],
+)
+def test_a_broker_of_blazingmq_is_refused_with_the_place_to_look(words: tuple[str, ...], text: str) -> None:
+    result = CliRunner().invoke(app, [*words, "--broker", "tcp://127.0.0.1:1"])
+    assert (result.exit_code, text in result.output) == (2, True), result.output

@@ -40,6 +40,10 @@ _AT = ("--broker", "{broker}")
 _ROCKET = ("--nameserver", "{nameserver}")
 
 EXAMPLES: Mapping[str, Example] = {
+    "acl alter": _words("no-user", "Topic:matrix", "--act", "Pub", *_ROCKET, code=2),
+    "acl create": _words("no-user", "Topic:matrix", "--act", "Pub", "--dry-run", *_ROCKET),
+    "acl delete": _words("no-user", "Topic:matrix", "--yes", *_ROCKET, code=2),
+    "acl list": _words(*_ROCKET),
     "admin": _words(*_AT, "CLUSTERS", "LIST"),
     "bench": _words("--broker", "tcp://127.0.0.1:{port}", "--count", "10", code=2),
     "bridge": _words(*_AT, f"{QUEUE}-1", TOPIC, "--until-idle", "0.2", "--wait", "1"),
@@ -52,7 +56,9 @@ EXAMPLES: Mapping[str, Example] = {
     "client list": _words(*_ROCKET),
     "cluster explain": _words(*_AT),
     "cluster status": _words(*_AT),
+    "cluster step-down": _words("no-broker", *_ROCKET, code=2),
     "config init": _words("{folder}/config"),
+    "config set": _words("maxMessageSize", "4000000", "--dry-run", *_ROCKET),
     "config show": _words("{config}"),
     "config validate": _words("{config}"),
     "console": _words(*_AT, "--port", "{port}", "--host", "127.0.0.1", listens=True),
@@ -69,8 +75,11 @@ EXAMPLES: Mapping[str, Example] = {
     "definitions diff": _words("{file}", *_ROCKET),
     "definitions export": _words(*_ROCKET),
     "doctor": _words("{bmq}", code=None),
+    "domain alter": _words("no-domain", "--in", "{config}", "--set", "a=1", code=2),
     "domain create": _words("matrix", "--in", "{config}", "--replace"),
+    "domain delete": _words("no-domain", "--in", "{config}", "--yes", code=2),
     "domain list": _words("--in", "{config}"),
+    "domain show": _words("no-domain", "--in", "{config}", code=2),
     "group alter": _words("no-group", "--retries", "3", *_ROCKET, code=2),
     "group create": _words("matrix-made", "--retries", "3", "--dry-run", *_ROCKET),
     "group delete": _words("no-group", "--yes", *_ROCKET, code=2),
@@ -124,6 +133,10 @@ EXAMPLES: Mapping[str, Example] = {
     "topic delete": _words("no-topic", "--yes", *_ROCKET, code=2),
     "topic list": _words(*_ROCKET),
     "topic show": _words("no-topic", *_ROCKET, code=2),
+    "user alter": _words("no-user", "--disable", *_ROCKET, code=2),
+    "user create": _words("matrix-made", "--dry-run", *_ROCKET),
+    "user delete": _words("no-user", "--yes", *_ROCKET, code=2),
+    "user list": _words(*_ROCKET),
     "version": _words(),
 }
 
