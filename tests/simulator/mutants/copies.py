@@ -506,7 +506,12 @@ COPIES = (
         "rollover",
         "After the rollover of a full partition its messages are looked for where they were.",
         "broker.bmq.partition.tight_rollover",
-        (("                    message.offset = partition.records.offsets_from + start\n", "                    pass\n"),),
+        (
+            (
+                "                    message.offset = partition.records.offsets_from + start\n",
+                "                    pass\n",
+            ),
+        ),
         hidden=_NO_BRIM,
         unit="tests/broker/bmq/partition/test_tight_rollover.py::test_confirms_go_on_and_whoever_dies_has_lost_nothing",
     ),
