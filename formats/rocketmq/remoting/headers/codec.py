@@ -166,7 +166,7 @@ def codec_of(cls: type[H]) -> HeaderCodec[H]:
 
 def read_header(cls: type[H], fields: Mapping[str, str] | None) -> H:
     """Decode the header in a frame's fields. Raises `FormatError`, as `HeaderCodec.read` does."""
-    codec = _codecs.get(cls) or codec_of(cls)
+    codec: HeaderCodec[H] = _codecs.get(cls) or codec_of(cls)
     return codec.read(fields)
 
 
