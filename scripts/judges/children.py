@@ -57,7 +57,7 @@ def ending_with_children() -> Iterator[None]:
         for number in ENDS:
             signal.signal(number, signal.SIG_IGN)
         found: list[int] = []
-        # Those that are stopped start no others.
+        # Stopped ones start no others.
         while more := [pid for pid in descendants(os.getpid()) if pid not in found]:
             _signal_all(more, signal.SIGSTOP)
             found += more

@@ -79,7 +79,7 @@ class RootFolder(FileFolder):
 class SpreadFolder(FileFolder):
     """Several folders whose files make one row, each file named by its offset (source: MultiPathMappedFileQueue).
 
-    New files are created in the folders in turn, except in those that are `read_only` and, if another one is left,
+    New files are created in the folders in turn, except in the `read_only` ones and, if another one is left,
     those for which `is_full` is true. A file that two folders have is in `names` twice.
     """
 

@@ -72,7 +72,7 @@ class Rounds:
         self._patient: list[Link] = []
         self._patience_ms = 0  # time at which the patient links were last read
         self.is_long = False  # the last round took a slice of long work: there is more
-        self._owing: list[Link] = []  # those that have read the front of an event
+        self._owing: list[Link] = []  # links that have read the front of an event
         self.account = account or Account()
         self.accepted = AcceptedConnections()
         self._closed = LimitedLog(log, logging.ERROR, SECOND_MS, "#TCP_CONNECTION_CLOSED ")

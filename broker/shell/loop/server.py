@@ -435,7 +435,7 @@ class Server:
 def run_server(server: Server, on_ready: Callable[[], None]) -> None:
     """Run the loop of a process, which then closes its files: SIGTERM and SIGINT are ignored from the loop's end on.
 
-    A node that takes its time to end gets a second signal from whoever has started it. To end at that would leave
+    A node that takes its time to end gets a second signal from the program that started it. To end at that would leave
     files that the next start has to recover.
     """
     early: list[int] = []

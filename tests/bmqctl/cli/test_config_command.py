@@ -383,7 +383,7 @@ def test_init_writes_what_validate_accepts(tmp_path: Path) -> None:
     assert f"bmqctl start node '{folder}/node3'" in result.output
     checked = CliRunner().invoke(app, ["config", "validate", str(folder)])
     assert checked.exit_code == 0, checked.output
-    # What is there stays, and another cluster is not mixed with it.
+    # Files that exist stay, and another cluster is not mixed with it.
     assert CliRunner().invoke(app, words).exit_code == 0
     other = CliRunner().invoke(app, ["config", "init", str(folder), "--nodes", "5", "--port", "31000"])
     assert (other.exit_code, "names 127.0.0.1:31000" in other.output) == (2, True), other.output

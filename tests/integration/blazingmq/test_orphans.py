@@ -160,7 +160,7 @@ def test_the_end_of_the_terminal_is_ignored_under_nohup(tmp_path: Path) -> None:
     ids=["node", "rocketmq", "controller", "proxy", "rocketmq proxy"],
 )
 def test_a_process_that_closes_its_files_is_not_cut_short(tmp_path: Path, make: Callable[[Path], NodeProcess]) -> None:
-    """Whoever ends it sends a second signal after a second, which on a busy machine may be in the midst of that."""
+    """A second signal comes after a second, which on a busy machine may be while it closes."""
     node = make(tmp_path / "store")
     node.command = (sys.executable, "-c", SIGNALLED.format("Server._close = close_late"))
     with node:

@@ -1,4 +1,4 @@
-"""What stopped nodes leave on their disks: all have the same messages, and know those that were removed lately."""
+"""The disks of stopped nodes: all have the same messages, and know the ones that were removed lately."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ KNOWN_US = 240_000_000  # the time for which a removed message must be known at 
 
 
 class Left(NamedTuple):
-    """What is on a disk: its messages, of which queue, which, and who has confirmed them; and of the removed messages
-    the `hashes_of`.
+    """The content of a disk: its messages with their queues and the apps that have confirmed them, and the hashes of
+    removed messages.
     """
 
     messages: frozenset[tuple[str, str, tuple[str, ...]]]

@@ -139,7 +139,7 @@ class Passage:
     def _check_lost(self, host: Host, queue: RelayQueue) -> None:
         """Check that a hop without an upstream keeps nothing for consumers: the next may give it to others."""
         for app in queue.apps.values():
-            # An app that is behind discards its messages in slices.
+            # An app that lags discards its messages in slices.
             for message in app.waiting() if not app.is_behind else ():
                 what = f"{message.guid.hex().upper()} for '{app.app_id}'"
                 raise Violation(f"{host.name} keeps {what}, and has no upstream")

@@ -636,7 +636,7 @@ class Host:
             self.world.clock.after(0, self._resume)
 
     def left(self) -> Left:
-        """What is on its disk, where no process runs."""
+        """Return the content of its disk, while no process runs."""
         opened = open_partitions(
             self.disk.directory.after_crash(),
             self.world.partition_count,

@@ -11,7 +11,7 @@ from broker.rocketmq.config.property_tables import TABLES, read_property
 
 FILE = Path("broker.conf")
 ODD_NUMBERS = (-1, -(1 << 31), 1 << 31, 1 << 63)
-# What is taken all the same.
+# These are accepted all the same.
 HEEDED = {
     # With -1, a controller gives the id.
     "brokerId": {-1, 1 << 31},
