@@ -126,8 +126,7 @@ class CopiedMessage(NamedTuple):
 class ProxyView:
     """A proxy's view of a cluster: its nodes by id with their statuses, and the one in use.
 
-    `queue_ids` are those of its queues, by URI; `posts` and `post_bytes` count its posts that are not yet
-    acknowledged.
+    `queue_ids` are those of its queues, by URI; `posts` counts its posts that are not yet acknowledged.
     """
 
     name: str
@@ -136,4 +135,3 @@ class ProxyView:
     connected_ids: tuple[int, ...]
     queue_ids: tuple[tuple[str, int], ...]
     posts: int
-    post_bytes: int

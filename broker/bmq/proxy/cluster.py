@@ -132,15 +132,13 @@ class ProxyCluster:
 
     def view(self) -> ProxyView:
         """The state of the cluster, for administration."""
-        posts = [put for relay in self.queues for put in relay.unacknowledged.values()]
         return ProxyView(
             name=self.name,
             active_node_id=self.active_id,
             statuses=tuple((each, self.statuses.get(each, NodeStatus.UNAVAILABLE).name) for each in self.active.nodes),
             connected_ids=tuple(self.statuses),
             queue_ids=tuple(sorted((relay.uri, relay.queue_id) for relay in self.queues)),
-            posts=len(posts),
-            post_bytes=sum(post.size for post in posts),
+            posts=sum(len(relay.unacknowledged) for relay in self.queues),
         )
 
     def start(self) -> None:

@@ -42,7 +42,6 @@ from formats.bmq.disk.data import (
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import (
     ANY_RECORD,
-    DELETION_RECORD,
     JOURNAL_OP_RECORD,
     MESSAGE_RECORD,
     QUEUE_OP_RECORD,
@@ -77,7 +76,7 @@ _RECORD_TYPE: Final = {
     )
 }
 _MESSAGE, _QUEUE_OP = int(RecordType.MESSAGE), int(RecordType.QUEUE_OP)
-_DELETION, _JOURNAL_OP = int(RecordType.DELETION), int(RecordType.JOURNAL_OP)
+_JOURNAL_OP: Final = int(RecordType.JOURNAL_OP)
 _MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 _new: Final = tuple.__new__
@@ -86,12 +85,10 @@ _any_record: Final = ANY_RECORD.partial("sequence_number", "primary_lease_id", "
 _message_record: Final = MESSAGE_RECORD.partial(
     "compression", "queue_key", "message_offset_dwords", "guid", "crc32c"
 ).unpack_from
-_deletion_record: Final = DELETION_RECORD.partial("queue_key", "guid").unpack_from
 _queue_op_record: Final = QUEUE_OP_RECORD.partial(
     "queue_key", "app_key", "queue_op_type", "queue_uri_record_offset_words"
 ).unpack_from
 _SYNC_POINT_TYPE: Final = JOURNAL_OP_RECORD.offset("sync_point_type")
-_COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
 _RECEIPT_REQUESTED: Final = int(StorageFlag.RECEIPT_REQUESTED)
 # More is not cleared in one step: the partition is fetched again, in slices.
 CUT_BYTES_MAX: Final = 128 << 20
