@@ -34,6 +34,12 @@ COMMANDS: dict[str, Entry] = {
         "Look at the messages of a queue or a topic, and consume none.",
         dials=True,
     ),
+    "find": Entry(
+        "bmqctl.cli.messages.find",
+        "find",
+        "Look for messages of a queue or a topic, by id, key, time or expression.",
+        dials=True,
+    ),
     "copy": Entry("bmqctl.cli.messages.carry", "copy", "Copy messages of a queue or a topic to another.", dials=True),
     "move": Entry("bmqctl.cli.messages.carry", "move", "Move messages of a queue or a topic to another.", dials=True),
     "replay": Entry("bmqctl.cli.messages.replay", "replay", "Post the messages of a store again.", dials=True),

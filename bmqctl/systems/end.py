@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, Shown
+from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, FindOptions, Shown
 from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.messages.posting import PostOptions, Sink
 from bmqctl.carrying.messages.tailing import Feed, TailOptions
@@ -42,6 +42,10 @@ class End(CarryEnd, Protocol):
 
     async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
         """Show messages that the place holds. Raises `CannotBegin`."""
+        ...
+
+    async def find(self, reach: Reach, options: FindOptions, shown: Shown) -> Browsed:
+        """Show messages that the place holds and that are wanted. Raises `CannotBegin`."""
         ...
 
     def replay(self, reach: Reach) -> Replay:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol
 
 from bmqctl.carrying.bridge.ends import RocketEnd
@@ -14,9 +15,10 @@ from bmqctl.carrying.messages.received import Received, UnreadableMessage, of_to
 from bmqctl.client import ClientError
 from bmqctl.client.rocketmq import Session, StoredQueue
 
-__all__ = ["BrowseOptions", "Browsed", "Shown", "browse_topic", "start_of"]
+__all__ = ["BrowseOptions", "Browsed", "FindOptions", "Shown", "browse_topic", "start_of"]
 
 _PIECE: Final = 256
+_FOREVER_MS: Final = (1 << 63) - 1
 
 
 class Browsed(NamedTuple):
@@ -37,6 +39,38 @@ class BrowseOptions:
     offset: int | None
     count: int
     whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FindOptions:
+    """The messages that are wanted, `count` at most: with an id or a key, by times of storing, or that match.
+
+    `since` is the first time, `until` the first that is too late. `expression` is in the system's own language.
+    """
+
+    count: int
+    message_id: str | None = None
+    key: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    expression: str | None = None
+    tags: str | None = None
+
+    @property
+    def since_ms(self) -> int:
+        return 0 if self.since is None else max(0, round(self.since.timestamp() * 1000))
+
+    @property
+    def until_ms(self) -> int:
+        return _FOREVER_MS if self.until is None else max(0, round(self.until.timestamp() * 1000))
+
+    def has_time(self, text: str) -> bool:
+        """Return whether a time of storing, in ISO 8601, is wanted."""
+        if self.since is None and self.until is None:
+            return True
+        at = datetime.fromisoformat(text)
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return (self.since is None or self.since <= at) and (self.until is None or at < self.until)
 
 
 class Shown(Protocol):

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 import trio
@@ -26,7 +27,7 @@ Tell = Callable[[str], None]
 
 
 class TailOptions(NamedTuple):
-    """`expression` is in the system's own language; `tags` and `from_start` are for topics.
+    """`expression` is in the system's own language; `tags`, `from_start` and `since` are for topics.
 
     `count_max` is the number of messages to show, None for all that come; the run ends when none has come for `idle_s`.
     """
@@ -37,6 +38,7 @@ class TailOptions(NamedTuple):
     from_start: bool = False
     count_max: int | None = None
     idle_s: float | None = None
+    since: datetime | None = None
 
     @property
     def unconfirmed_max(self) -> int:

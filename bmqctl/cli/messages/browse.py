@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -10,23 +9,17 @@ import typer
 
 from bmqctl.carrying.messages.browsing import BrowseOptions
 from bmqctl.carrying.messages.ends import CannotBegin
-from bmqctl.carrying.messages.framing import Frame, Framer
-from bmqctl.carrying.messages.listing import Listed, Listing
-from bmqctl.carrying.messages.received import Received, Undecodable, place_text, text_form
-from bmqctl.carrying.messages.writing import Writer
+from bmqctl.carrying.messages.received import text_form
 from bmqctl.cli.families import expanded
-from bmqctl.cli.messages.message_formats import AsLines, choose_format, frame_of
+from bmqctl.cli.messages.message_formats import AsLines, ByTemplate, choose_format, frame_of
 from bmqctl.cli.messages.message_options import Broker, Decoding, Security, Uri, run
+from bmqctl.cli.messages.showing import Showing
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     EXIT_READER_LEFT,
     Output,
-    OutputFormat,
-    aligned,
-    print_values,
     refuse,
-    until_reader_leaves,
 )
 from bmqctl.systems.opening import open_end
 
@@ -59,6 +52,7 @@ def browse(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print payloads only, as they are, and a line feed after each.")
     ] = False,
+    template: ByTemplate = None,
     whole: Annotated[
         bool,
         typer.Option("--whole", help="Show the payload and properties of messages of a queue, as of those of a topic."),
@@ -98,14 +92,15 @@ def browse(
     an option is invalid.
     """
     reach = security.reach(COMMAND)
-    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode)
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode, template=template)
     decoder = decoding.decoder(COMMAND)
     options = BrowseOptions(offset, count, whole or wanted is None or decoder is not None)
     try:
         end = open_end(uri, broker, "")
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
-    shown = _Shown(frame_of(wanted, text_form(decoder, is_placed=True), end.columns, decoder), wanted)
+    frame = frame_of(wanted, text_form(decoder, is_placed=True), end.columns, decoder, template)
+    shown = Showing(COMMAND, frame, wanted)
     try:
         browsed = run(COMMAND, partial(end.browse, reach, options, shown))
     except BrokenPipeError:
@@ -113,46 +108,6 @@ def browse(
     _tell_rest(browsed.shown + browsed.unreadable, browsed.held)
     if browsed.unreadable or shown.undecoded:
         raise typer.Exit(EXIT_FAULTS)
-
-
-class _Shown:
-    """Prints the messages of a queue as a list, and those of a topic in a frame."""
-
-    def __init__(self, frame: Frame, wanted: OutputFormat | None) -> None:
-        self.undecoded = 0
-        self._frame = frame
-        self._framer = Framer(frame)
-        self._wanted = wanted
-        self._writer = Writer(STANDARD_OUTPUT)
-
-    def tell(self, text: str) -> None:
-        say(COMMAND, text)
-
-    def show_list(self, listing: Listing) -> None:
-        with until_reader_leaves():
-            if self._wanted not in (None, OutputFormat.TABLE):
-                print_values((each._asdict() for each in listing.messages), Listed._fields, self._wanted)
-                return
-            rows = (
-                (str(number), each.guid, f"{each.size:,}", each.arrived_at)
-                for number, each in enumerate(listing.messages, listing.offset)
-            )
-            for line in aligned(("", "GUID", "bytes", "stored"), rows):
-                print(line)
-
-    async def show(self, messages: Sequence[Received]) -> None:
-        lines = []
-        for message in messages:
-            try:
-                lines.append(self._frame.form(message))
-            except Undecodable as fault:
-                self.undecoded += 1
-                where = place_text(message)
-                say(COMMAND, f"{fault} ({where})" if where else str(fault))
-        await self._writer.write(self._framer.join(lines))
-
-    async def end(self, is_cut: bool) -> None:
-        await self._writer.write(self._framer.cut() if is_cut else self._framer.end())
 
 
 def _tell_rest(shown: int, held: int) -> None:

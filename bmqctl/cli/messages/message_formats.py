@@ -18,11 +18,12 @@ from bmqctl.carrying.messages.received import (
     row_of,
     to_raw,
 )
+from bmqctl.carrying.messages.template import BadTemplate, Template
 from bmqctl.cli.given import given_options
 from bmqctl.common.decoding.decoder import Decode
 from bmqctl.common.render import OutputFormat, csv_line, refuse
 
-__all__ = ["LETTER_PLACE", "AsLines", "Raw", "choose_format", "frame_of"]
+__all__ = ["LETTER_PLACE", "AsLines", "ByTemplate", "Raw", "choose_format", "frame_of"]
 
 # The first columns of CSV for dead letters.
 LETTER_PLACE: Final = (*TOPIC_PLACE, "original_topic", "dead_since", "sent_again")
@@ -30,17 +31,47 @@ LETTER_PLACE: Final = (*TOPIC_PLACE, "original_topic", "dead_since", "sent_again
 _OF_TOPICS: Final = ("tag", "keys", "sharding_key")
 
 AsLines = Annotated[bool, typer.Option("--json", help="The same as --output jsonl.")]
+
+
+def _template(text: str) -> Template:
+    try:
+        return Template(text)
+    except BadTemplate as fault:
+        raise typer.BadParameter(str(fault)) from None
+
+
+ByTemplate = Annotated[
+    Template | None,
+    typer.Option(
+        "--format",
+        parser=_template,
+        metavar="TEMPLATE",
+        help="Print a line by this template, such as '{key} {payload}': names are those that --output json has, and "
+        "properties.NAME.",
+        show_default=False,
+    ),
+]
 Raw = Annotated[bool, typer.Option("--raw", help="Print payloads only, as they are, each followed by a line feed.")]
 
 
 def choose_format(
-    command: str, context: typer.Context, *, as_lines: bool, raw: bool, decode: object
+    command: str,
+    context: typer.Context,
+    *,
+    as_lines: bool,
+    raw: bool,
+    decode: object,
+    template: Template | None = None,
 ) -> OutputFormat | None:
-    """The format of messages, None for payloads as they are; exit with code 2 for options that contradict each other.
+    """The format of messages, None for payloads as they are or a template; exit with code 2 for contradicting options.
 
     A format that is not on the command line, but in the environment or in a context, is no contradiction of `--raw`.
     """
     output: OutputFormat | None = context.params["output"]
+    if template is not None:
+        for option in given_options(context, ("as_lines", "output", "raw")):
+            refuse(command, f"{option} or --format, not both")
+        return None
     if not raw:
         if as_lines and output is not OutputFormat.JSONL:
             for option in given_options(context, ("output",)):
@@ -53,11 +84,17 @@ def choose_format(
     return None
 
 
-def frame_of(wanted: OutputFormat | None, line: Form, place: Sequence[str], decode: Decode | None) -> Frame:
+def frame_of(
+    wanted: OutputFormat | None,
+    line: Form,
+    place: Sequence[str],
+    decode: Decode | None,
+    template: Template | None = None,
+) -> Frame:
     """Make the frame of a format; `line` makes the lines of a table, `place` names the first columns of CSV."""
     match wanted:
         case None:
-            return Frame(to_raw)
+            return Frame(to_raw if template is None else template.form(decode))
         case OutputFormat.TABLE:
             return Frame(line)
         case OutputFormat.JSONL:

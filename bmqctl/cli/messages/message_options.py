@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -12,6 +13,7 @@ import trio
 import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.cli.arguments import parse_moment
 from bmqctl.common.decoding.decoder import CannotDecode, Decode, Format, Wanted, make_decoder
 from bmqctl.common.render import refuse
 
@@ -22,6 +24,7 @@ __all__ = [
     "Broker",
     "Decoding",
     "Security",
+    "Since",
     "TlsAuthority",
     "Uri",
     "run",
@@ -37,6 +40,15 @@ Uri = Annotated[
         metavar="URI",
         help="A queue, bmq://DOMAIN/QUEUE, or a topic, rocketmq://NAMESERVER:PORT/TOPIC, or in the context's cluster "
         "rocketmq:///TOPIC.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option(
+        parser=parse_moment,
+        metavar="TIME",
+        help="Begin at the first message that was stored then or later, such as 2026-11-25T12:00:00, by default UTC.",
         show_default=False,
     ),
 ]

@@ -13,8 +13,8 @@ from bmqctl.carrying.messages.tailing import Outcome, TailOptions
 from bmqctl.carrying.messages.tailing import tail as tail_all
 from bmqctl.carrying.messages.writing import Writer
 from bmqctl.cli.families import expanded
-from bmqctl.cli.messages.message_formats import AsLines, Raw, choose_format, frame_of
-from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Decoding, Security, Uri, run
+from bmqctl.cli.messages.message_formats import AsLines, ByTemplate, Raw, choose_format, frame_of
+from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Decoding, Security, Since, Uri, run
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
 from bmqctl.systems.opening import open_end
@@ -48,6 +48,7 @@ def tail(
             "--from-start", help="Begin at the first message of a topic, if the group has no offsets, not at its end."
         ),
     ] = False,
+    since: Since = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="End after this many messages.", show_default=False)
     ] = None,
@@ -63,6 +64,7 @@ def tail(
     output: Output = None,
     as_lines: AsLines = False,
     raw: Raw = False,
+    template: ByTemplate = None,
     *,
     decoding: Decoding,
     broker: Broker = "tcp://localhost:30114",
@@ -73,6 +75,8 @@ def tail(
     A message of a queue is confirmed when it is printed: it is taken from the queue, or from the app of `?id=APP`, and
     shared with other consumers as ever. With `?group=GROUP` after a topic the command is a member of that group, and
     commits what it prints. Without a group it prints all messages of the topic, and nothing is committed.
+    --since and --from-start are for topics, and for groups that have no offsets: a queue hands out the messages that it
+    holds, the oldest first.
 
     Examples:
 
@@ -83,6 +87,8 @@ def tail(
         bmqctl tail rocketmq://127.0.0.1:9876/orders --tags 'paid || free'
 
         bmqctl tail 'rocketmq://127.0.0.1:9876/orders?group=billing' --count 10 --until-idle 5
+
+        bmqctl tail rocketmq://127.0.0.1:9876/orders --since 2026-11-25T12:00:00 --format '{key} {payload}'
 
         bmqctl tail bmq://my.domain/orders --decode avro --schema order.avsc
 
@@ -97,15 +103,15 @@ def tail(
     Exit codes: 0 it was stopped, idle, or --count messages were printed; 1 a message could not be decoded, the session
     ended, or fewer than --count messages came; 2 it cannot begin; 130 it was stopped before --count messages.
     """
-    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode)
+    wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode, template=template)
     decoder = decoding.decoder(COMMAND)
     reach = security.reach(COMMAND)
     try:
         end = open_end(uri, broker, "")
     except CannotBegin as fault:
         refuse(COMMAND, str(fault))
-    frame = frame_of(wanted, text_form(decoder), end.columns, decoder)
-    options = TailOptions(frame, expression, tags, from_start, count, until_idle)
+    frame = frame_of(wanted, text_form(decoder), end.columns, decoder, template)
+    options = TailOptions(frame, expression, tags, from_start, count, until_idle, since)
     writer = Writer(STANDARD_OUTPUT)
     _end(run(COMMAND, partial(tail_all, end.open_feed(reach, options), options, writer, partial(say, COMMAND))), count)
 

@@ -21,6 +21,7 @@ class ConsumerOptions(NamedTuple):
     broadcast: bool
     messages_max: int
     bytes_max: int
+    since_ms: int | None = None
 
     @property
     def subscription(self) -> Subscription:

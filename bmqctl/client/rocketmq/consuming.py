@@ -413,10 +413,14 @@ class Consumer:
         return self._unsettled < options.messages_max and self._unsettled_bytes < options.bytes_max
 
     async def _seek(self, puller: QueuePuller, is_retry: bool) -> None:
-        if self._options.broadcast:
-            await (puller.seek_begin() if self._options.from_start else puller.seek_end())
-        elif not await puller.seek_committed():
-            await (puller.seek_begin() if is_retry or self._options.from_start else puller.seek_end())
+        if not self._options.broadcast and await puller.seek_committed():
+            return
+        if self._options.from_start or (is_retry and not self._options.broadcast):
+            await puller.seek_begin()
+        elif self._options.since_ms is not None:
+            await puller.seek_time(self._options.since_ms)
+        else:
+            await puller.seek_end()
 
     def _deliver(self, lane: _Lane, progress: Progress, records: list[Record], next_offset: int) -> None:
         messages = [Message(self, lane, progress, record, self.topic) for record in records]

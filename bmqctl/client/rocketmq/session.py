@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -177,6 +178,7 @@ class Session:
         tags: str = "*",
         sql: str | None = None,
         from_start: bool = False,
+        since: datetime | None = None,
         broadcast: bool = False,
         max_unconfirmed_messages: int = 1000,
         max_unconfirmed_bytes: int = 32 << 20,
@@ -185,9 +187,10 @@ class Session:
 
         The members of a group share the queues of the topic, those with other clients, too. They get the messages with
         any of the `tags`, `"A || B"`, or with properties for which the expression `sql` is true; all members of a group
-        have to ask for the same. A group that has no offsets begins after the last message, or with `from_start` at
-        the first. With `broadcast` each member gets all messages from then on, and nothing is committed. No more come
-        while `max_unconfirmed_messages` or `max_unconfirmed_bytes` are neither confirmed nor rejected.
+        have to ask for the same. A group that has no offsets begins after the last message, with `from_start` at the
+        first, or with `since` at the first that was stored then or later. With `broadcast` each member gets all
+        messages from then on, and nothing is committed. No more come while `max_unconfirmed_messages` or
+        `max_unconfirmed_bytes` are neither confirmed nor rejected.
 
         Raises `RequestRefused` if the topic is not known, or a broker refuses the group, and `ValueError` for an
         argument that is invalid or out of its range, or if the session is in the group already.
@@ -196,7 +199,15 @@ class Session:
         check_whole("max_unconfirmed_messages", max_unconfirmed_messages, 1, INT_MAX)
         check_whole("max_unconfirmed_bytes", max_unconfirmed_bytes, 1, LONG_MAX)
         options = ConsumerOptions(
-            topic, group, tags, sql, from_start, broadcast, max_unconfirmed_messages, max_unconfirmed_bytes
+            topic,
+            group,
+            tags,
+            sql,
+            from_start,
+            broadcast,
+            max_unconfirmed_messages,
+            max_unconfirmed_bytes,
+            None if since is None else max(0, round(since.timestamp() * 1000)),
         )
         consumer = Consumer(self._cluster, options)
         await self._join(group, consumer)

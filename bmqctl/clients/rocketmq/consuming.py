@@ -24,6 +24,8 @@ from formats.rocketmq.remoting.headers.consuming import (
     PullMessageResponse,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
 from formats.schema import Buffer
@@ -150,6 +152,14 @@ class QueuePuller:
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(f"no end of {self._topic}/{self._queue_id}", answer)
         self.offset = read_header(GetMaxOffsetResponse, answer.ext_fields).offset
+
+    async def seek_time(self, time_ms: int) -> None:
+        """Go to the first message that was stored at a time or later; to the end if there is none."""
+        fields = write_header(SearchOffsetRequest(self._topic, self._queue_id, time_ms))
+        answer = await self._link.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, self._timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(f"no offset by time of {self._topic}/{self._queue_id}", answer)
+        self.offset = read_header(SearchOffsetResponse, answer.ext_fields).offset
 
     async def pull(self, messages_max: int) -> list[Pulled]:
         """Wait for the next messages; none if there are none for a while. The messages pulled before are committed.

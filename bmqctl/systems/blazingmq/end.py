@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,10 +21,10 @@ from bmqctl.carrying.bridge.carrying import CannotBegin
 from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd
 from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, CarryOptions, Means
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, for_queue
-from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, Shown
+from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, FindOptions, Shown
 from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.ends import Reach, check_authority
-from bmqctl.carrying.messages.listing import Listing, contents_command, list_messages, read_contents
+from bmqctl.carrying.messages.listing import Listed, Listing, contents_command, list_messages, read_contents
 from bmqctl.carrying.messages.posting import PostOptions
 from bmqctl.carrying.messages.received import QUEUE_PLACE, Received, of_queue
 from bmqctl.carrying.messages.tailing import TailOptions
@@ -56,6 +56,7 @@ from formats.errors import FormatError
 if TYPE_CHECKING:
     from bmqctl.carrying.replay.post import QueueReplay
     from bmqctl.systems.explaining.cause import Cause
+    from formats.bmq.expressions import Values
 
 __all__ = ["QueueEnd"]
 
@@ -161,8 +162,11 @@ class QueueEnd(BlazingEnd):
 
     @asynccontextmanager
     async def open_feed(self, reach: Reach, options: TailOptions) -> AsyncIterator[_QueueFeed]:
-        if options.tags is not None or options.from_start:
-            raise CannotBegin("--tags and --from-start are for topics of RocketMQ")
+        if options.tags is not None or options.from_start or options.since is not None:
+            raise CannotBegin(
+                "--tags, --from-start and --since are for topics of RocketMQ: a queue hands out what it holds, the "
+                "oldest first; `bmqctl find` looks at times"
+            )
         wanted = [] if options.expression is None else [Subscription(options.expression)]
         async with self._session(reach) as session:
             queue = await session.open(
@@ -199,12 +203,65 @@ class QueueEnd(BlazingEnd):
         self, options: BrowseOptions, host: str, port: int, asking: Asking, queue: QueueUri
     ) -> tuple[Listing, list[Received | str]]:
         """Read messages at the primary of the queue, or why one cannot be read. Raises `AdminLost` or `Refused`."""
-        with asking.client(host, port) as client:
-            primary = primary_of(client, f"{host}:{port}", queue)
-        place = (host, port) if primary is None else endpoint_parts(primary)
+        place = _primary_place(host, port, asking, queue)
         listing = list_messages(partial(asking.client, *place), self.uri, options.offset or 0, options.count)
         with asking.client(*place) as client:
             return listing, [self._contents(client, each.guid) for each in listing.messages]
+
+    async def find(self, reach: Reach, options: FindOptions, shown: Shown) -> Browsed:
+        if options.key is not None or options.tags is not None:
+            raise CannotBegin(
+                "--key and --tags are for topics of RocketMQ: look for a property, such as --expression 'customer == "
+                '"Ada"\''
+            )
+        # The grammar is a tenth of a second of imports.
+        from formats.bmq.expressions import ExpressionError, compile_expression
+
+        try:
+            matches = None if options.expression is None else compile_expression(options.expression).matches
+        except ExpressionError as fault:
+            raise CannotBegin(f"--expression: {fault}") from None
+        try:
+            messages = await self._ask(partial(self._search, options, matches), self.means(reach))
+        except (AdminLost, Refused) as fault:
+            raise CannotBegin(f"{self.uri}: {fault}") from None
+        found = [each for each in messages if not isinstance(each, str)]
+        for each in messages:
+            if isinstance(each, str):
+                shown.tell(each)
+        await shown.show(found)
+        await shown.end(is_cut=False)
+        return Browsed(len(found), len(messages) - len(found), 0)
+
+    def _search(
+        self,
+        options: FindOptions,
+        matches: Callable[[Values], bool] | None,
+        host: str,
+        port: int,
+        asking: Asking,
+        queue: QueueUri,
+    ) -> list[Received | str]:
+        """Look for messages at the primary of the queue. Raises `AdminLost` or `Refused`."""
+        found: list[Received | str] = []
+        place = _primary_place(host, port, asking, queue)
+        with asking.client(*place) as client:
+            for each in self._listed(partial(asking.client, *place)):
+                if options.message_id not in (None, each.guid) or not options.has_time(each.arrived_at):
+                    continue
+                message = self._contents(client, each.guid)
+                if matches is None or isinstance(message, str) or matches(_values(message)):
+                    found.append(message)
+                if len(found) == options.count:
+                    break
+        return found
+
+    def _listed(self, connect: Callable[[], AdminClient]) -> Iterator[Listed]:
+        """Yield all messages of the queue, the oldest first."""
+        at = 0
+        while (listing := list_messages(connect, self.uri, at, _LISTED_MAX)).messages:
+            yield from listing.messages
+            at += len(listing.messages)
 
     def _contents(self, client: AdminClient, guid: str) -> Received | str:
         try:
@@ -242,6 +299,8 @@ class QueueEnd(BlazingEnd):
         return explain(self, reach)
 
 
+# Messages of a queue that are listed at once.
+_LISTED_MAX: Final = 1_000
 # What only messages of RocketMQ have, where nothing is given.
 _NOTHING_MORE: Final = Outgoing(b"")[2:]
 
@@ -280,6 +339,18 @@ class _QueueFeed:
 
     def leave(self, message: Message) -> bool:
         return True
+
+
+def _primary_place(host: str, port: int, asking: Asking, queue: QueueUri) -> tuple[str, int]:
+    """Return the address of the primary of a queue, by a node's word. Raises `AdminLost` or `Refused`."""
+    with asking.client(host, port) as client:
+        primary = primary_of(client, f"{host}:{port}", queue)
+    return (host, port) if primary is None else endpoint_parts(primary)
+
+
+def _values(message: Received) -> Values:
+    """Return the properties that expressions know."""
+    return {each.name: each.value for each in message.properties if not isinstance(each.value, bytes)}
 
 
 def _asking(means: Means) -> Asking:

@@ -21,9 +21,10 @@ from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, CarryOptions, Mea
 from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_places, find_topics
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, RocketSource
-from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, Shown, browse_topic
+from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, FindOptions, Shown, browse_topic
 from bmqctl.carrying.messages.content import Outgoing, to_text_properties
 from bmqctl.carrying.messages.ends import Reach, access_keys, check_authority
+from bmqctl.carrying.messages.finding import find_in_topic
 from bmqctl.carrying.messages.posting import PostOptions
 from bmqctl.carrying.messages.received import TOPIC_PLACE, of_topic
 from bmqctl.carrying.messages.tailing import TailOptions
@@ -211,6 +212,7 @@ class TopicEnd(RocketEnd):
                 tags=options.tags or "*",
                 sql=options.expression,
                 from_start=options.from_start,
+                since=options.since,
                 broadcast=not self.group,
                 max_unconfirmed_messages=options.unconfirmed_max,
             )
@@ -220,6 +222,16 @@ class TopicEnd(RocketEnd):
         if self.key or self.group:
             raise CannotBegin(f"{self}: no group gets what is browsed: after ? there may be queue= only")
         return await browse_topic(self, self._session(reach), options, shown)
+
+    async def find(self, reach: Reach, options: FindOptions, shown: Shown) -> Browsed:
+        if self.key or self.group or self.queue is not None:
+            raise CannotBegin(f"{self}: all queues of a topic are searched: leave out what is after ?")
+        if options.tags is not None and options.expression is not None:
+            raise CannotBegin("--tags or --expression, not both")
+        is_indexed = options.message_id is not None or options.key is not None
+        if is_indexed and (options.tags is not None or options.expression is not None):
+            raise CannotBegin("--id and --key are looked up in an index: leave out --tags and --expression")
+        return await find_in_topic(self, reach, options, shown)
 
     @asynccontextmanager
     async def _session(self, reach: Reach, **options: Any) -> AsyncIterator[Session]:

@@ -14,8 +14,7 @@ from bmqctl.systems.rocketmq.status.group import masters_of_topic
 from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers.administration import GetConsumeStatsRequest, ResetOffsetRequest
-from formats.rocketmq.remoting.headers.codec import read_header, write_header
-from formats.rocketmq.remoting.headers.consuming import SearchOffsetRequest, SearchOffsetResponse
+from formats.rocketmq.remoting.headers.codec import write_header
 
 __all__ = ["plan_seek", "seek"]
 
@@ -83,10 +82,9 @@ async def _target(link: RemotingLink, wanted: Seek, place: _Place, timeout_s: fl
         case int(to):
             offset = place.offset + to if isinstance(to, Shift) else to
             return min(max(offset, await _begin(link, wanted, place, timeout_s)), place.end)
-    fields = write_header(SearchOffsetRequest(wanted.topic, place.queue_id, _time_ms(wanted)))
-    answer = await link.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, timeout_s)
-    body_of(answer)
-    return read_header(SearchOffsetResponse, answer.ext_fields).offset
+    puller = QueuePuller(link, wanted.group, wanted.topic, place.queue_id, timeout_s)
+    await puller.seek_time(_time_ms(wanted))
+    return puller.offset
 
 
 async def _begin(link: RemotingLink, wanted: Seek, place: _Place, timeout_s: float) -> int:

@@ -80,6 +80,7 @@ EXAMPLES: Mapping[str, Example] = {
     "domain delete": _words("no-domain", "--in", "{config}", "--yes", code=2),
     "domain list": _words("--in", "{config}"),
     "domain show": _words("no-domain", "--in", "{config}", code=2),
+    "find": _words(*_AT, QUEUE, "--id", "40000000000000CDB805BF1837EE82B1", code=1),
     "group alter": _words("no-group", "--retries", "3", *_ROCKET, code=2),
     "group create": _words("matrix-made", "--retries", "3", "--dry-run", *_ROCKET),
     "group delete": _words("no-group", "--yes", *_ROCKET, code=2),

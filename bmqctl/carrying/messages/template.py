@@ -1,0 +1,90 @@
+"""Lines of messages by a template, such as `{key} {properties.customer}: {payload}`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+
+from bmqctl.carrying.messages.received import QUEUE_PLACE, TOPIC_PLACE, Form, Received, decoded, row_of
+from bmqctl.common.decoding.decoder import Decode
+
+__all__ = ["NAMES", "BadTemplate", "Template"]
+
+_PROPERTY: Final = "properties."
+NAMES: Final = (*QUEUE_PLACE, *TOPIC_PLACE, "payload", "decoded", "properties", "key", "keys", "tag", "sharding_key")
+# A name in braces, a doubled brace, or what a backslash stands before.
+_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|\\([nt\\])|[{}\\]")
+_MEANT: Final = {"{{": "{", "}}": "}", r"\n": "\n", r"\t": "\t", r"\\": "\\", "\\": "\\"}
+
+_Part = bytes | Callable[[Received, Decode | None], bytes]
+
+
+class BadTemplate(ValueError):
+    """A text that is no template; one line."""
+
+
+class Template:
+    """A line for each message: names in braces stand for its values, and are empty where it has none.
+
+    Payloads and values are written as they are. Raises `BadTemplate`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._parts: list[_Part] = []
+        at = 0
+        for found in _PART.finditer(text):
+            self._parts.append(_encoded(text[at : found.start()]))
+            self._parts.append(_part(found))
+            at = found.end()
+        self._parts.append(_encoded(text[at:]))
+
+    def form(self, decode: Decode | None) -> Form:
+        """Return what makes the line of a message."""
+
+        def line(message: Received) -> bytes:
+            return b"".join(each if isinstance(each, bytes) else each(message, decode) for each in self._parts) + b"\n"
+
+        return line
+
+
+def _part(found: re.Match[str]) -> _Part:
+    name = found[1]
+    if name is None:
+        meant = _MEANT.get(found[0])
+        if meant is None:
+            raise BadTemplate(f"a brace that stands for itself is doubled: {found[0] * 2}")
+        return _encoded(meant)
+    if name.startswith(_PROPERTY):
+        return lambda message, _: _property(message, name.removeprefix(_PROPERTY))
+    if name not in NAMES:
+        raise BadTemplate(f"{{{name}}}: expected one of {', '.join(NAMES)}, or properties.NAME")
+    return lambda message, decode: _value(message, name, decode)
+
+
+def _property(message: Received, name: str) -> bytes:
+    value = next((each.value for each in message.properties if each.name == name), "")
+    return value if isinstance(value, bytes) else _text(value)
+
+
+def _value(message: Received, name: str, decode: Decode | None) -> bytes:
+    match name:
+        case "payload":
+            return message.payload
+        case "decoded":
+            return b"" if decode is None else _text(decoded(message, decode))
+        case "key":
+            return _text(message.keys[0] if message.keys else "")
+        case "keys":
+            return _text(" ".join(message.keys))
+    return _text(row_of(message, {}).get(name, ""))
+
+
+def _text(value: object) -> bytes:
+    return _encoded(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _encoded(text: str) -> bytes:
+    # Names and values may have halves of surrogate pairs, which are no text.
+    return text.encode(errors="backslashreplace")
