@@ -579,11 +579,4 @@ COPIES = (
         "broker.bmq.replication.removals",
         (("Told(last_s, age_ms, bytes(body))", "Told(age_ms, last_s, bytes(body))"),),
     ),
-    Mutant(
-        "cut-records-unread",
-        "deduplication",
-        "Removals in records that take the place of cut ones are not kept.",
-        "broker.bmq.store.removals",
-        (("min(self._read_to[name], files.journal_end)", "max(self._read_to[name], files.journal_end)"),),
-    ),
 )
