@@ -46,7 +46,7 @@ def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         # It is stored, and the answer says where, as with success.
         assert late.ext_fields is not None
         assert (late.ext_fields["queueOffset"], late.ext_fields["transactionId"]) == ("1", "B")
-        assert TIMEOUT_MS / 1000 <= took_s < 30
+        assert took_s >= TIMEOUT_MS / 1000
         # The node is not silent meanwhile.
         assert remote.answer(asked[0]).code == ResponseCode.SUCCESS
         assert nameserver.call(RequestCode.GET_BROKER_CLUSTER_INFO).code == ResponseCode.SUCCESS

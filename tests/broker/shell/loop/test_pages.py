@@ -17,7 +17,7 @@ from broker.shell.loop.pages import CONNECTIONS_MAX, Page, Pages, text_page
 from broker.shell.loop.server import listen
 from tests.broker.bmq.rig import start
 from tests.broker.shell.loop.served import Served, serve
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, eventually_in_trio
 
 HOST = "127.0.0.1"
 LONG = [b"~" * 100_000] * 100
@@ -197,8 +197,7 @@ def test_a_peer_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) ->
             # Others are served meanwhile.
             assert (await watched.ask("/long")).endswith(b"\r\n0\r\n\r\n")
             assert watched.making == 1
-            await trio.sleep(1.2)
-            assert watched.making == 0
+            await eventually_in_trio(lambda: watched.making == 0)
             assert not (await everything(stream)).endswith(b"\r\n0\r\n\r\n")
 
     run(test)
