@@ -146,7 +146,9 @@ class Group:
         if replication.is_controlled:
             return self._make_controlled(options)
         if replication.has_acting_master:
-            self.members = Members(replication, options, lambda: self.store.flushed, self._now_ms, self._peers)
+            self.members = Members(
+                replication, options, lambda: self.store.flushed, self._now_ms, self._peers, self.roster.announce
+            )
         if replication.role is not Role.SLAVE:
             return self._make_master(options, self.members)
         handlers = None if self.members is None else self.members.handlers

@@ -37,7 +37,8 @@ class Members:
     """All brokers of this one's name; see `node.Part`. `alive` is their number, this one included.
 
     `flushed` returns the offset up to which the log of this broker is on the disk. `now_ms` is a clock that never goes
-    back. `peers` decides which hosts may speak for a master.
+    back. `peers` decides which hosts may speak for a master. `announce` is called with the host of a slave that asks
+    this master for its addresses.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Members:
         flushed: Callable[[], int],
         now_ms: Callable[[], int],
         peers: KnownPeers | None = None,
+        announce: Callable[[str], None] = lambda address: None,
     ) -> None:
         self._peers = peers or KnownPeers()
+        self._announce = announce
         self.alive = options.total_replicas
         # The others by their ids, from the nameservers' last answer; None before the first.
         self.others: dict[int, str] | None = None
@@ -145,6 +148,7 @@ class Members:
         if self._options.role is not Role.SLAVE:
             if header.master_ha_address is not None:
                 return success(ExchangeHaInfoResponse())
+            self._announce(request.peer.host.address)
             told = ExchangeHaInfoResponse(broker.ha_address, self._flushed(), str(broker.address))
             return success(told)
         if header.master_ha_address is not None and header.master_address is not None:

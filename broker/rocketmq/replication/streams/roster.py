@@ -14,7 +14,7 @@ from formats.rocketmq.remoting.bodies.routes import BROKER_MEMBER_GROUP_BODY
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["Found", "Roster", "told_members", "told_replicas"]
+__all__ = ["MEMBERS_MAX", "Found", "Roster", "told_members", "told_replicas"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -44,12 +44,26 @@ class Roster:
         self._own_id = own_id
         self._now_ms = now_ms
         self._hosts: dict[int, str] = {}
+        self._announced: dict[str, None] = {}
         self._waiting: list[Callable[[], None]] = []
         self._is_asking = False
         self._asked_ms: int | None = None
 
+    def announce(self, address: str) -> None:
+        """Admit a host that has asked this master for its addresses, of which the last `MEMBERS_MAX` are known.
+
+        Where a slave can act as master, Apache's registers only once it copies the log. A stranger gains nothing: it
+        could register as well.
+        """
+        self._announced.pop(address, None)
+        self._announced[address] = None
+        if len(self._announced) > MEMBERS_MAX:
+            del self._announced[next(iter(self._announced))]
+
     def refusal(self, address: str, broker_id: int | None = None) -> str | None:
         """Return why an address is not that of a slave, or of the slave with this id; None if it is."""
+        if broker_id is None and address in self._announced:
+            return None
         own_id = self._own_id()
         hosts = [host for each, host in self._hosts.items() if each != own_id and broker_id in (None, each)]
         refusals = [self._peers.refusal_of_address(host, address) for host in dict.fromkeys(hosts)]

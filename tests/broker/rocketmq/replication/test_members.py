@@ -133,7 +133,10 @@ class Broker:
 
         self.links = [NameserverLink(name, group.network.dial(name), group.open, hello) for name in names]
         self.nameservers = Nameservers(self.options, self.topics, self.links)
-        self.members = Members(self.replication, self.options, lambda: 77, lambda: group.ms)
+        self.announced: list[str] = []
+        self.members = Members(
+            self.replication, self.options, lambda: 77, lambda: group.ms, announce=self.announced.append
+        )
         self.members.join(
             self.nameservers, lambda: group.ms, lambda address, ha_address: self.found.append((address, ha_address))
         )
@@ -325,6 +328,8 @@ def test_master_and_slaves_exchange_their_addresses() -> None:
     assert one.found == []
     assert ask(one, told) == ask(master, told) == ExchangeHaInfoResponse()
     assert (one.found, master.found) == ([("10.0.0.1:10911", "10.0.0.1:10912")], [])
+    # A slave that asks is about to copy the log, and registers afterwards.
+    assert (one.announced, master.announced) == ([], ["10.0.0.1"])
 
 
 # -- a master that comes back

@@ -18,7 +18,7 @@ from broker.rocketmq.replication.streams.entrance import (
     ProvenEntrance,
     StreamEntrance,
 )
-from broker.rocketmq.replication.streams.roster import ASK_MS, Found, Roster
+from broker.rocketmq.replication.streams.roster import ASK_MS, MEMBERS_MAX, Found, Roster
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.proof import ANSWER_BYTES, CHALLENGE_BYTES, MAGIC, dialer_code
 from formats.rocketmq.remoting.replication import REPORT, Report
@@ -113,6 +113,18 @@ def test_slave_gets_the_log_once_it_is_known_and_at_once_from_then_on(group: Gro
     report(later)
     assert later.take_output()
     assert group.asked == []
+
+
+def test_slave_that_has_asked_for_the_addresses_is_let_in_before_it_registers(group: Group) -> None:
+    group.roster.announce(SLAVE)
+    session = group.connect(SLAVE)
+    report(session)
+    assert (session.finished, group.asked) == (False, [])
+    assert len(session.take_output()) > len(log_bytes(group.master.store))
+    assert group.roster.refusal(SLAVE, broker_id=1) is not None
+    for number in range(MEMBERS_MAX):
+        group.roster.announce(f"host-{number}")
+    assert group.roster.refusal(SLAVE) is not None
 
 
 @pytest.mark.parametrize(("host", "is_let_in"), [(SLAVE, True), (STRANGER, False)])
