@@ -9,6 +9,7 @@ from typing import Final
 
 from bmqctl.carrying.messages.received import QUEUE_PLACE, TOPIC_PLACE, Form, Received, decoded, row_of
 from bmqctl.common.decoding.decoder import Decode
+from bmqctl.common.harmless import one_line
 
 __all__ = ["NAMES", "BadTemplate", "Template"]
 
@@ -28,7 +29,8 @@ class BadTemplate(ValueError):
 class Template:
     """A line for each message: names in braces stand for its values, and are empty where it has none.
 
-    Payloads and values are written as they are. Raises `BadTemplate`.
+    Control characters in values, line ends among them, are escaped, and so are bytes that are no UTF-8: each message
+    is one line unless the template has line ends itself. Raises `BadTemplate`.
     """
 
     def __init__(self, text: str) -> None:
@@ -65,13 +67,13 @@ def _part(found: re.Match[str]) -> _Part:
 
 def _property(message: Received, name: str) -> bytes:
     value = next((each.value for each in message.properties if each.name == name), "")
-    return value if isinstance(value, bytes) else _text(value)
+    return _text(value)
 
 
 def _value(message: Received, name: str, decode: Decode | None) -> bytes:
     match name:
         case "payload":
-            return message.payload
+            return _text(message.payload)
         case "decoded":
             return b"" if decode is None else _text(decoded(message, decode))
         case "key":
@@ -82,9 +84,11 @@ def _value(message: Received, name: str, decode: Decode | None) -> bytes:
 
 
 def _text(value: object) -> bytes:
-    return _encoded(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _encoded(one_line(str(value, errors="surrogateescape")))
+    return _encoded(one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 
 def _encoded(text: str) -> bytes:
-    # Names and values may have halves of surrogate pairs, which are no text.
+    # The text of a template may have halves of surrogate pairs.
     return text.encode(errors="backslashreplace")
