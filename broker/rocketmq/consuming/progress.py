@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from broker.rocketmq.consuming.commits import is_commit
@@ -34,6 +35,8 @@ __all__ = ["Progress"]
 # The original's answer for a queue in which the group in question is ahead of the others.
 _AHEAD: Final = (1 << 63) - 1
 
+# Queues of a topic, which may have many, that are examined before others may be served.
+QUEUES_OF_ITEM: Final = 64
 # Units of a commit; see `Scheduler.spend`.
 _COMMIT_UNITS: Final = 8_000
 
@@ -65,7 +68,9 @@ class Progress:
         items: list[str] = []
         per_second = 0.0
         for topic in topics:
-            items += progress_items(self._progress(topic, group))
+            for queues in self._progress(topic, group):
+                items += progress_items(queues)
+                yield
             per_second += self._rate(topic, group, now_ms)
             yield
         return with_body(write_consume_stats(items, per_second).encode())
@@ -85,11 +90,14 @@ class Progress:
             texts = found[group] = []
             for topic in self._services.offsets.topics(group):
                 if self._is_consumed(topic, group) and not (is_ordered and not self._is_ordered(topic)):
-                    queues = self._progress(topic, group)
-                    texts.append(write_consume_stats(progress_items(queues), self._rate(topic, group, now_ms)))
-                    for each in queues.values():
-                        left += each.broker_offset - each.consumer_offset
-                        in_flight += each.pull_offset - each.consumer_offset
+                    items: list[str] = []
+                    for queues in self._progress(topic, group):
+                        items += progress_items(queues)
+                        for each in queues.values():
+                            left += each.broker_offset - each.consumer_offset
+                            in_flight += each.pull_offset - each.consumer_offset
+                        yield
+                    texts.append(write_consume_stats(items, self._rate(topic, group, now_ms)))
                 yield
             yield
         return with_body(write_all_consume_stats(str(self._services.options.address), found, left, in_flight))
@@ -111,17 +119,20 @@ class Progress:
     def _rate(self, topic: str, group: str, now_ms: int) -> float:
         return self._services.statistics.rate("GROUP_GET_NUMS", f"{topic}@{group}", now_ms)
 
-    def _progress(self, topic: str, group: str) -> dict[MessageQueue, GroupProgress]:
+    def _progress(self, topic: str, group: str) -> Iterator[dict[MessageQueue, GroupProgress]]:
+        """Yield how far a group is in the queues of a topic, `QUEUES_OF_ITEM` of them at a time."""
         config = self._services.topics.get(topic)
-        found = {}
-        for queue_id in range(config.read_queue_nums if config is not None else 0):
-            _, end = self._services.store.span(topic, queue_id)
-            offset = self._services.offsets.get(topic, group, queue_id) or 0
-            last_ms = max(0, self._services.store.stored_ms(topic, queue_id, offset - 1)) if offset else 0
-            pulled = self._services.offsets.pulled(topic, group, queue_id)
-            found[self._queue(topic, queue_id)] = GroupProgress(end, offset, pulled, last_ms)
-        self._services.scheduler.spend(len(found) * ITEM_UNITS)
-        return found
+        count = config.read_queue_nums if config is not None else 0
+        for begin in range(0, count, QUEUES_OF_ITEM):
+            found = {}
+            for queue_id in range(begin, min(count, begin + QUEUES_OF_ITEM)):
+                _, end = self._services.store.span(topic, queue_id)
+                offset = self._services.offsets.get(topic, group, queue_id) or 0
+                last_ms = max(0, self._services.store.stored_ms(topic, queue_id, offset - 1)) if offset else 0
+                pulled = self._services.offsets.pulled(topic, group, queue_id)
+                found[self._queue(topic, queue_id)] = GroupProgress(end, offset, pulled, last_ms)
+            self._services.scheduler.spend(len(found) * ITEM_UNITS)
+            yield found
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(self._services.options.name, queue_id, topic)

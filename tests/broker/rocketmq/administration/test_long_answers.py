@@ -219,3 +219,17 @@ def test_progress_of_thousands_of_groups_is_told_in_full(grouped: Rig) -> None:
     assert sum(len(each["offsetTable"]) for of_group in found for stats in of_group.values() for each in stats) == (
         8 * GROUPS
     )
+
+
+def test_one_topic_with_many_queues_is_not_examined_in_one_step() -> None:
+    rig = Rig()
+    rig.put_topics(TopicConfig("wide", 1_024, 1_024))
+    rig.groups.put(GroupConfig("g"), 0)
+    peer, steps = rig.peer(), 0
+    put(peer, Code.GET_CONSUME_STATS, consumerGroup="g", topic="wide")
+    while not (found := answers(peer)):
+        rig.broker.end_step()
+        steps += 1
+    assert steps >= 2
+    body = fastjson.loads(bytes(found[0].body).decode(), fastjson.FILE_KEYS_MAX)
+    assert len(body["offsetTable"]) == 1_024
