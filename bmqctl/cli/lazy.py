@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,6 +13,7 @@ from typer.main import get_command
 from bmqctl.cli.arguments import check_arguments
 from bmqctl.cli.help import plain_help
 from bmqctl.common.ending import faults_end, standard_streams
+from bmqctl.common.later import imported
 
 __all__ = ["Entry", "lazy_group"]
 
@@ -73,18 +71,6 @@ def lazy_group(entries: Mapping[str, Entry], titles: Mapping[str, str] = Mapping
     return LazyGroup
 
 
-def _import(module: str) -> None:
-    """Import a module with garbage collection disabled, since nearly all of the new objects stay."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        import_module(module)
-    finally:
-        gc.freeze()
-        if was_on:
-            gc.enable()
-
-
 def _dialing_command() -> type[TyperCommand]:
     from bmqctl.cli.contexts.command import DialingCommand
 
@@ -92,9 +78,7 @@ def _dialing_command() -> type[TyperCommand]:
 
 
 def _load(name: str, entry: Entry) -> Any:
-    if entry.module not in sys.modules:
-        _import(entry.module)
-    found = getattr(sys.modules[entry.module], entry.attribute)
+    found = getattr(imported(entry.module), entry.attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)
         single.command(name, cls=_dialing_command() if entry.dials else None)(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
 from bmqctl.cli.run.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.common.harmless import one_line
+from bmqctl.common.later import Later
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Column,
@@ -26,17 +27,11 @@ from bmqctl.common.render import (
     refuse,
     until_reader_leaves,
 )
-from bmqctl.systems.config_reading import (
-    BadConfig,
-    Changes,
-    Target,
-    disagreements,
-    findings_in,
-    settings_of,
-    summary_of,
-    targets_in,
-    write_cluster,
-)
+
+if TYPE_CHECKING:
+    from bmqctl.systems import config_reading
+else:
+    config_reading = Later("bmqctl.systems.config_reading")
 
 __all__ = ["app"]
 
@@ -111,7 +106,7 @@ def validate(
 
     Exit codes: 0 the configurations can be used; 1 one has a fault; 2 there is none at this place.
     """
-    changes = Changes(
+    changes = config_reading.Changes(
         instance_id=instance_id,
         host_name=host_name,
         host_tags=host_tags,
@@ -125,17 +120,17 @@ def validate(
         if path.is_file() and any(value is not None for value in changes.values()):
             refuse("config validate", f"{path}: the options of a host are for BlazingMQ's files")
     try:
-        targets = [each for path in paths for each in targets_in(path, changes, all_nodes=all_nodes)]
-    except BadConfig as fault:
+        targets = [each for path in paths for each in config_reading.targets_in(path, changes, all_nodes=all_nodes)]
+    except config_reading.BadConfig as fault:
         refuse("config validate", str(fault))
     _print_findings(targets, output, strict=strict)
 
 
-def _print_findings(targets: list[Target], output: OutputFormat | None, *, strict: bool) -> None:
+def _print_findings(targets: list[config_reading.Target], output: OutputFormat | None, *, strict: bool) -> None:
     """Print what is wrong with configurations, each finding once, and exit with 1 if there are faults."""
-    checked = [(target, findings_in(target.path, target.changes)) for target in targets]
+    checked = [(target, config_reading.findings_in(target.path, target.changes)) for target in targets]
     found = dict.fromkeys(finding for _, findings in checked for finding in findings)
-    found.update(dict.fromkeys(disagreements(targets) if len(targets) > 1 else ()))
+    found.update(dict.fromkeys(config_reading.disagreements(targets) if len(targets) > 1 else ()))
     with until_reader_leaves():
         if output is not None:
             rows = ({"kind": "fault" if each.is_fault else "note", **each._asdict()} for each in found)
@@ -147,7 +142,9 @@ def _print_findings(targets: list[Target], output: OutputFormat | None, *, stric
                 console.print(one_line(each.line))
             for target, findings in checked:
                 if not any(each.is_fault for each in findings):
-                    console.print(one_line(f"{target.name}: valid: {summary_of(target.path, target.changes)}"))
+                    console.print(
+                        one_line(f"{target.name}: valid: {config_reading.summary_of(target.path, target.changes)}")
+                    )
     if any(each.is_fault for each in found) or (strict and found):
         raise typer.Exit(EXIT_FAULTS)
 
@@ -172,8 +169,8 @@ def show(
     """
     _refuse_absent("config show", path)
     try:
-        found = settings_of(path)
-    except BadConfig as fault:
+        found = config_reading.settings_of(path)
+    except config_reading.BadConfig as fault:
         refuse("config show", str(fault))
     chosen = output or OutputFormat.TABLE
     rows = (each._asdict() for each in found if not changed or each.source == "file")
@@ -208,8 +205,8 @@ def init(
     Exit codes: 0 the folders are there; 2 they have another cluster, or cannot be written.
     """
     try:
-        folders = write_cluster(directory, nodes, host, port)
-    except BadConfig as fault:
+        folders = config_reading.write_cluster(directory, nodes, host, port)
+    except config_reading.BadConfig as fault:
         refuse("config init", str(fault))
     for folder in folders:
         typer.echo(f"{folder}: bmqctl start node {shlex.quote(str(folder))}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,23 +22,15 @@ from bmqctl.cli.run.host_options import HostDataCenter, HostName, HostTags, Inst
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.common.ending import announce
 from bmqctl.common.installed import advising
+from bmqctl.common.later import Later
 from bmqctl.common.refusal import refuse
 from bmqctl.systems.cluster_run import Member, run_members
-from broker.bmq.assembly.app import (
-    BridgeLimits,
-    Changes,
-    ConfigError,
-    FsyncPolicy,
-    NodeConfig,
-    built_in_config,
-    load_config,
-    os_error_line,
-    parse_fsync,
-    proxy_config,
-    run_node,
-    run_proxy,
-    write_local_cluster,
-)
+from broker.bmq.proxy.limits import BridgeLimits
+
+if TYPE_CHECKING:
+    from broker.bmq.assembly import app as assembly
+else:
+    assembly = Later("broker.bmq.assembly.app")
 
 __all__ = ["cluster_app", "node_app", "proxy_app"]
 
@@ -137,7 +129,7 @@ def node(
     Exits with 2 and one line on stderr if the configuration cannot be used.
     """
     policy = _policy(fsync)
-    changes = Changes(
+    changes = assembly.Changes(
         host=host,
         port=port,
         data_dir=data_dir,
@@ -151,15 +143,15 @@ def node(
     )
     with _refusing_config():
         if config_dir is None:
-            config = built_in_config(**changes)
+            config = assembly.built_in_config(**changes)
         else:
-            config = load_config(config_dir, **changes).changed(**changes)
+            config = assembly.load_config(config_dir, **changes).changed(**changes)
     with console_beside("start node", beside, lambda: _words_for_console("start node", config)) as ready:
-        code = run_node(config, policy, advising("start node", ready))
+        code = assembly.run_node(config, policy, advising("start node", ready))
     raise typer.Exit(code)
 
 
-def _words_for_console(command: str, config: NodeConfig) -> list[str]:
+def _words_for_console(command: str, config: assembly.NodeConfig) -> list[str]:
     """Return the options of `bmqctl console` that name a broker's cluster; exit with code 2 if there is not one."""
     me = config.self_node
     if config.cluster is None or me is None:
@@ -171,7 +163,7 @@ def _words_for_console(command: str, config: NodeConfig) -> list[str]:
     return ["--broker", f"tcp://{reachable(plain.address, plain.port)}"]
 
 
-def _words_for_upstream(command: str, config: NodeConfig) -> list[str]:
+def _words_for_upstream(command: str, config: assembly.NodeConfig) -> list[str]:
     """Return the same for the cluster upstream of a proxy."""
     clusters = config.clusters.proxy_clusters
     if len(clusters) != 1:
@@ -186,7 +178,7 @@ def _words_for_upstream(command: str, config: NodeConfig) -> list[str]:
     return words + (_authority(command, config) if any(node.tls for node in nodes) else [])
 
 
-def _authority(command: str, config: NodeConfig) -> list[str]:
+def _authority(command: str, config: assembly.NodeConfig) -> list[str]:
     tls = config.broker.app_config.tls_config
     if tls is None:
         refuse(command, "--console-port: the nodes speak TLS, and the configuration has no tlsConfig")
@@ -257,7 +249,7 @@ def proxy(
         refuse("start proxy", "name a directory or --upstream, and not both")
     if cluster_name is not None and upstream is None:
         refuse("start proxy", "--cluster goes with --upstream; a directory names its clusters")
-    changes = Changes(
+    changes = assembly.Changes(
         host=host,
         port=port,
         data_dir=data_dir,
@@ -272,15 +264,21 @@ def proxy(
     with _refusing_config():
         config = _proxy_config(config_dir, upstream or "", cluster_name, changes).changed(**changes)
     with console_beside("start proxy", beside, lambda: _words_for_upstream("start proxy", config)) as ready:
-        code = run_proxy(config, BridgeLimits(buffer_mib << 20, buffer_messages), advising("start proxy", ready))
+        code = assembly.run_proxy(
+            config, BridgeLimits(buffer_mib << 20, buffer_messages), advising("start proxy", ready)
+        )
     raise typer.Exit(code)
 
 
-def _proxy_config(config_dir: Path | None, upstream: str, cluster_name: str | None, changes: Changes) -> NodeConfig:
+def _proxy_config(
+    config_dir: Path | None, upstream: str, cluster_name: str | None, changes: assembly.Changes
+) -> assembly.NodeConfig:
     if config_dir is None:
         endpoints = [_endpoint(text.strip()) for text in upstream.split(",")]
-        return proxy_config(endpoints) if cluster_name is None else proxy_config(endpoints, cluster_name)
-    config = load_config(config_dir, **changes)
+        return (
+            assembly.proxy_config(endpoints) if cluster_name is None else assembly.proxy_config(endpoints, cluster_name)
+        )
+    config = assembly.load_config(config_dir, **changes)
     if config.cluster is not None:
         refuse(
             "start proxy",
@@ -351,9 +349,9 @@ def cluster(
     pages = _metrics_of_cluster(nodes, port, metrics_port, metrics_host)
     try:
         with _refusing_config():
-            folders = write_local_cluster(directory, nodes, host, port)
+            folders = assembly.write_local_cluster(directory, nodes, host, port)
     except OSError as error:
-        typer.echo(f"bmqctl: {os_error_line(error, '--dir')}", err=True)
+        typer.echo(f"bmqctl: {assembly.os_error_line(error, '--dir')}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None
     where = ", ".join(shown_place(host, port + number) for number in range(nodes))
     places = [reachable(host, port + number) for number in range(nodes)]
@@ -398,14 +396,14 @@ def _refusing_config() -> Iterator[None]:
     """A configuration that cannot be used is one line on stderr."""
     try:
         yield
-    except ConfigError as fault:
+    except assembly.ConfigError as fault:
         typer.echo(str(fault), err=True)
         raise typer.Exit(EXIT_CONFIG) from None
 
 
-def _policy(text: str) -> FsyncPolicy:
+def _policy(text: str) -> assembly.FsyncPolicy:
     try:
-        return parse_fsync(text)
+        return assembly.parse_fsync(text)
     except ValueError as fault:
         typer.echo(f"bmqctl: --fsync: {fault}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None

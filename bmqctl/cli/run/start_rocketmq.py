@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,14 +17,12 @@ from bmqctl.cli.run.console_beside import (
 )
 from bmqctl.cli.run.start_rocketmq_options import Address, ConfigFile, Host, refuse_config, split_addresses
 from bmqctl.common.installed import advising
-from broker.rocketmq.assembly.app import (
-    PropertyError,
-    RocketConfig,
-    Role,
-    load_rocketmq_config,
-    run_rocketmq,
-    with_controller,
-)
+from bmqctl.common.later import Later
+
+if TYPE_CHECKING:
+    from broker.rocketmq.assembly import app as assembly
+else:
+    assembly = Later("broker.rocketmq.assembly.app")
 
 __all__ = ["app"]
 
@@ -231,7 +229,7 @@ def rocketmq(
         more = None if flush is None else flush.value
         start_group(store or Path("rocketmq-group"), wanted, more, log_level or "ERROR", beside)
     try:
-        config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
+        config = assembly.RocketConfig() if config_file is None else assembly.load_rocketmq_config(config_file)
         config = config.changed(
             store=store,
             bind_address=host,
@@ -246,12 +244,12 @@ def rocketmq(
             metrics_host=metrics_host,
             flush_sync=None if flush is None else flush is FlushType.SYNC,
         )
-        config = config.with_role(None if role is None else Role[role.name], broker_id, ha_port)
-        config = with_controller(config, controller_port)
-    except PropertyError as fault:
+        config = config.with_role(None if role is None else assembly.Role[role.name], broker_id, ha_port)
+        config = assembly.with_controller(config, controller_port)
+    except assembly.PropertyError as fault:
         refuse_config(fault)
     # Its own nameserver need not know the brokers that register with the others.
     names = ";".join((reachable(config.bind_address, config.nameserver_port), *config.nameservers))
     with console_beside("start rocketmq", beside, lambda: ("--nameserver", names)) as ready:
-        code = run_rocketmq(config, (log_level or "WARN").upper(), advising("start rocketmq", ready))
+        code = assembly.run_rocketmq(config, (log_level or "WARN").upper(), advising("start rocketmq", ready))
     raise typer.Exit(code)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -72,3 +74,20 @@ def test_usage_in_an_error_is_that_of_the_help() -> None:
     result = CliRunner().invoke(app, ["post"], prog_name="bmqctl")
     assert result.exit_code == 2
     assert result.output.startswith("Usage: bmqctl post [OPTIONS] URI [PAYLOAD]\n")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("words", ["start node", "start cluster", "start proxy", "start rocketmq", "config init"])
+def test_help_waits_for_no_broker(words: str) -> None:
+    code = (
+        "import atexit, sys; from bmqctl.app import main; "
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split(), "--help"], capture_output=True, text=True, timeout=120, check=True
+    )
+    loaded = done.stderr.split()
+    assert "bmqctl.app" in loaded
+    assert [
+        name for name in loaded if name in ("numpy", "trio") or re.match(r"broker\.\w+\.(assembly|store)", name)
+    ] == []
