@@ -24,10 +24,10 @@ from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, RocketSource
 from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, FindOptions, Shown, browse_topic
 from bmqctl.carrying.messages.content import Outgoing, to_text_properties
 from bmqctl.carrying.messages.ends import Reach, access_keys, check_authority
-from bmqctl.carrying.messages.finding import find_in_topic
 from bmqctl.carrying.messages.posting import PostOptions
 from bmqctl.carrying.messages.received import TOPIC_PLACE, of_topic
 from bmqctl.carrying.messages.tailing import TailOptions
+from bmqctl.carrying.moving.finding import find_in_topic
 from bmqctl.carrying.moving.forms import for_other_topic
 from bmqctl.carrying.moving.run import SourceContents, ended
 from bmqctl.carrying.moving.security import security_of

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self, get_args
 
-from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
@@ -92,8 +91,10 @@ def fields_at(model: type[Model], path: Iterable[int | str]) -> Iterator[FieldIn
 def bounds_of(field: FieldInfo) -> tuple[Any, Any]:
     """Return the least and the greatest value of a number, whether optional or not; None for one that it has not."""
     notes = [*field.metadata, *_notes(field.annotation)]
-    least = next((note.ge for note in reversed(notes) if isinstance(note, Ge)), None)
-    return least, next((note.le for note in reversed(notes) if isinstance(note, Le)), None)
+    least, greatest = (
+        [found for each in notes if (found := getattr(each, name, None)) is not None] for name in ("ge", "le")
+    )
+    return least[-1] if least else None, greatest[-1] if greatest else None
 
 
 def _notes(annotation: Any) -> Iterator[Any]:
