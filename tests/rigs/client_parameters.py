@@ -256,12 +256,13 @@ _OUTGOING: Final = {
     "keys": Values(((), "a", ["a", "b"]), (5, [5], [""], ["a b"], ["a\x02"], ["a" * 32_768])),
     "sharding_key": Values((None, "", "a"), (5, "a\x02", "\ud800", "a" * 32_768)),
 }  # fmt: skip
+_MOMENT: Final = Values(
+    (None, datetime.now(UTC), datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)),
+    (5, "now", datetime(1969, 1, 1, tzinfo=UTC), datetime.min, datetime.min.replace(tzinfo=UTC)),
+)
 _LATER: Final = {
     "delay_level": whole(0, INT_MAX, 1, 18),
-    "deliver_at": Values(
-        (None, datetime.now(UTC), datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)),
-        (5, "now", datetime(1969, 1, 1, tzinfo=UTC), datetime.min, datetime.min.replace(tzinfo=UTC)),
-    ),
+    "deliver_at": _MOMENT,
 }
 
 ROCKETMQ: Final[dict[str, Values]] = {
@@ -286,6 +287,7 @@ ROCKETMQ: Final[dict[str, Values]] = {
     "Session.consume.topic": Values(("t" * 127, "%DLQ%unknown"), _TOPIC.bad),
     "Session.consume.group": _GROUP,
     **_named("Session.consume", _FILTER),
+    "Session.consume.since": _MOMENT,
     "Session.consume.broadcast": TRUTH,
     "Session.consume.max_unconfirmed_messages": whole(1, INT_MAX),
     "Session.consume.max_unconfirmed_bytes": whole(1, LONG_MAX),

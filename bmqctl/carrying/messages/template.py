@@ -34,6 +34,8 @@ class Template:
     """
 
     def __init__(self, text: str) -> None:
+        if not text:
+            raise BadTemplate("is empty: give a value, such as '{payload}'")
         self._parts: list[_Part] = []
         at = 0
         for found in _PART.finditer(text):

@@ -11,7 +11,7 @@ from typing import Final
 from bmqctl.client.arguments import check_text
 from formats.rocketmq.topic_names import fault_of_group, fault_of_topic
 
-__all__ = ["HIDDEN_S_MAX", "check_filter", "check_group", "check_hidden_s", "check_topic", "due_ms"]
+__all__ = ["HIDDEN_S_MAX", "check_filter", "check_group", "check_hidden_s", "check_topic", "unix_ms"]
 
 HIDDEN_S_MAX: Final = 3 * 24 * 3600
 # All groups of a session are in one heartbeat, which a broker refuses as a whole.
@@ -50,13 +50,13 @@ def check_hidden_s(name: str, seconds: object) -> None:
         raise ValueError(f"{name} is {seconds!r:.80}: a message is hidden for 0 to {HIDDEN_S_MAX} seconds")
 
 
-def due_ms(deliver_at: object) -> int:
-    """Return a time of delivery in milliseconds since 1970."""
-    if isinstance(deliver_at, datetime):
+def unix_ms(name: str, moment: object) -> int:
+    """Return a time in milliseconds since 1970."""
+    if isinstance(moment, datetime):
         try:
-            milliseconds = int(deliver_at.timestamp() * 1000)
+            milliseconds = int(moment.timestamp() * 1000)
         except (OverflowError, OSError, ValueError):
             milliseconds = -1
         if milliseconds >= 0:
             return milliseconds
-    raise ValueError(f"deliver_at is {deliver_at!r:.80}: expected a datetime from 1970 on")
+    raise ValueError(f"{name} is {moment!r:.80}: expected a datetime from 1970 on")

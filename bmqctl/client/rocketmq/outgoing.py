@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from bmqctl.client.arguments import INT_MAX, check_whole
-from bmqctl.client.rocketmq.arguments import due_ms
+from bmqctl.client.rocketmq.arguments import unix_ms
 from bmqctl.clients.rocketmq.routes import Queue
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import encode_properties
@@ -94,7 +94,7 @@ def _system_properties(options: Options) -> dict[str, str]:
     if options.delay_level:
         given["DELAY"] = str(options.delay_level)
     if options.deliver_at is not None:
-        given["TIMER_DELIVER_MS"] = str(due_ms(options.deliver_at))
+        given["TIMER_DELIVER_MS"] = str(unix_ms("deliver_at", options.deliver_at))
     if options.sharding_key:
         given[SHARDING_KEY] = options.sharding_key
     return given

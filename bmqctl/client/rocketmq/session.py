@@ -25,7 +25,7 @@ import anyio.abc
 from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_seconds, check_text, check_whole
 from bmqctl.client.errors import ConnectFailed, SessionEnded
 from bmqctl.client.rocketmq.address import parse_nameservers
-from bmqctl.client.rocketmq.arguments import check_filter, check_group, check_hidden_s, check_topic
+from bmqctl.client.rocketmq.arguments import check_filter, check_group, check_hidden_s, check_topic, unix_ms
 from bmqctl.client.rocketmq.browsing import StoredQueue, stored_queues
 from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
 from bmqctl.client.rocketmq.consumer_options import ConsumerOptions
@@ -207,7 +207,7 @@ class Session:
             broadcast,
             max_unconfirmed_messages,
             max_unconfirmed_bytes,
-            None if since is None else max(0, round(since.timestamp() * 1000)),
+            None if since is None else unix_ms("since", since),
         )
         consumer = Consumer(self._cluster, options)
         await self._join(group, consumer)

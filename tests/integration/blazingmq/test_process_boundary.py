@@ -19,7 +19,7 @@ RUN = "from bmqctl.app import main; main()"
 
 # A broker whose third message cannot be written to the journal.
 FAULTY = f"""
-import broker.bmq.partition.stored_partition as partition
+import broker.bmq.partition.records as partition
 pack, count = partition.pack_message, 0
 def fail(*args):
     global count
