@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.cli.run import start_blazingmq as start
+from broker.bmq.assembly import app as assembly
 from broker.bmq.assembly.app import BridgeLimits
 from broker.bmq.config import UNNAMED, NodeConfig
 from broker.bmq.node.durability import FsyncMode, FsyncPolicy
@@ -28,7 +28,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[NodeConfig]:
         configs.append(config)
         return POLICIES.get(fsync, 7)
 
-    monkeypatch.setattr(start, "run_node", run_node)
+    monkeypatch.setattr(assembly, "run_node", run_node)
     return configs
 
 
@@ -108,7 +108,7 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NodeConfig, BridgeLim
         found.append((config, limits))
         return 7
 
-    monkeypatch.setattr(start, "run_proxy", run_proxy)
+    monkeypatch.setattr(assembly, "run_proxy", run_proxy)
     return found
 
 

@@ -13,9 +13,11 @@ import trustme
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.cli.run import start_blazingmq, start_rocketmq, start_rocketmq_group, start_rocketmq_proxy
+from bmqctl.cli.run import start_blazingmq, start_rocketmq_group, start_rocketmq_proxy
 from bmqctl.common.ports import free_port, free_ports
 from bmqctl.console import process as console_process
+from broker.bmq.assembly import app as bmq_app
+from broker.rocketmq.assembly import app as rocketmq_app
 from tests.integration.rocketmq_groups.group_rig import OFFSETS, PORTS_OF_GROUP
 from tests.rigs.config_files import PORT, spoil, write_config, write_proxy_config
 
@@ -39,10 +41,10 @@ def consoles(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     monkeypatch.setattr(console_process, "run_console", run_console)
     monkeypatch.setattr(start_rocketmq_group, "_wait_ready", _first_broker)
     for module, name in (
-        (start_blazingmq, "run_node"),
-        (start_blazingmq, "run_proxy"),
+        (bmq_app, "run_node"),
+        (bmq_app, "run_proxy"),
         (start_blazingmq, "run_members"),
-        (start_rocketmq, "run_rocketmq"),
+        (rocketmq_app, "run_rocketmq"),
         (start_rocketmq_group, "run_members"),
         (start_rocketmq_proxy, "run_rocketmq_proxy"),
     ):

@@ -25,17 +25,17 @@ ADVICE = (
     "bmqctl {}: the modules are interpreted, and slower than compiled; BMQCTL_COMPILE=1 pip install . in a checkout, "
     "with a C compiler, compiles them\n"
 )
-# The words of each command of `start`, and the function that its module runs a broker with.
+# The words of each command of `start`, and the function that runs a broker, with its module.
 STARTS: dict[str, list[tuple[list[str], str, str]]] = {
-    "node": [(["--data-dir", "data"], "start_blazingmq", "run_node")],
-    "proxy": [(["--upstream", "127.0.0.1:1", "--data-dir", "data"], "start_blazingmq", "run_proxy")],
-    "cluster": [(["--dir", "cluster"], "start_blazingmq", "run_members")],
+    "node": [(["--data-dir", "data"], "broker.bmq.assembly.app", "run_node")],
+    "proxy": [(["--upstream", "127.0.0.1:1", "--data-dir", "data"], "broker.bmq.assembly.app", "run_proxy")],
+    "cluster": [(["--dir", "cluster"], "bmqctl.cli.run.start_blazingmq", "run_members")],
     "rocketmq": [
-        (["--store", "store"], "start_rocketmq", "run_rocketmq"),
-        (["-n", "3", "--store", "group"], "start_rocketmq_group", "run_members"),
+        (["--store", "store"], "broker.rocketmq.assembly.app", "run_rocketmq"),
+        (["-n", "3", "--store", "group"], "bmqctl.cli.run.start_rocketmq_group", "run_members"),
     ],
-    "rocketmq-controller": [(["--store", "controller"], "start_rocketmq_controller", "run_controller")],
-    "rocketmq-proxy": [(["--nameserver", "127.0.0.1:1"], "start_rocketmq_proxy", "run_rocketmq_proxy")],
+    "rocketmq-controller": [(["--store", "controller"], "bmqctl.cli.run.start_rocketmq_controller", "run_controller")],
+    "rocketmq-proxy": [(["--nameserver", "127.0.0.1:1"], "bmqctl.cli.run.start_rocketmq_proxy", "run_rocketmq_proxy")],
 }
 
 
@@ -111,10 +111,10 @@ def test_whoever_starts_interpreted_modules_is_advised(
         words[-1]()
         return 0
 
-    if module == "start_rocketmq_group":
+    if module.endswith("start_rocketmq_group"):
         first = free_ports(PORTS_OF_GROUP)
         words = [*words, *(word for option, at in OFFSETS.items() for word in (option, str(first + at)))]
-    monkeypatch.setattr(import_module(f"bmqctl.cli.run.{module}"), run, be_ready)
+    monkeypatch.setattr(import_module(module), run, be_ready)
     monkeypatch.setattr("bmqctl.cli.run.start_rocketmq_group._wait_ready", group_is_ready)
     done = CliRunner().invoke(app, ["start", command, *words], catch_exceptions=False)
     assert (done.exit_code, done.stderr) == (0, "" if is_compiled else ADVICE.format(f"start {command}"))
