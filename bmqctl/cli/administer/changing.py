@@ -125,7 +125,7 @@ class Changing:
 
 
 class Within(dict[str, Any]):
-    """Fields within a field, of which those that are not named stay; any other object replaces the whole."""
+    """Fields to change within a field; its other fields stay. Any other object replaces the whole field."""
 
 
 @dataclass(frozen=True, slots=True)

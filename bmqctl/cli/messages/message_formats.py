@@ -46,7 +46,7 @@ ByTemplate = Annotated[
         "--format",
         parser=_template,
         metavar="TEMPLATE",
-        help="Print a line by this template, such as '{key} {payload}': names are those that --output json has, and "
+        help="Print a line by this template, such as '{key} {payload}': names are the keys of --output json, and "
         "properties.NAME.",
         show_default=False,
     ),

@@ -166,7 +166,7 @@ async def _forget(places: Places, names: Sequence[str], timeout_s: float, secret
 
 
 def _signed_attributes(change: Change) -> dict[str, str]:
-    """Return the attributes that are set, each with a plus before its name, and those that are removed."""
+    """Return the attributes to set, their names with a plus in front, and the attributes to remove."""
     before = (change.found or {}).get("attributes", {})
     after = change.wanted.get("attributes", {})
     signed = {f"+{name}": value for name, value in after.items() if before.get(name) != value}

@@ -65,7 +65,7 @@ class RolloverUnderWay(Protocol):
 
 
 class PartitionRecords:
-    """Writes a partition's records to `files`, under the lease's next numbers. Whoever calls has made room for them.
+    """Writes a partition's records to `files`, under the lease's next numbers. The caller makes room for them.
 
     `due` counts the confirm and deletion records that the messages stored here will still need. `stores` are the
     messages by queue key, owned by the queues; their offsets in DATA are relative to `offsets_from`: after a rollover
@@ -290,7 +290,7 @@ class PartitionRecords:
     # -- holding
 
     def hold_in(self, held: HeldRecords) -> None:
-        """Add records to `held` from now on; those that it has follow the last one written."""
+        """Add records to `held` from now on. The records already in it follow the last one written."""
         self.out = self.held = held
         self.sequence_number = held.number + held.journal_end // JOURNAL_RECORD_SIZE
 

@@ -73,7 +73,7 @@ class Draining(Protocol):
 
 
 class PartitionRoom:
-    """The room for records within `limits`, those that a primary fills its files to.
+    """The room for records within `limits`, up to which a primary fills its files.
 
     Messages up to `data_granted` and `journal_granted` need not ask. `tight` is set while there is no room for the
     reserved records; messages are refused unless `available`.

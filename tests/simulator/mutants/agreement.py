@@ -205,7 +205,7 @@ AGREEMENT = (
     Mutant(
         "leads-without-quorum",
         "election",
-        "A leader counts nodes that it has lost among those that support it.",
+        "A leader counts nodes that it has lost as supporters.",
         "broker.bmq.consensus.election",
         (
             (

@@ -1,6 +1,6 @@
 """Plays worlds under a planted fault, in a process that is forked from a loaded one.
 
-Only the faulty module and those that import it are loaded again: see `unload`.
+Only the faulty module and its importers are loaded again: see `unload`.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ RELAYS = (
     Mutant(
         "not-ready-told",
         "relays",
-        "A client is told that a hop's root was not ready.",
+        "A client receives the refusal of a hop whose root was not ready.",
         "broker.bmq.relay.posts",
         (("            if status != AckStatus.NOT_READY:\n", "            if status >= 0:\n"),),
     ),

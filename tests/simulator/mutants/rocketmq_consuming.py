@@ -37,7 +37,7 @@ ROCKETMQ_CONSUMING = (
     ),
     _mutant(
         "checkpoints-alike",
-        "A message that is hidden anew in the millisecond of its pop has the same checkpoint twice.",
+        "A message that is hidden again in the millisecond of its pop has the same checkpoint twice.",
         "consuming.pop.acks",
         "        popped_ms = now_ms + (now_ms == receipt.popped_ms)\n",
         "        popped_ms = now_ms\n",

@@ -52,8 +52,8 @@ class Roster:
     def announce(self, address: str) -> None:
         """Admit a host that has asked this master for its addresses, of which the last `MEMBERS_MAX` are known.
 
-        Where a slave can act as master, Apache's registers only once it copies the log. A stranger gains nothing: it
-        could register as well.
+        Where a slave can act as master, Apache's registers only once it copies the log. A stranger could register as
+        well, unless the nameservers accept only signed registrations; `peerSecretKey` keeps it out.
         """
         self._announced.pop(address, None)
         self._announced[address] = None
