@@ -25,7 +25,7 @@ from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.relay import RelayQueue
-from formats.bmq.control.messages import QueueHandleParameters, QueueInfo
+from formats.bmq.control.messages import QueueHandleParameters, QueueInfo, StatusCategory
 from formats.bmq.uri import parse_uri
 
 __all__ = ["QueueUpkeep"]
@@ -48,6 +48,8 @@ class QueueUpkeep:
         self._uncompared: dict[str, list[str]] = {}
         # Requests to open a queue that is about to be removed.
         self._openings: dict[str, list[Callable[[], None]]] = {}
+        # Queues whose removal a leader may have recorded, though it did not say so.
+        self._uncertain: set[str] = set()
 
     # -- queues that nobody uses
 
@@ -57,12 +59,30 @@ class QueueUpkeep:
         if uri in self._queues.leaving or info is None or not self._queues.serves(uri):
             return
         self._queues.leaving.add(uri)
-        self._metadata.unassign(info, lambda refusal: self._answered(uri, refusal))
+        self._request_removal(info)
 
-    def _answered(self, uri: str, refusal: Refusal | None) -> None:
-        """Handle the answer: the queue is removed, or it stays and is requested again later."""
+    def _request_removal(self, info: QueueInfo) -> None:
+        self._metadata.unassign(info, lambda refusal: self._answered(info, refusal))
+
+    def _answered(self, info: QueueInfo, refusal: Refusal | None) -> None:
+        """Handle the answer: the queue is removed, or it stays, or only the next leader's state will tell.
+
+        A queue opened before that would be erased in use, if a leader that has recorded the removal commits it later.
+        """
+        uri = info.uri
+        if refusal is None or (refusal.status.category is StatusCategory.REFUSED and uri not in self._uncertain):
+            self._settle(uri, refusal)
+            return
+        self._uncertain.add(uri)
+        log.info("queue '%s' cannot be opened until its removal is decided: %s", uri, refusal)
+        if refusal.status.category is StatusCategory.TIMEOUT:
+            self._request_removal(info)
+
+    def _settle(self, uri: str, refusal: Refusal | None = None) -> None:
+        """Let a queue be opened again; if it was removed, that assigns it to a partition again."""
         if refusal is not None:
             log.info("queue '%s' is kept for now: %s", uri, refusal)
+        self._uncertain.discard(uri)
         self._queues.leaving.discard(uri)
         for opening in self._openings.pop(uri, []):
             opening()
@@ -106,6 +126,8 @@ class QueueUpkeep:
         A new leader adds missing apps. It removes none: while a new configuration is rolled out node by node, its own
         may be older than the cluster's apps, and their pending messages would be lost.
         """
+        for uri in list(self._uncertain):
+            self._settle(uri)
         by_domain: dict[str, list[str]] = {}
         for info in self._metadata.state.queues.values():
             by_domain.setdefault(parse_uri(info.uri).qualified_domain, []).append(info.uri)

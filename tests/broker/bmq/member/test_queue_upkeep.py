@@ -90,6 +90,37 @@ def test_who_opens_a_queue_that_is_going_gets_the_next() -> None:
     assert cluster.faults() == []
 
 
+def test_a_queue_stays_closed_until_its_recorded_removal_is_decided() -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.close(1, QUEUE, WRITE | ACK)
+    old = cluster.queue(0, QUEUE)
+    assert old is not None
+    cluster.processes[0].node.role.take_away(old)
+    # The leader has recorded the removal, and no other node has. It leads again, and its ledger is the newest.
+    for other in (1, 2):
+        for here, there in ((0, other), (other, 0)):
+            cluster.wires[here, there].events.clear()
+            cluster.processes[here].member.peer_down(there)
+    for other in (1, 2):
+        for here, there in ((0, other), (other, 0)):
+            cluster.processes[here].member.peer_up(there, cluster.wires[here, there])
+    here = cluster.connect(0)
+    here.open(1, QUEUE, WRITE | ACK)
+    new = cluster.queue(0, QUEUE)
+    assert new is not None
+    assert new.key != old.key
+    post(here, 1)
+    late = cluster.connect(1)
+    late.open(1, QUEUE, READ)
+    late.configure(1)
+    cluster.run(1000)
+    assert late.payloads() == [b"1"]
+    assert known(cluster) == [[QUEUE]] * 3
+    assert cluster.faults() == []
+
+
 def test_the_next_primary_erases_what_the_last_had_no_time_for() -> None:
     cluster = members()
     client = cluster.connect(1)
