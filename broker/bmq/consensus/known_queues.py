@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from broker.bmq.core.ledger import Advisory, ClusterState
@@ -20,8 +20,10 @@ class QueueChange(NamedTuple):
 
 
 class KnownQueues:
-    def __init__(self) -> None:
-        self._known: dict[str, QueueInfo] = {}
+    """The queues of the last state, at first those of the ledger's file: clients may open these before it is agreed."""
+
+    def __init__(self, known: Mapping[str, QueueInfo]) -> None:
+        self._known = dict(known)
 
     def change(self, advisory: Advisory, state: ClusterState) -> QueueChange:
         """Return the changes from the last known queues to the state after the advisory."""

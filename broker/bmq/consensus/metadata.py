@@ -88,7 +88,7 @@ class Metadata(StateExchange):
         self._timers = timers
         self._watchdog_ms = watchdog_ms
         self._watchdog: object | None = None
-        self._known_queues = KnownQueues()
+        self._known_queues = KnownQueues(ledger.state.queues)
         self._primaries = Primaries(links, partition_count, leases or {}, self._tell_primary, spread=spread)
         self._numbers: dict[int, LedgerNumber] = {}
         self._damaged: set[int] = set()

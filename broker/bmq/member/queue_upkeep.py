@@ -36,6 +36,9 @@ log: Final = logging.getLogger("broker.cluster")
 COMPARED_AT_ONCE: Final = 8
 COMPARE_INTERVAL_MS: Final = 50
 
+# Time until a leader is asked again for a removal of which it is not known whether it was recorded.
+ASK_AGAIN_MS: Final = 500
+
 
 class QueueUpkeep:
     """The upkeep of a member's queues. `place`, `take_away` and `renew_apps` are those of its role; see `Role`."""
@@ -59,24 +62,29 @@ class QueueUpkeep:
         if uri in self._queues.leaving or info is None or not self._queues.serves(uri):
             return
         self._queues.leaving.add(uri)
-        self._request_removal(info)
-
-    def _request_removal(self, info: QueueInfo) -> None:
         self._metadata.unassign(info, lambda refusal: self._answered(info, refusal))
 
     def _answered(self, info: QueueInfo, refusal: Refusal | None) -> None:
-        """Handle the answer: the queue is removed, or it stays, or only the next leader's state will tell.
+        """Handle the answer: the queue is removed, or it stays, or that is not known yet.
 
-        A queue opened before that would be erased in use, if a leader that has recorded the removal commits it later.
+        A leader that has recorded the removal may commit it later, and would have a queue erased that was opened before
+        that. So this node asks again, until the removal is committed or the next leader's state is agreed.
         """
         uri = info.uri
-        if refusal is None or (refusal.status.category is StatusCategory.REFUSED and uri not in self._uncertain):
-            self._settle(uri, refusal)
+        known = self._metadata.state.queues.get(uri)
+        is_gone = known is None or known.key != info.key
+        is_refused = refusal is not None and refusal.status.category is StatusCategory.REFUSED
+        if is_gone or (is_refused and uri not in self._uncertain):
+            self._settle(uri, None if is_gone else refusal)
             return
+        if uri not in self._uncertain:
+            log.info("queue '%s' cannot be opened until its removal is decided: %s", uri, refusal or "not committed")
         self._uncertain.add(uri)
-        log.info("queue '%s' cannot be opened until its removal is decided: %s", uri, refusal)
-        if refusal.status.category is StatusCategory.TIMEOUT:
-            self._request_removal(info)
+        self._node.timers.at(self._node.now.ms + ASK_AGAIN_MS, lambda: self._ask_again(info))
+
+    def _ask_again(self, info: QueueInfo) -> None:
+        if info.uri in self._uncertain:
+            self._metadata.unassign(info, lambda refusal: self._answered(info, refusal))
 
     def _settle(self, uri: str, refusal: Refusal | None = None) -> None:
         """Let a queue be opened again; if it was removed, that assigns it to a partition again."""
@@ -193,6 +201,8 @@ class QueueUpkeep:
                 self._queues.unassigned(queue)
             elif queue is not None and queue.key == info.key:
                 self._erase(queue, info.partition_id)
+            if info.uri in self._uncertain:
+                self._settle(info.uri)
         for info in change.updated:
             queue = self._node.queues.get(info.uri)
             if queue is not None:

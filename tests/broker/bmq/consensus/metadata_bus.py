@@ -66,6 +66,7 @@ class Node:
         ledger = WatchedLedger(self.directory, self.bus.ledger_size, self.now, self.bus.make_timestamp)
         ledger.commits = self.commits
         ledger.recover()
+        self.at_first = dict(ledger.state.queues)
         self.requests = Requests(self, self.now, self.timers)
         self.metadata = Metadata(
             self,

@@ -183,8 +183,12 @@ class History:
             assert node.primaries == {
                 pid: (each.primary_node_id, each.primary_lease_id) for pid, each in states[0].primaries.items()
             }
-            told = {info.uri: info for change in node.changes for info in (*change.assigned, *change.updated)}
-            assert {uri: told[uri] for uri in states[0].queues} == states[0].queues
+            known = dict(node.at_first)
+            for change in node.changes:
+                for info in change.unassigned:
+                    assert known.pop(info.uri).key == info.key
+                known |= {info.uri: info for info in (*change.assigned, *change.updated)}
+            assert known == states[0].queues
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(40), 8))
