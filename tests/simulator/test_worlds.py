@@ -206,6 +206,20 @@ def test_a_damaged_node_is_not_relied_on_while_it_is_healed() -> None:
     simulate(39, nodes=3, features=frozenset({Feature.EVENTUAL, Feature.PARTS}))
 
 
+# Likewise, with the features that worlds have had since.
+WHOLE_MIX_FAILED_ONCE = {
+    66761617: "a leader lost its followers after it had recorded a removal, and committed it when it led again",
+    900000749: "a node that was down while a queue was removed kept a relay of it, from its ledger's file",
+    900000686: "a primary lost its link to the leader for a moment, and did not learn whether a removal was recorded",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", WHOLE_MIX_FAILED_ONCE)
+def test_what_failed_once_in_the_whole_mix(seed: int) -> None:
+    simulate_mixed(seed)
+
+
 # Likewise with proxies and 6,000 steps, by seed.
 LONG_FAILED_ONCE = {
     93: "a primary whose journal was full to the brim took a larger one, which its replicas had no room for",
