@@ -119,7 +119,7 @@ def _read_group(value: _Group) -> Group:
 
 
 def _read_state(text: str) -> dict[str, Group]:
-    state = _STATE.read_value(fastjson.loads(text))
+    state = _STATE.read_value(fastjson.loads(text, fastjson.FILE))
     return {value.name: _read_group(value) for value in state.groups}
 
 

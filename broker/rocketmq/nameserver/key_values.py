@@ -29,7 +29,7 @@ class _Text(NamedTuple):
     item: str | None
 
 
-_STORED = BodyCodec(_KeyValueFile)
+_STORED = BodyCodec(_KeyValueFile, fastjson.FILE)
 
 # A namespace and one of its keys; None for the namespace itself, which remains without keys.
 _Key = tuple[str, str | None]

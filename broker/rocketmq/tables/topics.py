@@ -43,7 +43,7 @@ class _File(NamedTuple):
     data_version: DataVersion = DataVersion()
 
 
-_FILE = BodyCodec(_File)
+_FILE = BodyCodec(_File, fastjson.FILE)
 
 
 class Topics:

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from formats.errors import FormatError
 
 __all__ = [
-    "ANSWER_KEYS_MAX",
-    "FILE_KEYS_MAX",
-    "ODD_KEYS_MAX",
+    "ANSWER",
+    "FILE",
+    "REQUEST",
+    "Bounds",
     "Items",
     "ObjectKey",
     "dumps",
@@ -43,13 +44,22 @@ __all__ = [
 # many empty ones are slowest to decode, and no structure of the original has them.
 _OPENED_MAX: Final = 10_000
 _CHARACTERS_PER_OPENED: Final = 6
-# Maximum number of keys that are not strings; a text with such keys may have `_CHARACTERS_PER_KEY` times that number of
-# characters.
+# A text with keys that are not strings may have this many characters for each that its bounds allow.
 _CHARACTERS_PER_KEY: Final = 13
-ODD_KEYS_MAX: Final = 20_000
-# The same for answers of brokers, and for their files.
-ANSWER_KEYS_MAX: Final = 100_000
-FILE_KEYS_MAX: Final = 1 << 24
+
+
+class Bounds(NamedTuple):
+    """The maximum numbers of keys that are not strings, and of lists and objects, in a text."""
+
+    odd_keys: int
+    opened: int
+
+
+# A node takes at most 50 ms to decode a request.
+REQUEST: Final = Bounds(20_000, 32_000)
+# An answer of a node, and one of its files.
+ANSWER: Final = Bounds(100_000, 400_000)
+FILE: Final = Bounds(1 << 24, 1 << 24)
 
 
 # A string, or an unfinished one to the end. Python before 3.11.5 mismatches a group that is repeated possessively if a
@@ -90,21 +100,23 @@ class ObjectKey(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-def loads(text: str, keys_max: int = ODD_KEYS_MAX) -> Any:
-    """Return the value of a text with at most `keys_max` keys that are not strings.
+def loads(text: str, bounds: Bounds = REQUEST) -> Any:
+    """Return the value of a text.
 
     Raises `FormatError` if it is not JSON, is nested too deeply for the decoder (hundreds of levels), or exceeds the
-    bounds on texts that are not standard.
+    bounds.
     """
     opened = text.count("[") + text.count("{")
+    if opened > bounds.opened:
+        raise FormatError("json", 0, f"has more than {bounds.opened} lists and objects")
     if opened > _OPENED_MAX and opened * _CHARACTERS_PER_OPENED > len(text):
         raise FormatError("json", 0, f"{opened} lists and objects begin in {len(text)} characters")
     try:
         value = _decode(text)
     except json.JSONDecodeError as fault:
-        if len(text) > keys_max * _CHARACTERS_PER_KEY:
+        if len(text) > bounds.odd_keys * _CHARACTERS_PER_KEY:
             raise _fault(fault) from None
-        value = _Repair(text, keys_max, has_rows=False).value(fault)
+        value = _Repair(text, bounds.odd_keys, has_rows=False).value(fault)
     _check_pairs(text)
     return value
 

@@ -10,7 +10,7 @@ Fields are written in the order of their names, and None is omitted, as by fastj
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from formats.errors import FormatError
@@ -30,11 +30,11 @@ Write = Callable[[Any], Any]
 
 
 class BodyCodec(Generic[B]):
-    """Reads and writes the bodies of one declaration. See `fastjson.loads` for `keys_max`."""
+    """Reads and writes the bodies of one declaration. The default bounds are those of requests."""
 
-    def __init__(self, cls: type[B], keys_max: int = fastjson.ODD_KEYS_MAX) -> None:
+    def __init__(self, cls: type[B], bounds: fastjson.Bounds = fastjson.REQUEST) -> None:
         self.name = cls.__name__
-        self._keys_max = keys_max
+        self._bounds = bounds
         self._read, self._write = _record_codec(cls)
 
     def read(self, body: bytes | bytearray | memoryview) -> B:
@@ -43,7 +43,7 @@ class BodyCodec(Generic[B]):
             text = str(body, "utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(self.name, error.start, "is not UTF-8") from None
-        return self.read_value(fastjson.loads(text, self._keys_max))
+        return self.read_value(fastjson.loads(text, self._bounds))
 
     def read_value(self, value: Any) -> B:
         """Decode parsed JSON, like `read`."""
@@ -136,17 +136,19 @@ def _codec(hint: Any) -> tuple[Read, Write]:
     return _record_codec(hint)
 
 
-def _are_longs(values: Sequence[int]) -> bool:
-    return min(values) >= _INT_MIN and max(values) <= _INT_MAX
+def _are_plain(values: Collection[Any], read: Read) -> bool:
+    """Return whether `read` would return all values unchanged, as it would in nearly all lists and objects."""
+    kind = _ITEMS.get(read)
+    if kind is None or {*map(type, values)} != {kind}:
+        return False
+    return kind is not int or (min(values) >= _INT_MIN and max(values) <= _INT_MAX)
 
 
 def _list_codec(read: Read, write: Write) -> tuple[Read, Write]:
     def read_list(value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple)):
             raise _wrong(value, "a list")
-        kind = _ITEMS.get(read)
-        # The fast path of nearly all lists.
-        if kind is not None and {*map(type, value)} == {kind} and (kind is not int or _are_longs(value)):
+        if _are_plain(value, read):
             return list(value)
         found: list[Any] = []
         try:
@@ -168,6 +170,8 @@ def _dict_codec(key_type: type, read: Read, write: Write) -> tuple[Read, Write]:
     def read_dict(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
             raise _wrong(value, "an object")
+        if _are_plain(value, read_key) and _are_plain(value.values(), read):
+            return value
         found: dict[Any, Any] = {}
         key: Any = ""
         try:

@@ -200,8 +200,8 @@ BATCH_ACK_REQUEST = BodyCodec(BatchAckRequest)
 ASSIGNMENT_REQUEST = BodyCodec(AssignmentRequest)
 ASSIGNMENTS = BodyCodec(Assignments)
 REQUEST_MODE = BodyCodec(RequestMode)
-REQUEST_MODES = BodyCodec(RequestModes)
-ORDER_FILE = BodyCodec(OrderFile, fastjson.FILE_KEYS_MAX)
+REQUEST_MODES = BodyCodec(RequestModes, fastjson.FILE)
+ORDER_FILE = BodyCodec(OrderFile, fastjson.FILE)
 
 Note = CheckPoint | AckNote | BatchAckNote
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import zlib
 from enum import IntFlag
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from formats.errors import FormatError, check_memory
+from formats.rocketmq.numbers import read_int
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.codec import BodyCodec
 from formats.schema import Buffer
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 MASTER_ID: Final = 0
-# Maximum inflated size of a registration, and maximum number of topics in a compressed one.
+# Maximum inflated size of a registration, and maximum number of its topics.
 REGISTRATION_BYTES_MAX: Final = 2 << 20
 REGISTRATION_TOPICS_MAX: Final = 16_000
 # Maximum size, in a compressed registration, of the topics' version and of the filter servers.
@@ -160,14 +161,17 @@ class TopicList(NamedTuple):
 DATA_VERSION = BodyCodec(DataVersion)
 REGISTER_BROKER_BODY = BodyCodec(RegisterBrokerBody)
 TOPIC_ROUTE = BodyCodec(TopicRoute)
-CLUSTER_INFO = BodyCodec(ClusterInfo, fastjson.ANSWER_KEYS_MAX)
+CLUSTER_INFO = BodyCodec(ClusterInfo, fastjson.ANSWER)
 BROKER_MEMBER_GROUP_BODY = BodyCodec(BrokerMemberGroupBody)
 TOPIC_LIST = BodyCodec(TopicList)
 TOPIC_CONFIG = BodyCodec(TopicConfig)
 TOPIC_CONFIG_LIST = BodyCodec(TopicConfigList)
-TOPIC_CONFIGS = BodyCodec(TopicConfigs)
+TOPIC_CONFIGS = BodyCodec(TopicConfigs, fastjson.ANSWER)
 
-_NAMES: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType", "attributes")
+# Older brokers send no attributes.
+_TOPIC_WORDS_MIN: Final = 5
+# The words after the name.
+_NUMBERS: Final = ("readQueueNums", "writeQueueNums", "perm")
 
 
 def standard_route(route: TopicRoute) -> bytes:
@@ -181,7 +185,16 @@ def standard_route(route: TopicRoute) -> bytes:
 def read_registration(body: Buffer) -> RegisterBrokerBody:
     if len(body) > REGISTRATION_BYTES_MAX:
         raise FormatError("RegisterBrokerBody", 0, f"has {len(body)} bytes, more than {REGISTRATION_BYTES_MAX}")
-    return REGISTER_BROKER_BODY.read(body)
+    try:
+        value = fastjson.loads(str(body, "utf-8"), fastjson.ANSWER)
+    except UnicodeDecodeError as error:
+        raise FormatError("RegisterBrokerBody", error.start, "is not UTF-8") from None
+    topics = value
+    for name in ("topicConfigSerializeWrapper", "topicConfigTable"):
+        topics = topics.get(name) if isinstance(topics, dict) else None
+    if isinstance(topics, dict):
+        _check_count(len(topics))
+    return REGISTER_BROKER_BODY.read_value(value)
 
 
 def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
@@ -202,18 +215,41 @@ def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
     version = DATA_VERSION.read(reader.piece(_PIECE_BYTES_MAX))
     topics: dict[str, TopicConfig] = {}
     count = reader.number()
-    if count > REGISTRATION_TOPICS_MAX:
-        raise FormatError("RegisterBrokerBody", 0, f"has {count} topics, more than {REGISTRATION_TOPICS_MAX}")
+    _check_count(count)
+    attributes = _Attributes()
     for _ in range(count):
-        values: list[Any] = reader.piece().decode(errors="replace").split(" ", 5)
-        if len(values) == 6:
-            values[5] = fastjson.loads(values[5]) if values[5] not in ("", "{}") else {}
-        config = TOPIC_CONFIG.read_value(dict(zip(_NAMES, values, strict=False)))
+        config = _topic_of_words(reader.piece().decode(errors="replace").split(" ", 5), attributes)
         topics[config.topic_name] = config
     servers = fastjson.loads(reader.piece(_PIECE_BYTES_MAX).decode(errors="replace"))
     return REGISTER_BROKER_BODY.read_value({"filterServerList": servers})._replace(
         topic_config_serialize_wrapper=TopicConfigs(topics, version)
     )
+
+
+def _check_count(count: int) -> None:
+    if count > REGISTRATION_TOPICS_MAX:
+        raise FormatError("RegisterBrokerBody", 0, f"has {count} topics, more than {REGISTRATION_TOPICS_MAX}")
+
+
+class _Attributes(dict[str, dict[str, str]]):
+    """The attributes of topics by their JSON. Most topics of a broker have the same ones, which are parsed once."""
+
+    def __missing__(self, text: str) -> dict[str, str]:
+        value = fastjson.loads(text) if text else {}
+        found = self[text] = TOPIC_CONFIG.read_value({"topicName": "", "attributes": value}).attributes
+        return found
+
+
+def _topic_of_words(words: list[str], attributes: _Attributes) -> TopicConfig:
+    """Return the topic of a compressed registration: name, read and write queues, permission, filter, attributes."""
+    if len(words) < _TOPIC_WORDS_MIN:
+        raise FormatError("TopicConfig", 0, f"has {len(words)} words, fewer than {_TOPIC_WORDS_MIN}")
+    name, reads, writes, perm, filter_type, *rest = words
+    read, write, permission = read_int(reads), read_int(writes), read_int(perm)
+    if read is None or write is None or permission is None:
+        at = next(at for at, word in enumerate(words[1:4]) if read_int(word) is None)
+        raise FormatError(f"TopicConfig.{_NUMBERS[at]}", 0, f"{words[1 + at][:40]!r} is not an integer")
+    return TopicConfig(name, read, write, permission, filter_type, 0, False, attributes[rest[0]] if rest else {})
 
 
 class _Pieces:

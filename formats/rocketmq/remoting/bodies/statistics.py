@@ -95,7 +95,7 @@ def read_consume_stats(body: Buffer) -> dict[MessageQueue, GroupProgress]:
 
 def _offset_table(name: str, body: Buffer) -> Iterator[tuple[MessageQueue, Any]]:
     try:
-        value = fastjson.loads(str(body, "utf-8"), fastjson.ANSWER_KEYS_MAX)
+        value = fastjson.loads(str(body, "utf-8"), fastjson.ANSWER)
     except UnicodeDecodeError as error:
         raise FormatError(name, error.start, "is not UTF-8") from None
     table = value.get("offsetTable") if isinstance(value, dict) else None
