@@ -70,7 +70,7 @@ def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
     beyond = []
     if config.producers_max and parameters.write_count + queue.writers > config.producers_max:
         beyond.append(f"the limit of {config.producers_max} producer(s)")
-    app = queue.apps.get(app_id_of(parameters))
+    app = queue.apps.get(app_id_of(parameters)) or queue.unregistered.get(app_id_of(parameters))
     readers = sum(stream.readers for stream in app.streams) if app else 0
     if config.consumers_max and parameters.read_count + readers > config.consumers_max:
         beyond.append(f"the limit of {config.consumers_max} consumer(s)")

@@ -442,6 +442,11 @@ def test_a_queue_has_no_more_producers_and_consumers_than_it_may() -> None:
         reading(rig, FANOUT, app)
     with pytest.raises(AssertionError, match="limit of 2 consumer"):
         reading(rig, FANOUT, "foo")
+    # An app that the domain does not name may be added later, with the readers that it has.
+    for _ in range(2):
+        reading(rig, FANOUT, "unnamed")
+    with pytest.raises(AssertionError, match="limit of 2 consumer"):
+        reading(rig, FANOUT, "unnamed")
     first.close(1, FANOUT, WRITE)
     assert isinstance(second.try_open(1, FANOUT, WRITE), OpenQueueResponse)
 
