@@ -211,6 +211,9 @@ WHOLE_MIX_FAILED_ONCE = {
     66761617: "a leader lost its followers after it had recorded a removal, and committed it when it led again",
     900000749: "a node that was down while a queue was removed kept a relay of it, from its ledger's file",
     900000686: "a primary lost its link to the leader for a moment, and did not learn whether a removal was recorded",
+    920000027: "a primary restored a queue that was assigned to another partition since, which it served already",
+    920000984: "likewise",
+    920000407: "two clients read an app that the domain did not name yet, and that was to have one reader",
 }
 
 

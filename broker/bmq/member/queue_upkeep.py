@@ -210,6 +210,8 @@ class QueueUpkeep:
 
     def activated(self, partition_id: int) -> None:
         """Bring the queues of a partition, which this node serves, into the ledger's state."""
+        for queue in self._queues.outdated.pop(partition_id, []):
+            self._erase(queue, partition_id)
         for queue in list(self._node.queues.values()):
             if not queue.is_root or not self._is_in(queue, partition_id):
                 continue

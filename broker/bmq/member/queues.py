@@ -56,6 +56,17 @@ class _Restoration(Restoration):
         self._owner.restored(self._partition_id)
         super().end()
 
+    def _show(self, queue: Queue) -> None:
+        """Make a queue visible, unless the cluster has removed it and assigned its name to a partition again.
+
+        The queue that has the name now may be served here already, or relayed.
+        """
+        info = self._owner.info_of(queue.uri)
+        if queue.uri in self._owner.node.queues or (info is not None and info.key != queue.key):
+            self._owner.outdated.setdefault(self._partition_id, []).append(queue)
+        else:
+            super()._show(queue)
+
     def give_up(self) -> None:
         """Give up, since another node serves the partition, or this one starts over."""
         for queue in self.queues.values():
@@ -91,6 +102,8 @@ class ClusterQueues:
         self._said_active: dict[int, int] = {}  # by partition, the last node to report that it is active
         self._served: set[int] = set()  # the partitions whose active primary this node is
         self._moving: dict[int, list[RelayQueue]] = {}
+        # Restored queues whose names other queues have, by partition: they are to be erased.
+        self.outdated: dict[int, list[Queue]] = {}
         # Queues about to be unassigned, which cannot be opened until the outcome is known.
         self.leaving: set[str] = set()
 
@@ -105,6 +118,10 @@ class ClusterQueues:
         """Return True if this node is the active primary of a queue."""
         info = self._places.state.queues.get(uri)
         return info is not None and info.partition_id in self._served and uri not in self.leaving
+
+    def info_of(self, uri: str) -> QueueInfo | None:
+        """Return the place of a queue in the agreed state."""
+        return self._places.state.queues.get(uri)
 
     def partition_of(self, uri: str) -> int:
         """Return the partition of an assigned queue."""
@@ -373,6 +390,8 @@ class ClusterQueues:
     def deactivated(self, partition_id: int) -> None:
         """Stop serving a partition, or abandon a takeover of it, while its store is still complete."""
         self._served.discard(partition_id)
+        for queue in self.outdated.pop(partition_id, []):
+            retire(queue)
         state = self._places.state
         old = [
             queue

@@ -235,7 +235,8 @@ def erase_queue(holder: QueueHolder, queue: Queue, partition: StoredPartition) -
     with Change(f"the removal of queue '{queue.uri}'", Full):
         partition.append_queue_op(QueueOpType.DELETION, queue.key)
         partition.forget(queue.key)
-        del holder.queues[queue.uri]
+        if holder.queues.get(queue.uri) is queue:
+            del holder.queues[queue.uri]
     log.info(
         "Removing queue '%s' [key: %s] from Partition [%d].", queue.uri, queue.key.hex().upper(), partition.partition_id
     )

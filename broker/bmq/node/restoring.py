@@ -164,9 +164,12 @@ class Restoration:
             # Between slices a domain may have been reconfigured, and the node cut off.
             queue.configure_domain(self._domains[key].config)
             if name in node.domains:
-                node.queues[queue.uri] = queue
+                self._show(queue)
             else:
                 text = "queue '%s' belongs to no configured domain; its %d messages are kept"
                 log.warning(text, queue.uri, len(queue.messages))
         restored = [RestoredQueue(queue, self._arrived[key]) for key, queue in self.queues.items()]
         hold_expiry(restored, self._about, node.now, node.clocks)
+
+    def _show(self, queue: Queue) -> None:
+        self._node.queues[queue.uri] = queue

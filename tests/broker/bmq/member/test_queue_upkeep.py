@@ -142,6 +142,39 @@ def test_the_next_primary_erases_what_the_last_had_no_time_for() -> None:
     assert cluster.faults() == []
 
 
+def test_a_restored_queue_does_not_take_the_place_of_the_next_of_its_name() -> None:
+    cluster = members(partition_count=2)
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    client.close(1, QUEUE, WRITE | ACK)
+    leader = cluster.processes[0]
+    queue, info = leader.node.queues.pop(QUEUE), leader.member.metadata.state.queues[QUEUE]
+    leader.member.metadata.unassign(info, lambda refusal: None)
+    cluster.run()
+    # The former partition has another queue now, so that the next of the name goes to the other partition.
+    client.open(1, "bmq://priority/other", WRITE | ACK)
+    client.open(2, QUEUE, WRITE | ACK)
+    new = cluster.processes[1].member.metadata.state.queues[QUEUE]
+    assert (new.partition_id, new.key) != (info.partition_id, info.key)
+    assert info.key in leader.node.partitions[info.partition_id].records.stores
+    cluster.kill(0)
+    cluster.until(lambda: any(each.member.metadata.is_active_leader for each in cluster.processes.values()))
+    cluster.run(3000)
+    client.put(2, guid(1), b"1")
+    cluster.run(1000)
+    assert [AckStatus(ack.status) for ack in client.acks()] == [AckStatus.SUCCESS]
+    reader = cluster.connect(2)
+    reader.open(1, QUEUE, READ)
+    reader.configure(1)
+    cluster.run(1000)
+    assert reader.payloads() == [b"1"]
+    assert all(
+        info.key not in each.node.partitions[info.partition_id].records.stores for each in cluster.processes.values()
+    )
+    assert queue.key == info.key
+    assert cluster.faults() == []
+
+
 def configure(cluster: Members, config: DomainConfig) -> None:
     """The administrator has all nodes reread a domain's configuration, one after the other."""
     cluster.domains[config.name] = config
