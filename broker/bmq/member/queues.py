@@ -17,8 +17,8 @@ from broker.bmq.links.links import OwnLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.member.primary_opens import MemberHost, PrimaryOpens
 from broker.bmq.member.queues_ports import Copies, QueuePlaces
+from broker.bmq.member.restoring import MemberRestoration
 from broker.bmq.node.node import Node
-from broker.bmq.node.restoring import Restoration
 from broker.bmq.partition.unkept_confirms import unkept_confirms
 from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Handle, Refusal
@@ -42,35 +42,6 @@ NO_ROOM_MS: Final = 1000
 
 # Time until a relay reopens its queue after a push of a missing message.
 OUT_OF_STEP_MS: Final = 100
-
-
-class _Restoration(Restoration):
-    """The restoration of a partition, at a node that relays its queues until then."""
-
-    def __init__(self, queues: ClusterQueues, partition_id: int) -> None:
-        super().__init__(queues.node, queues.node.partitions[partition_id])
-        self._owner = queues
-        self._partition_id = partition_id
-
-    def end(self) -> None:
-        self._owner.restored(self._partition_id)
-        super().end()
-
-    def _show(self, queue: Queue) -> None:
-        """Make a queue visible, unless the cluster has removed it and assigned its name to a partition again.
-
-        The queue that has the name now may be served here already, or relayed.
-        """
-        info = self._owner.info_of(queue.uri)
-        if queue.uri in self._owner.node.queues or (info is not None and info.key != queue.key):
-            self._owner.outdated.setdefault(self._partition_id, []).append(queue)
-        else:
-            super()._show(queue)
-
-    def give_up(self) -> None:
-        """Give up, since another node serves the partition, or this one starts over."""
-        for queue in self.queues.values():
-            retire(queue)
 
 
 class ClusterQueues:
@@ -345,9 +316,9 @@ class ClusterQueues:
 
     # -- this node becomes a primary, or is one no longer
 
-    def restoring(self, partition_id: int) -> _Restoration:
+    def restoring(self, partition_id: int) -> MemberRestoration:
         """Return the restoration of queues and messages of a partition that this node is about to serve."""
-        return _Restoration(self, partition_id)
+        return MemberRestoration(self, partition_id)
 
     def restored(self, partition_id: int) -> None:
         """Replace relays by the restored queues of a partition, to which nothing may be written yet."""

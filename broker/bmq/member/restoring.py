@@ -1,0 +1,53 @@
+"""Restoration of the queues of a partition at a member that is about to serve it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.bmq.node.node import Node
+from broker.bmq.node.restoring import Restoration
+from broker.bmq.queue.queue import Queue
+from broker.bmq.relay.handover import retire
+from formats.bmq.control.messages import QueueInfo
+
+__all__ = ["MemberRestoration"]
+
+
+class RestoredQueues(Protocol):
+    """The queues of a member, among which the restored ones become visible."""
+
+    node: Node
+    outdated: dict[int, list[Queue]]
+
+    def info_of(self, uri: str) -> QueueInfo | None: ...
+
+    def restored(self, partition_id: int) -> None: ...
+
+
+class MemberRestoration(Restoration):
+    """The restoration of a partition, at a node that relays its queues until then."""
+
+    def __init__(self, queues: RestoredQueues, partition_id: int) -> None:
+        super().__init__(queues.node, queues.node.partitions[partition_id])
+        self._owner = queues
+        self._partition_id = partition_id
+
+    def end(self) -> None:
+        self._owner.restored(self._partition_id)
+        super().end()
+
+    def _show(self, queue: Queue) -> None:
+        """Make a queue visible, unless the cluster has removed it and assigned its name to a partition again.
+
+        The queue that has the name now may be served here already, or relayed.
+        """
+        info = self._owner.info_of(queue.uri)
+        if queue.uri in self._owner.node.queues or (info is not None and info.key != queue.key):
+            self._owner.outdated.setdefault(self._partition_id, []).append(queue)
+        else:
+            super()._show(queue)
+
+    def give_up(self) -> None:
+        """Give up, since another node serves the partition, or this one starts over."""
+        for queue in self.queues.values():
+            retire(queue)
