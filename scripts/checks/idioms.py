@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 
 LIMITS: Final[Mapping[str, int]] = {
     "formats": 1,
-    "broker/common": 7,
-    "broker/shell": 10,
-    "broker/bmq": 17,
+    "broker/common": 1,
+    "broker/shell": 3,
+    "broker/bmq": 2,
     "broker/rocketmq": 2,
     "bmqctl": 3,
     "scripts": 2,

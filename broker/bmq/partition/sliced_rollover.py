@@ -62,7 +62,7 @@ class SlicedRollover:
         self._written_to = self._old.journal_end
         self.refusal = ""  # why it came to nothing
         self.is_declined = False  # because it would not be worth it
-        self.is_changed = False  # the new files are in use; messages have yet to be told where they are in them
+        self.is_changed = False  # the new files are in use; the offsets of messages are yet to be set
         self.is_over = False
         if not holds:
             self._begin_moving()

@@ -214,7 +214,7 @@ class StoredPartition:
             return
         self.hears = False
         at = self.records.files.journal_end - JOURNAL_RECORD_SIZE
-        # There is no record if the replica has begun anew since.
+        # There is no record if the replica has discarded its files since.
         if at >= 0:
             self.heard = HeardRecord(ANY_RECORD.unpack(self.records.files.journal.buffer, at).timestamp, self.now.ms)
 
@@ -295,9 +295,9 @@ class StoredPartition:
             )
             log.warning(text, self.partition_id, queue_key.hex().upper())
         elif room.alarmed or not room.has_room(1):
-            # It was full; whether it still is, a rollover finds out.
+            # It was full. Only a rollover can show whether it still is.
             self.rollovers.free(WantedRoom(records=room.spare_records))
-        # What a purge makes superfluous leaves it room.
+        # The records that a purge makes superfluous leave room for it.
         if not room.reserve_journal(0 if frees and self.records.due else 1):
             raise Full("STORAGE_FAILURE", f"partition {self.partition_id}: the disk is full")
         self.records.append_queue_op(kind, queue_key, app_key, first)

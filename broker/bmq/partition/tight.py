@@ -156,7 +156,7 @@ class Tight:
         return self._rolling is not None and not self._rolling.is_changed
 
     def _write_some(self) -> bool:
-        """Write records, those that remove messages first, and roll over if that frees room; return like `_drain`."""
+        """Write records, removals first, and roll over if that frees room; return like `_drain`."""
         if self._removing:
             written = self._write_removing(RECORDS_MAX)
             self._may_roll |= written > 0
@@ -270,7 +270,7 @@ class Tight:
 
 
 def removing_first(records: bytes) -> tuple[bytes, bytes]:
-    """Sort records of a partition that takes no messages: return those that remove some, and the other confirms."""
+    """Sort the records of a partition that takes no messages: return removals, and the confirms of other messages."""
     found = scan(records, 0, len(records) // JOURNAL_RECORD_SIZE)
     confirms, at = select(found, RecordType.CONFIRM)
     deletions, _ = select(found, RecordType.DELETION)

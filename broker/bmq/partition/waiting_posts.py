@@ -36,7 +36,7 @@ class WaitingPosts:
         self._partition = partition
         self._posts: deque[tuple[Callable[[], None], int]] = deque()
         self._bytes = 0
-        self._lets_in = False  # True while those that have waited are admitted
+        self._lets_in = False  # True while waiting posts are admitted
 
     def __bool__(self) -> bool:
         return bool(self._posts)

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The messages of a queue, by GUID and in the order of their arrival; those that only wait are packed.
+"""The messages of a queue, by GUID and in the order of their arrival. Messages that only wait are packed.
 
-A backlog is a row of parts. In most of them messages are objects; in those that nobody has in hand they may be packed
-(`broker.bmq.core.packed`). Whoever asks for such a message gets it all the same: then its part is unpacked, in its
-place, so that there is never more than one object of a message.
+A backlog is a row of parts. In most of them messages are objects. In parts of which nothing has a message in hand they
+may be packed (`broker.bmq.core.packed`). A lookup of a packed message unpacks its part, in its place, so that there is
+never more than one object of a message.
 
 Apps wait for a packed part as a whole: it stands in their `pending` for the messages in it that they want. So every
 app gets the same objects, and one app's confirm is seen by all, whether the part is unpacked for this app or another.
@@ -90,10 +90,10 @@ class Part:
 class Backlog(Mapping[bytes, Message]):
     """A mapping like `broker.bmq.store.chunked.Chunked`, and for the same reason in several dictionaries.
 
-    Whoever does something for every single message may use `newest` itself in the same way: `older` is empty while that
-    is all there is, and none of its parts is empty. `loose` are the older parts that were never packed, or for which
-    no app waits as a whole any more; neighbours among them become one. `unpacked` are those of the others that are not
-    packed at present. Both are in no order.
+    A caller that iterates over all messages may use `newest` in the same way: `older` is empty while `newest` has all
+    messages, and none of its parts is empty. `loose` are the older parts that were never packed, or for which no app
+    waits as a whole any more; neighbours among them become one. `unpacked` are the other parts that are not packed at
+    present. Both are in no order.
 
     `producers` are those of the messages in parts that are not loose, with the greatest tick of each, and the number of
     parts that have it: nearly every new post is later, and is in none of them.
@@ -124,7 +124,7 @@ class Backlog(Mapping[bytes, Message]):
         for part in older:
             is_loose = not part.producers
             if is_loose and before is not None and len(before.entries) + len(part.entries) <= FULL // 2:
-                # Made anew: tables that had many entries are as large as they were.
+                # Copied, since a dictionary does not shrink when entries are removed.
                 before.entries = {**before.entries, **part.entries}
                 part.entries = {}
                 self._drop(part)
@@ -252,7 +252,7 @@ class Backlog(Mapping[bytes, Message]):
             self._drop(part)
 
     def take_newest(self, count: int) -> list[bytes]:
-        """Remove about so many of the newest messages; return their GUIDs. A packed part goes as a whole."""
+        """Remove about `count` of the newest messages; return their GUIDs. A packed part is removed as a whole."""
         if not self.newest and self.older:
             part = self.older[-1]
             if part.packed is not None:
@@ -276,9 +276,9 @@ class Backlog(Mapping[bytes, Message]):
     # -- packing
 
     def cut(self, source: Part | None, before: Iterable[Message], messages: Iterable[Message]) -> Part:
-        """Make a part of `messages`, those in a row that are behind `before` in a loose part, or the newest.
+        """Make a part of `messages`, which follow `before` in a loose part or, without one, among the newest.
 
-        Those `before` are its first, and become another part.
+        `before` are the first messages there, and become another part.
         """
         entries = self.newest if source is None else source.entries
         made = []

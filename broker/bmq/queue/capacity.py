@@ -160,7 +160,7 @@ class Usage:
             usage = usage.parent
 
     def has_ease(self, messages: int, size: int) -> bool:
-        """Return True if so many more messages, of `size` bytes together, change no state of this or the parent."""
+        """Return True if `messages` more, of `size` bytes together, change no state of this usage or its parents."""
         usage: Usage | None = self
         while usage is not None:
             if usage.messages + messages >= usage.messages_rise_at or usage.bytes + size >= usage.bytes_rise_at:

@@ -117,7 +117,7 @@ class Delivery:
             raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
 
     def begin_with(self, app: App, task: Task) -> None:
-        """Run a task, after similar ones, before any delivery of an app, which is behind until then."""
+        """Run a task, after earlier ones, before any delivery of an app; `is_behind` is true until then."""
         self._first.setdefault(app, deque()).append(task)
         if not app.is_behind:
             app.is_behind = True
@@ -259,7 +259,7 @@ class Delivery:
                 break
         if not app.has_room():
             return STOP
-        # No consumer wants it, or those who do have no room: others must not wait for them.
+        # No consumer wants it, or no interested consumer has room: later messages must not wait.
         for group in matched:
             group.waiting.append(message)
         app.aside[message.guid] = message
@@ -355,7 +355,7 @@ class Delivery:
         return True
 
     def _only_consumer(self, count: int, size: int) -> Subscription | None:
-        """Return the consumer that gets all of so many messages now; None if there may be others."""
+        """Return the consumer that gets all `count` messages now; None if there may be others."""
         if len(self._source.apps) != 1:
             return None
         (app,) = self._source.apps.values()

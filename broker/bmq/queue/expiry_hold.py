@@ -41,8 +41,8 @@ __all__ = ["ExpiryHold", "RestoredQueue", "Restoring", "hold_expiry"]
 log: Final = logging.getLogger("broker.queue")
 
 GRACE_MS: Final = 300_000
-# A primary has removed most of what expired so long ago. One with a wrong clock that holds the expiry has not: its
-# records carry that clock's time, and the next primary's clock seems to agree with the newest of them.
+# A primary removes most messages within this time of their expiry, unless it holds the expiry because its clock is
+# wrong: its records carry that clock's time, and the next primary's clock seems to agree with the newest of them.
 LAG_S: Final = 10
 QUEUES_NAMED: Final = 3
 

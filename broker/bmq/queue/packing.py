@@ -5,9 +5,9 @@ Messages in a row are packed (see `broker.bmq.queue.backlog`) if they are in the
 and nobody else has one of them in hand: neither a consumer nor a task that continues later. Their numbers of references
 say so: a message that is anywhere else has one more. In each `pending` the part then stands in their place.
 
-What is about to be delivered is left alone: the first messages of an app that has consumers, and all that have not
-waited for `Work.packed_after_ms` while it has. A part that was unpacked is packed again when it meets the conditions
-again. If nothing could be packed, the next try is after the same time.
+Messages about to be delivered stay unpacked: the first ones of an app that has consumers, and those that have not
+waited for `Work.packed_after_ms` while it has them. A part that was unpacked is packed again when it meets the
+conditions again. If nothing could be packed, the next try is after the same time.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _pending_of(app: App) -> int:
 def _next_waiting(queue: PackedQueue, app: App, behind: int | None) -> bytes | None:
     """Return the first message that an app waits for by itself, and that is not about to be delivered.
 
-    It is `behind` an offset, if that is given.
+    If `behind` is given, the message is after that offset.
     """
     ahead, ahead_min = 0, queue.work.part if app.streams else 0
     for item in islice(app.pending, SEARCHED_MAX):
@@ -199,7 +199,7 @@ def _next_waiting(queue: PackedQueue, app: App, behind: int | None) -> bytes | N
 def _pack_from(queue: PackedQueue, guid: bytes) -> tuple[int, int | None]:
     """Pack messages in a row, from one on; return their number.
 
-    If it is 0, the second value is the offset behind which others may be packed; None if there are not enough.
+    If it is 0, the second value is the offset after which others may be packed; None if there are not enough.
     """
     backlog, part_max = queue.messages, queue.work.part
     source = _unpacked_with(backlog, guid)

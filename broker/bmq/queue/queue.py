@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The queue engine: decides about each message, independently of the protocol.
 
-A `Queue` holds messages in the order of their arrival and, for each app, those that wait, those that are with a
-consumer, and those that the app has confirmed. It decides about deliveries; a `Sink` carries them out and a `Log`
+A `Queue` holds messages in the order of their arrival and knows of each, for each app, whether it waits, is with a
+consumer, or is confirmed. It decides about deliveries; a `Sink` carries them out and a `Log`
 stores the messages.
 
 Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting` and every app `a` with
@@ -80,7 +80,7 @@ __all__ = [
 log: Final = logging.getLogger("broker.queue")
 
 Guid = bytes
-# The posters to be told the result of a post, each with its queue id and correlation id.
+# The posters that get the result of a post, each with its queue id and correlation id.
 Waiting = list[tuple[MessagePoster, int, int]]
 
 # A payload that has waited for replicas for longer is compared with its checksum before delivery.
@@ -91,7 +91,7 @@ HELD_SIZE: Final = 512
 
 
 class HeldPost(NamedTuple):
-    """A post that waits until the log takes messages, with the posters to be told."""
+    """A post that waits until the log takes messages, with the posters that get its result."""
 
     content: Content
     posters: Waiting
@@ -103,7 +103,7 @@ class Queue:
     `usage` is its usage; `domain_usage`, shared by the queues of the domain, is above it.
     """
 
-    # Slots, since an object with so many attributes is slower with a dictionary.
+    # Slots: access to this many attributes is slower with a dictionary.
     __slots__ = (
         "_awaits_copies",
         "_consumers",
@@ -367,7 +367,7 @@ class Queue:
         guids = [message.guid for message in messages]
         if not self.messages.none_of(guids):
             return False
-        # What is asked of the history may be asked again.
+        # A lookup in the history has no effect, so that it may be repeated.
         return self.history.are_new(guids) or (len(set(guids)) == count and all(map(self.history.is_new, guids)))
 
     def _repeated(self, guid: Guid, waiting: tuple[MessagePoster, int, int] | None) -> Posted:

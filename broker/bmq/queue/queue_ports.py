@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The services that a queue needs of its node, and of those who keep restored messages from expiring."""
+"""The services that a queue needs of its node, and of the holders of the expiry of restored messages."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class Stream:
         self.last_sent_ms = NEVER_MS
 
     def has_slack(self, messages: int, size: int) -> bool:
-        """Return True if so many more messages, of `size` bytes together, may be sent, and nothing waits for that.
+        """Return True if `messages` more, of `size` bytes together, may be sent, and nothing waits for that.
 
         False, too, with many subscriptions: this is asked often, and a client may have any number of them.
         """
@@ -390,9 +390,9 @@ class App:
                 attempts.take(message.guid)
 
     def waiting(self) -> Iterator[Message]:
-        """Yield messages that the app wants and no consumer has; those put aside are in no order.
+        """Yield messages that the app wants and no consumer has; messages put aside are in no order.
 
-        They are to be looked at: of those that are packed these are copies.
+        Changes to them may have no effect, since packed messages are yielded as copies.
         """
         for messages in (self.redelivery, self.returning or (), self.aside.values()):
             for message in messages:

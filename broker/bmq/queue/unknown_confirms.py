@@ -157,5 +157,5 @@ class UnknownConfirms:
 
 
 def share_of(siblings: dict[str, AppConfirms]) -> int:
-    """Return the number of confirms that each app of a queue may keep, of those that have any."""
+    """Return the number of confirms that each app of a queue may keep, given the apps that keep any."""
     return max(1, CONFIRMS_KEPT_MAX // len(siblings))

@@ -47,7 +47,7 @@ def _expire(queue: Queue) -> Task:
             latest = message
         queue.statistics.expired += len(expired)
         if expired:
-            # Their consumers have room, and waiting messages must not wait behind removed ones.
+            # Removed messages leave their consumers room for waiting ones.
             for app in queue.apps.values():
                 queue.deliver(app)
         queue.work.left -= len(expired)

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The confirms of a relay's consumers in flight: those that may have been lost are sent to the next upstream, too.
+"""The confirms of a relay's consumers in flight. Confirms that may have been lost are sent to the next upstream, too.
 
 An upstream accepts them only from a reader of the app. If the app has no reader left, they wait until a client opens it
 again, which must not receive those messages. The confirms of a closed relay wait in the same way.
@@ -55,7 +55,7 @@ class Confirms:
         self._timers = timers
         self._unsent: deque[Given] = deque()
         self._sent: deque[Given] = deque(maxlen=SENT_CONFIRMS_MAX)
-        self._untold: set[str] = set()  # apps that were not read at this upstream when it was to be told of them
+        self._untold: set[str] = set()  # apps without a reader at this upstream when their confirms were due
         self._forgets = False
 
     @property

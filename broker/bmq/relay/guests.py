@@ -119,9 +119,9 @@ class Guest:
     def ask_to_leave(self) -> None:
         """Tell the proxy that this node stops.
 
-        Those that answer keep their posts until the link ends or they have another node, and confirm meanwhile. The
-        reference's proxies open their queues elsewhere at once if they are merely advised: what is on its way to them
-        here would come to them late, behind newer messages.
+        Proxies that answer keep their posts until the link ends or they have another node, and confirm meanwhile. The
+        reference's proxies open their queues elsewhere at once if they are merely advised: messages on their way to
+        them here would arrive late, after newer ones.
         """
         if self._answers_stop:
             request = StopRequest(cluster_name=self._cluster_name, version=STOP_VERSION)

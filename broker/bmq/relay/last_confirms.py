@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The last confirms: a stopping broker pushes no more messages, and lets those who hold some confirm them.
+"""The last confirms: a stopping broker pushes no more messages, and lets their holders confirm them.
 
-They are held by clients, by proxies, and by the other members that have queues open at their primary. Messages that
+The holders are clients, proxies, and the other members that have queues open at their primary. Messages that
 are confirmed here are not redelivered elsewhere. The wait ends after the configured time. Source:
 mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
 """
@@ -70,7 +70,7 @@ class LastConfirms:
         return self._is_over
 
     def _hold(self) -> int:
-        """Stop sending messages; return the number of those that are held."""
+        """Stop sending messages; return the number of messages held."""
         holders: Iterable[MessageHolder] = chain(self._node.sessions.values(), self._members())
         count = 0
         for holder in holders:

@@ -385,7 +385,7 @@ class RelayQueue(Queue):
                 del self.apps[app_id]
 
     def _forget_unwanted(self, app: App) -> None:
-        """Discard waiting messages that no consumer wants any longer: the root redelivers them once it is told."""
+        """Discard waiting messages that no consumer wants any longer: the root redelivers them once it knows."""
         texts = self._texts(app)
         if not texts or "" in texts:
             return
@@ -502,7 +502,7 @@ class RelayQueue(Queue):
     # -- messages down
 
     def on_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
-        """Deliver a message from the upstream, after those that wait for their content."""
+        """Deliver a message from the upstream, after the messages that wait for their content."""
         if self.broadcast:
             message = self._taken(push)
             if message is not None:
@@ -553,7 +553,7 @@ class RelayQueue(Queue):
             lacking.is_going_on = False
 
     def _miss(self, push: Push) -> None:
-        """Say that this node's store lacks a message that it should have, and begin anew with the upstream."""
+        """Log that this node's store lacks a message that it should have, and reopen the queue at the upstream."""
         log.error(
             "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
             self.uri,

@@ -96,7 +96,7 @@ class RelayLinks:
         self.left = LeftConfirms(now)
         self.relays: dict[int, RelayQueue] = {}
         self._cluster_name = cluster_name
-        self._reopening: set[int] = set()  # those that tell a new upstream what they have open
+        self._reopening: set[int] = set()  # relays that open their handles at a new upstream
         self._direct: dict[int, Callable[[], Outbox]] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._dirty: set[int] = set()

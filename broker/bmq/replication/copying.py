@@ -650,7 +650,7 @@ class ReplicaFiles:
         return self._places.stored()
 
     def listed(self, queue_key: bytes, first: int, count: int) -> list[CopiedMessage]:
-        """List so many messages of a queue from the `first` on, oldest first."""
+        """List `count` messages of a queue from number `first` on, oldest first."""
         return self._places.listed(queue_key, first, count)
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:

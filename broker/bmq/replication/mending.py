@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Repair of corrupted payloads at the primary: they are fetched from replicas, one record each.
 
-The primary sends the request of a primary that is behind, for the message's record alone. A replica that does not
+The primary requests the message's record alone, as a primary that lacks records does. A replica that does not
 answer it is skipped; the reference's does not while it is healed.
 """
 

@@ -2,9 +2,9 @@
 """The state machine of a partition at one node: changes of the primary, and healing of nodes to the same records.
 
 Source: mqbc::PartitionStateTable, without what only concerns the reference's files. Departures are marked in their
-rows: a primary that is replaced becomes a replica, whereas the reference ends the process; and a replica that was left
-behind while it was healed is healed again. A replica with damaged files reports its position only once it is healed;
-its primary heals it as if it had no records.
+rows: a primary that is replaced becomes a replica, whereas the reference ends the process; and a replica that missed
+a rollover while it was healed is healed again. A replica with damaged files reports its position only once it is
+healed; its primary heals it as if it had no records.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ TABLE: dict[tuple[State, Event], Row] = {
     (_S.REPLICA_HEALED, _E.FAIL_PRIMARY_STATE_RSPN): Row((), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_PULL): Row((_do.send_record,), _S.REPLICA_HEALED),
     (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_PUSH): Row((_do.answer_push_or_reapply,), _S.REPLICA_HEALED),
-    (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_DROP): Row(  # it was left behind in a rollover; not in theirs
+    (_S.REPLICA_HEALED, _E.REPLICA_DATA_RQST_DROP): Row(  # it missed a rollover; not in the reference
         (_do.drop, _do.answer_drop, _do.reapply_as_replica), _S.REPLICA_HEALED
     ),
     (_S.REPLICA_HEALED, _E.LIVE_DATA): Row((_do.write_live,), _S.REPLICA_HEALED),

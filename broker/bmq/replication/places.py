@@ -160,7 +160,7 @@ class MessagePlaces:
         return {key: (len(queue.places), queue.bytes) for key, queue in self._queues.items()}
 
     def listed(self, key: bytes, first: int, count: int) -> list[CopiedMessage]:
-        """List so many messages of a queue from the `first` on, oldest first."""
+        """List `count` messages of a queue from number `first` on, oldest first."""
         queue = self._queues.get(key)
         if queue is None:
             return []

@@ -114,7 +114,7 @@ def _offset_of(files: PartitionFiles, position: RecordNumber, start: int) -> int
 
 
 def position_until(files: PartitionFiles, position: RecordNumber) -> RecordNumber:
-    """Return the position of the last record that is not behind `position`; NOWHERE if there is none."""
+    """Return the position of the last record at or before `position`; NOWHERE if there is none."""
     offset = _offset_of(files, RecordNumber(position.primary_lease_id, position.sequence_number + 1), JOURNAL_START)
     return position_at(files.journal.buffer, offset - JOURNAL_RECORD_SIZE) if offset > JOURNAL_START else NOWHERE
 

@@ -229,7 +229,7 @@ class PrimaryActions(ReplicaActions):
         node_id = fact.node_id
         begin = self.progress[self.links.own_id].position
         if begin == NOWHERE and not self.copy.is_anew:
-            return  # too little room to begin anew: retried
+            return  # too little room for new files: retried
         receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
 
         def answered(answer: object) -> None:
@@ -393,7 +393,7 @@ class PrimaryActions(ReplicaActions):
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
     def _serve(self, restoration: PartitionRestoring) -> None:
-        """Accept posts after everything is restored. The replicas are told first."""
+        """Accept posts after everything is restored. The replicas are notified first."""
         self.taking_over = None
         stored = self.stored
         for node_id in self.links.other_ids:

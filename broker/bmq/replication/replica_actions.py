@@ -48,7 +48,7 @@ class ReplicaActions(PartitionBase):
         assert self.primary_id is not None
         own = self.progress[self.links.own_id]
         if self.stored.damage.is_there and self._told_active.get(self.primary_id) != self.primary_lease_id:
-            return  # the primary might count this node among those that have lost no records
+            return  # the primary might count this node as one without lost records
         if self._begins_anew and own.position != NOWHERE:
             return  # too little disk space: retried after a while; the primary would only repeat the same
 
@@ -77,7 +77,7 @@ class ReplicaActions(PartitionBase):
         self._answer(fact.asked, self._state_message(ReplicaStateResponse, self.progress[self.links.own_id]))
 
     def send_to_primary(self, event: Event, fact: Fact) -> None:
-        """Send records to the primary, which is behind this replica."""
+        """Send the primary the records that it lacks."""
         files = self.stored.files
         if fact.end != self.copy.position or self.copy.is_anew:
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, "End PSN mismatch")
@@ -265,7 +265,7 @@ class ReplicaActions(PartitionBase):
             self.copy.finish_rollover()
 
     def _write_live(self, data: memoryview, start: int, end: int, bytes_max: int = NO_BOUND) -> int:
-        """Write records of the primary, and set aside those that must wait; return the offset of these."""
+        """Write records of the primary up to the first that must wait; return the offset of that one."""
         copy = self.copy
         try:
             written, asking = copy.write_all(data, start, end, bytes_max=bytes_max)

@@ -54,7 +54,7 @@ HEALING_BACKLOG_MAX: Final = 2 << 20
 # With more than this waiting on its link, a follower no longer gets each record at once.
 BACKLOG_MAX: Final = 64 << 20
 
-# Confirms and deletions wait for a message for this time at most, and no more than so many bytes of the journal.
+# Confirms and deletions wait for a message at most for this time, and until this number of bytes of the journal.
 GATHERED_MS_MAX: Final = 2
 GATHERED_BYTES_MAX: Final = 512 * JOURNAL_RECORD_SIZE
 
@@ -132,7 +132,7 @@ class Follower:
 
 
 class RecordTransfer:
-    """The records that this replica sends to a primary behind it: from `at` to its journal's end.
+    """The records that this replica sends to a primary that lacks them: from `at` to its journal's end.
 
     A primary without records, if it `begins`, also gets earlier removals.
     """

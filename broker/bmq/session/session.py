@@ -144,7 +144,7 @@ class SessionHost(QueueHost, Protocol):
 class Session:
     """The machine of one link; see `link.Machine`, and `queue.Sink` for its consumer side."""
 
-    # Slots, since an object with so many attributes is slower with a dictionary.
+    # Slots: access to this many attributes is slower with a dictionary.
     __slots__ = (
         "_broker",
         "_control_bytes_max",

@@ -39,7 +39,7 @@ Hashes = NDArray[np.uint64]
 
 
 class JournalRows:
-    """Records of a journal: the rows in `kept`, and all from the row `behind` on, including rows yet to be written.
+    """Records of a journal: the rows in `kept`, and all rows from number `behind` on, including rows yet to be written.
 
     By default all records.
     """

@@ -47,8 +47,8 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 # As in the reference's configuration (mqbcfg::TcpInterfaceConfig).
 CONNECTIONS_MAX = 10_000
 
-# Threads that resolve names, and those for other blocking work; threads that authenticate are limited by the
-# configuration. The last is the limit of peers being authenticated, those that wait for a thread included.
+# Maximum numbers of threads that resolve names, of threads for other blocking work, and of peers being authenticated,
+# including peers that wait for a thread. The configuration limits the threads that authenticate.
 LOOKUPS_MAX = 8
 WORKERS_MAX = 8
 AUTHENTICATIONS_MAX = 1_000

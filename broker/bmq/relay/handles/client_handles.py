@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A queue's opens: those of its clients, and those that a relay's upstream knows of."""
+"""The opens of a queue: by its clients, and by a relay at its upstream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ClientHandles", "UpstreamConsumer"]
 
 
 class UpstreamConsumer:
-    """An app read by this relay: `reads` counts its opens; `asked` is True if this upstream was told of it.
+    """An app read by this relay: `reads` counts its opens; `asked` is True once it is opened at this upstream.
 
     `told` are the subscriptions that this upstream was sent.
     """
@@ -75,7 +75,7 @@ class ClientHandles:
         self.found_ms = 0
         self.is_leaving = False
         self.writes = Count()
-        self.writers_asked = False  # the upstream was told of the writers
+        self.writers_asked = False  # the writers are opened at the upstream
         self.consumers: dict[str, UpstreamConsumer] = {}
         self.sent: list[QueueHandleParameters] = []
         self._last_sub_id = 0

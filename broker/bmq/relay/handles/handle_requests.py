@@ -36,7 +36,7 @@ __all__ = ["HandleRequest", "HandleRequests", "HandleRequestsListener"]
 
 log: Final = logging.getLogger("broker.relay")
 
-# Rounds in which an upstream is told of all subscriptions: a consumer may go on changing its own for ever.
+# Rounds in which an upstream is sent all subscriptions, since a consumer may change its own without end.
 CONFIGURE_ROUNDS: Final = 2
 
 # Callback with the result of an open request: None if it is open.
@@ -227,7 +227,7 @@ class HandleRequests:
     def configure_all(self, configured: Callable[[], None], rounds: int = CONFIGURE_ROUNDS) -> None:
         """Send the upstream, which knows the opens, all subscriptions; call `configured` when it has answered.
 
-        That never happens if the upstream is to be left. What consumers change meanwhile is sent in further rounds.
+        That never happens if the upstream is to be left. Later changes by consumers are sent in further rounds.
         """
         if self._opens.is_leaving:
             return

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A relay's opens at a new upstream: a request for each app, and the writers with the default app's or on their own.
 
-What the upstream cannot decide yet is asked again soon, and until then the queue does not count as open there. What it
-refuses, a consumer above its limit for one, is asked again at the configured pace, while the rest of the queue works
-(source: mqbblp::ClusterQueueHelper::onReopenQueueResponse).
+A request that the upstream cannot decide yet is repeated soon, and until then the queue does not count as open there. A
+request that it refuses, for a consumer above its limit for example, is repeated at the configured pace, while the rest
+of the queue works (source: mqbblp::ClusterQueueHelper::onReopenQueueResponse).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ReopenRequests:
         self._again = False  # one of them is to be repeated
 
     def begin(self) -> None:
-        """Tell the upstream of everything that it has not been told."""
+        """Send the upstream all opens that it does not know."""
         opens = self._opens
         self._left, self._again = 0, False
         writes = bool(opens.writers) and not self._opens.writers_asked
