@@ -106,12 +106,12 @@ def test_a_queue_stays_closed_until_its_recorded_removal_is_decided() -> None:
     for other in (1, 2):
         for here, there in ((0, other), (other, 0)):
             cluster.processes[here].member.peer_up(there, cluster.wires[here, there])
-    here = cluster.connect(0)
-    here.open(1, QUEUE, WRITE | ACK)
+    local = cluster.connect(0)
+    local.open(1, QUEUE, WRITE | ACK)
     new = cluster.queue(0, QUEUE)
     assert new is not None
     assert new.key != old.key
-    post(here, 1)
+    post(local, 1)
     late = cluster.connect(1)
     late.open(1, QUEUE, READ)
     late.configure(1)
