@@ -177,7 +177,7 @@ def grpc_connect(
         else:
             backend = elsewhere()
         access = LocalAccess(state.access, state.guard)
-        service = GrpcService(access, backend, node.faults, wall_ms, lambda: node.now.ms)
+        service = GrpcService(access, backend, node.faults, wall_ms, lambda: node.now.ms, lambda: broker.lacks)
         node.add(service)
         made.append(service)
         return service

@@ -24,6 +24,7 @@ from broker.rocketmq.grpc.held import HeldCalls
 from broker.rocketmq.grpc.http2.call import Call
 from broker.rocketmq.grpc.http2.session import GrpcSession
 from broker.rocketmq.grpc.http2.wire import GrpcError, GrpcStatus
+from broker.rocketmq.grpc.probing import Services
 from broker.rocketmq.grpc.registry import GrpcClients
 from broker.rocketmq.grpc.routing import RouteCalls
 from broker.rocketmq.grpc.sending import Sending
@@ -32,7 +33,8 @@ from broker.rocketmq.grpc.transactions import GrpcTransactions
 from broker.rocketmq.remoting.step_time import StepTime
 from formats.errors import FormatError
 from formats.rocketmq.grpc.codes import Code
-from formats.rocketmq.grpc.declarations import METHODS, Method
+from formats.rocketmq.grpc.declarations import METHODS
+from formats.rocketmq.grpc.describing import Method
 from formats.rocketmq.grpc.messages import SERVICE, Message, decode, has_more_fields, make, time_of_ms
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.codes import RequestCode
@@ -66,7 +68,10 @@ class _Open(NamedTuple):
 
 
 class GrpcService:
-    """All clients and their calls; see `session.Service` and `node.Part`."""
+    """All clients and their calls; see `session.Service` and `node.Part`.
+
+    Probes of the port's health learn that it does not serve while `lacks` returns a text.
+    """
 
     def __init__(
         self,
@@ -75,8 +80,10 @@ class GrpcService:
         faults: Faults,
         wall_ms: Callable[[], int],
         now_ms: Callable[[], int],
+        lacks: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._access = access
+        self.services = Services(self, lacks)
         self._backend = backend
         self._faults = faults
         self._wall_ms = wall_ms
@@ -102,7 +109,7 @@ class GrpcService:
     def connect(
         self, number: int, host: Host, changed: Callable[[GrpcSession], None], step_time: StepTime | None = None
     ) -> GrpcSession:
-        session = GrpcSession(number, host, self, changed, self._now_ms, step_time=step_time)
+        session = GrpcSession(number, host, self.services, changed, self._now_ms, step_time=step_time)
         self._sessions[session] = None
         return session
 
@@ -347,6 +354,7 @@ class GrpcService:
 
     def tick(self) -> None:
         """Forget silent clients, and clients that the broker has dropped."""
+        self.services.health.tick()
         self._backend.tick()
         self._transactions.tick(self._wall_ms())
         self._renewals.tick(self._wall_ms())

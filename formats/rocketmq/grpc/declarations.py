@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-__all__ = ["MESSAGES", "METHODS", "Field", "Method"]
+from formats.rocketmq.grpc.describing import Field, Method
 
-
-class Field(NamedTuple):
-    """A field of a message.
-
-    `kind` is a type of Protocol Buffers, `map` (of texts to texts), or the name of a message or an enumeration. A `*`
-    before it means any number of values, and a `?` that absence is distinguished from the default. A message has at
-    most one of the fields with the same `choice`.
-    """
-
-    number: int
-    name: str
-    kind: str
-    choice: str = ""
-
-
-class Method(NamedTuple):
-    """A call: its request and response messages, and whether each is a stream."""
-
-    request: str
-    response: str
-    streams_requests: bool = False
-    streams_responses: bool = False
+__all__ = ["MESSAGES", "METHODS"]
 
 
 MESSAGES: Final[dict[str, tuple[Field, ...]]] = {
