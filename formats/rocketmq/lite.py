@@ -19,6 +19,7 @@ __all__ = [
     "LITE_TOPIC",
     "NAME_BYTES_MAX",
     "QUEUE_ID",
+    "SECOND_PREFIX",
     "Branch",
     "branch_of",
     "fault_of_lite_topic",
@@ -34,8 +35,11 @@ DISPATCH_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 NAME_BYTES_MAX: Final = 64
 QUEUE_ID: Final = 0
 
+# The names of the second queues of messages begin so; the original has other kinds of them, too.
+SECOND_PREFIX: Final = "%LMQ%"
+
 _SEPARATOR: Final = "$"
-_PREFIX: Final = "%LMQ%" + _SEPARATOR
+_PREFIX: Final = SECOND_PREFIX + _SEPARATOR
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _OFFSET_MAX: Final = 10**16 - 1
 

@@ -154,13 +154,16 @@ class ConsumeQueue:
         entries = self._files.file_size // _SIZE
         return number - number % entries + entries
 
-    def cut_log(self, end: int) -> bool:
-        """Drop the entries of messages from `end` of the commit log on; return whether there were any."""
+    def cut_log(self, end: int, is_whole: Callable[[int], bool] | None = None) -> bool:
+        """Drop the entries of messages from `end` of the commit log on; return whether there were any.
+
+        `is_whole` returns whether the entry at a queue offset is one, and not half of another: this one is dropped.
+        """
         number = self.end
         while number > self.begin:
             last = self._at(number - 1)
             # After a crash there may be entries that were never written between others.
-            if last.physical_offset < end and last.size > 0:
+            if last.physical_offset < end and last.size > 0 and (is_whole is None or is_whole(number - 1)):
                 break
             number -= 1
         if number == self.end:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from broker.common.files import StoreFile
 from broker.rocketmq.store.branches import branch_part, branch_tags
@@ -287,14 +288,15 @@ class MessageStore:
 
     # -- the disk
 
-    def cut_queues(self, end: int, *, is_certain: bool = True) -> None:
+    def cut_queues(self, end: int, is_whole: Callable[[str, int, int], bool] | None = None) -> None:
         """Drop the queues' entries of messages from `end` of the log on, and have that flushed.
 
         The log must not grow over the place before: a loss of power may bring old bytes back that would look like an
-        entry of it. Unless earlier cuts are certain to be on the disk, all queues are flushed.
+        entry of it. After a crash, `is_whole` returns whether a queue has a whole entry at an offset; all queues are
+        flushed then, as earlier cuts may not be on the disk.
         """
-        for queue in self.queues.values():
-            if queue.cut_log(end) or not is_certain:
+        for key, queue in self.queues.items():
+            if queue.cut_log(end, None if is_whole is None else partial(is_whole, *key)) or is_whole is not None:
                 self._unflushed_queues[queue] = None
 
     def begin_flush(self) -> Flush | None:

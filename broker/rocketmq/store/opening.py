@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from broker.rocketmq.store.branches import branch_of_record
@@ -21,7 +22,7 @@ from broker.rocketmq.store.places import is_place
 from broker.rocketmq.store.ports import Folder
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record
-from formats.rocketmq.lite import QUEUE_ID
+from formats.rocketmq.lite import QUEUE_ID, SECOND_PREFIX
 
 __all__ = ["open_store"]
 
@@ -65,12 +66,13 @@ def open_store(
     elif epoch is not None:
         last = _last_entered(store, begin, epoch)
         begin, start = (begin, last) if last is not None else _forget_entries(store)
+    if crashed:
+        # Entries whose pages did not reach the disk may be between ones that did, and half of one may be there.
+        store.cut_queues(begin, partial(_has_entry, store))
     for queue in store.queues.values():
         queue.drop_log(store.log.begin)
     if crashed:
         _drop_removed(store)
-        # Entries whose pages did not reach the disk may be between ones that did.
-        store.cut_queues(begin, is_certain=False)
     gaps: set[tuple[str, int]] = set()
     missing = not store.queues
     if missing:
@@ -120,6 +122,25 @@ def _drop_removed(store: MessageStore) -> None:
     for (topic, _), queue in store.queues.items():
         if store.deletions.covers(topic, queue.physical_end - 1):
             queue.cut_log(0)
+
+
+def _has_entry(store: MessageStore, topic: str, queue_id: int, number: int) -> bool:
+    """Return whether a queue has a whole entry at an offset. Half of one may refer to any earlier place in the log.
+
+    An entry of a record that has expired is one unless the log has them in another order.
+    """
+    queue = store.queues[topic, queue_id]
+    entry = queue.get(number)
+    if entry.physical_offset < store.log.begin:
+        before = None if number == queue.begin else queue.get(number - 1)
+        return before is None or (before.size > 0 and before.physical_offset < entry.physical_offset)
+    try:
+        _, size, record = store.log.read(entry.physical_offset)
+    except (IndexError, ValueError):
+        return False
+    # Only the original enters messages into some second queues, by other properties.
+    is_there = topic.startswith(SECOND_PREFIX) or (topic, queue_id, number) == _place(record)
+    return is_there and size == entry.size
 
 
 def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:
@@ -180,7 +201,11 @@ def _places(record: Record) -> list[tuple[str, int, int]]:
     """Return the queues that a record is in, and its offset in each."""
     branch = branch_of_record(record)
     lite = [] if branch is None else [(branch.queue, QUEUE_ID, branch.offset)]
-    return [(record.topic, record.queue_id, record.queue_offset), *lite]
+    return [_place(record), *lite]
+
+
+def _place(record: Record) -> tuple[str, int, int]:
+    return record.topic, record.queue_id, record.queue_offset
 
 
 def _forget_entries(store: MessageStore) -> tuple[int, int]:
@@ -199,12 +224,12 @@ def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
     last message that is in the index with all its keys.
     """
     marked = store.marked_end
+    store.log.end = store.log.files.end
     if marked is None:
         begin = _crash_begin(store)
         store.index.drop_after(store.checkpoint.index_ms)
         index_begin = max(store.log.begin, store.index.end_offset)
         return begin, _file_begin(store, min(begin, index_begin)), -1
-    store.log.end = store.log.files.end
 
     def stored_ms(offset: int) -> int:
         try:
@@ -213,7 +238,7 @@ def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
             reason = f"{error.reason}, but everything before {marked} had been flushed"
             raise store.log.damaged(offset, reason) from None
 
-    store.index.cut_log(marked, stored_ms)
+    store.index.cut_log(marked, stored_ms, keeps_last=False)
     indexed = store.index.end_offset
     # Messages between have no keys, or the index files are missing.
     return marked, min(marked, max(store.log.begin, indexed)), indexed
@@ -256,7 +281,6 @@ def _crash_begin(store: MessageStore) -> int:
     safe_ms = min(checkpoint.commit_log_ms, checkpoint.consume_queue_ms) - CHECKPOINT_SLACK_MS
     for number in range(len(files.files) - 1, 0, -1):
         start = files.begin + number * files.file_size
-        store.log.end = files.end
         try:
             first = store.log.read(start).record
         except (IndexError, ValueError):

@@ -210,12 +210,14 @@ class IndexFile:
         """Return the greatest possible number of entries if all bytes from `data_end` on are zero."""
         return max(0, min(self.entries - 1, -((self._entries_at - data_end) // _ENTRY_BYTES) - 1))
 
-    def cut_log(self, offset: int, there: int, stored_ms: Callable[[int], int]) -> bool:
+    def cut_log(self, offset: int, there: int, stored_ms: Callable[[int], int], *, keeps_last: bool = True) -> bool:
         """Keep only entries of messages before `offset` of the log, all of which are sound; return False if none are
         left.
 
         At most `there` entries were written. All others, the slots and the header may hold anything. `stored_ms`
-        returns the storing time of the message at an offset.
+        returns the storing time of the message at an offset; it raises `IndexError` for one that the log no longer has,
+        and none is left then. Without `keeps_last`, the last of these messages goes, too: the disk may have half of the
+        entry after the sound ones, which may look like one of any earlier message.
         """
         import numpy as np
 
@@ -225,7 +227,16 @@ class IndexFile:
         unwritten = (offsets == 0) & (hashes == 0)
         others = np.flatnonzero((offsets < 0) | (offsets >= offset) | unwritten)
         kept = int(others[0]) if len(others) else there
+        if kept and not keeps_last:
+            last = int(offsets[kept - 1])
+            while kept and offsets[kept - 1] == last:
+                kept -= 1
         if not kept:
+            return False
+        last = int(offsets[kept - 1])
+        try:
+            end_ms = stored_ms(last)
+        except IndexError:
             return False
         data[kept * _ENTRY_BYTES :] = 0
         slots = np.zeros(self.slots, np.int32)
@@ -233,9 +244,8 @@ class IndexFile:
         written = np.frombuffer(self._buffer, ">i4", self.slots, _SLOTS_AT)
         if not np.array_equal(written, slots):
             written[:] = slots
-        last = int(offsets[kept - 1])
         header = self.header._replace(
-            end_ms=stored_ms(last), end_offset=last, slot_count=int(np.count_nonzero(slots)), index_count=kept + 1
+            end_ms=end_ms, end_offset=last, slot_count=int(np.count_nonzero(slots)), index_count=kept + 1
         )
         INDEX_HEADER.pack_into(self._buffer, 0, header)
         self._set(header)

@@ -171,17 +171,19 @@ class IndexFiles:
         while len(self._files) > kept:
             self._remove(-1)
 
-    def cut_log(self, offset: int, stored_ms: Callable[[int], int]) -> None:
-        """Remove the entries of messages from `offset` of the log on, whatever a crash has left of them.
+    def cut_log(self, offset: int, stored_ms: Callable[[int], int], *, keeps_last: bool = True) -> None:
+        """Remove the entries of messages from `offset` of the log on.
 
-        `stored_ms` returns the storing time of the message at an offset. Raises `DiskFull`.
+        `stored_ms` returns the storing time of the message at an offset; it raises `IndexError` for one that the log no
+        longer has. Without `keeps_last`, the last message before `offset` goes, too: after a crash the disk may have
+        half of an entry, which may look like one of any earlier message. Raises `DiskFull`.
         """
         while self._files:
             file, index = self._files[-1]
             there = index.entries_before(file.data_end)
             # Later entries are overwritten.
             self._make_room(file, there)
-            if index.cut_log(offset, there, stored_ms):
+            if index.cut_log(offset, there, stored_ms, keeps_last=keeps_last):
                 break
             self._remove(-1)
         self._last = None

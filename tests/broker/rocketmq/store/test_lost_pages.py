@@ -64,6 +64,7 @@ def test_hole_before_what_was_flushed_is_refused() -> None:
     crashed = Rig().crashed(without=0)
     # Otherwise nothing before the mark is looked at.
     crashed.folder("consumequeue").inside.clear()
+    crashed.folder("index").files.clear()
     with pytest.raises(
         StoreFileDamaged, match=f"{NAME} at offset 0: nothing is written here, but .* bring the file back"
     ):
