@@ -60,10 +60,12 @@ def cut_files(
 
     `mark` has the offset up to which the log is on the disk.
     """
-    marked = None if mark is None else read_mark(mark)
-    if mark is not None and marked is not None and marked.log_end > offset:
-        write_mark(mark, marked.stored_ms, offset)
-        # Before the log: recovery does not examine the log before the mark.
+    if mark is not None:
+        marked = read_mark(mark)
+        if marked is not None and marked.log_end > offset:
+            write_mark(mark, marked.stored_ms, offset)
+        # Before the log: recovery does not examine the log before the mark. If this one is low enough already, the disk
+        # may still have an earlier one that is not.
         mark.flush()
     changed: list[StoreFile | Directory] = []
     for queue in queues:

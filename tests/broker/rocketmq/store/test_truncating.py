@@ -142,6 +142,24 @@ def test_flush_that_is_under_way_marks_nothing_that_was_cut() -> None:
     check_cut(root, open_at(root), places[11], 11)
 
 
+@pytest.mark.parametrize("count", [0, 11])
+def test_mark_on_the_disk_does_not_stay_behind_the_cut(count: int) -> None:
+    """The mark in memory has gone back, as nothing after it is confirmed, and the one on the disk has not."""
+    places = begins()
+    root, store = filled()
+    store.flush()
+    store.hold_back(places[0])
+    flush = store.begin_flush()
+    assert flush is not None
+    for file in flush.files:
+        file.flush()
+    store.end_flush(flush)
+    assert store.mark is not None
+    assert store.mark.log_end == places[0]
+    store.truncate(places[count])
+    assert open_at(root.without_power()).log.end == places[count]
+
+
 def test_log_is_cut_between_records_only() -> None:
     places = begins()
     root, store = filled()
