@@ -209,6 +209,9 @@ class Broker:
         self._timers = TimerMessages(
             services, self._arrivals, given.timer_checkpoint, self._keeper(world.keep_timer_checkpoint)
         )
+        if not self._role.is_slave:
+            # Before a message gets an offset that a file counts as done.
+            self._keep_delays(world.wall_ms())
         self._transactions = Transactions(services, times, self._arrivals, state.guard)
         self._pop = PopService(services, state.orders, self._arrivals, world.choose, self._failed)
         acks, now_ms = self._pop.handlers, world.wall_ms()
@@ -427,8 +430,11 @@ class Broker:
         self._progress.write(now_ms)
         self.keeper.finish()
         if not self._role.is_slave:
-            self._delays.keep(now_ms)
-            self._timers.keep(now_ms)
+            self._keep_delays(now_ms)
+
+    def _keep_delays(self, now_ms: int) -> None:
+        self._delays.keep(now_ms)
+        self._timers.keep(now_ms)
 
     def leave(self) -> None:
         """Unregister, and send the answers that wait for a table."""

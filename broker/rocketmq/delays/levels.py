@@ -124,8 +124,11 @@ class Delays:
         self._storing = storing
         self._keep = keep
         self._version = file.data_version
-        self._offsets = dict(file.offset_table)
-        self._changed = False
+        # A loss of power may have taken messages that the file counts as delivered: later ones get their offsets.
+        self._offsets = {
+            level: min(offset, store.end(names.DELAY_TOPIC, level - 1)) for level, offset in file.offset_table.items()
+        }
+        self._changed = self._offsets != file.offset_table
         self._kept_ms = 0
         self._is_full = False
 

@@ -156,7 +156,9 @@ class TimerMessages:
         self._read_ms = 0 if checkpoint is None else checkpoint.last_read_ms
         # The messages in the original's wheel may be anywhere in the queue.
         is_ours = checkpoint is not None and checkpoint.log_flushed == 0
-        self._next = checkpoint.queue_offset if checkpoint is not None and is_ours else 0
+        read = checkpoint.queue_offset if checkpoint is not None and is_ours else 0
+        # A loss of power may have taken messages that the file counts as read: later ones get their offsets.
+        self._next = min(read, services.store.end(names.TIMER_TOPIC, _QUEUE))
         # Messages that were there at the start may have been delivered before.
         self._known_end = services.store.span(names.TIMER_TOPIC, _QUEUE)[1]
         # The due times and queue offsets of messages, some of which may no longer be in the queue.
@@ -167,7 +169,7 @@ class TimerMessages:
         self._recalled: set[tuple[str, str]] = set()
         self._revive_topic = names.revive_topic(services.options.cluster)
         self._skips = Skips("timer messages")
-        self._changed = False
+        self._changed = self._next != read
         self._kept_ms = 0
         self.handlers: Handlers = {
             RequestCode.RECALL_MESSAGE: self._recall,

@@ -148,6 +148,11 @@ class MessageStore:
         queue = self.queues.get((topic, queue_id))
         return (0, 0) if queue is None else (queue.begin, queue.end)
 
+    def end(self, topic: str, queue_id: int) -> int:
+        """Return the offset of a queue's next message, like `next_offset`; 0 without the queue."""
+        queue = self.queues.get((topic, queue_id))
+        return 0 if queue is None else self.next_offset(queue)
+
     def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the storing time of a message in a queue; -1 if it is missing."""
         queue = self.queues.get((topic, queue_id))

@@ -160,6 +160,12 @@ class Rig:
         self.folder = self.folder.after_crash()
         self._open()
 
+    def lose_power(self) -> None:
+        """End the broker with the machine, which has flushed nothing but the small files, and start it again."""
+        self.peers.clear()
+        self.folder = self.folder.without_power()
+        self._open()
+
     def peer(self) -> Peer:
         """Connect another peer."""
         peer = Peer(self, len(self.peers) + 1)

@@ -77,6 +77,23 @@ def test_nothing_is_lost_by_a_crash_and_little_comes_twice() -> None:
     assert [bytes(each.body) for each in rig.messages("t")] == [b"one", b"two", b"two"]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_message_after_a_loss_of_power_is_not_taken_for_one_that_it_took(is_killed: bool) -> None:
+    """The file with the progress is on the disk, and none of the messages that it counts."""
+    rig = Rig()
+    for _ in range(3):
+        rig.peer().send(b"lost", {"DELAY": "1"})
+        rig.pass_time(20_000)
+    assert DELAY_OFFSETS.read(rig.files["delays"]).offset_table == {1: 3}
+    rig.lose_power()
+    for number in range(4):
+        rig.peer().send(b"%d" % number, {"DELAY": "1"})
+    if is_killed:
+        rig.crash()
+    rig.pass_time(1_000)
+    assert [bytes(each.body) for each in rig.messages("t")] == [b"0", b"1", b"2", b"3"]
+
+
 def test_clock_that_was_set_back_keeps_nobody_waiting_longer() -> None:
     rig = Rig()
     rig.peer().send(b"late", {"DELAY": "1"})

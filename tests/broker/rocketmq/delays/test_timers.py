@@ -39,6 +39,23 @@ def test_message_comes_at_its_time_and_not_before(name: str, value: str, delay_m
     assert (bytes(record.body), properties["REAL_TOPIC"], "TIMER_DEQUEUE_MS" in properties) == (b"late", "t", True)
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_message_after_a_loss_of_power_is_not_taken_for_one_that_it_took(is_killed: bool) -> None:
+    """The checkpoint is on the disk, and none of the messages that it counts."""
+    rig = Rig()
+    for _ in range(3):
+        rig.peer().send(b"lost", {"TIMER_DELAY_SEC": "1"})
+        rig.pass_time(20_000)
+    assert TIMER_CHECKPOINT.unpack(rig.files["timers"]).queue_offset == 3
+    rig.lose_power()
+    for number in range(4):
+        rig.peer().send(b"%d" % number, {"TIMER_DELAY_SEC": str(number + 1)})
+    if is_killed:
+        rig.crash()
+    rig.pass_time(6_000)
+    assert bodies(rig) == [b"0", b"1", b"2", b"3"]
+
+
 def test_time_that_is_over_is_no_delay() -> None:
     rig = Rig()
     answer = rig.peer().send(b"now", {"TIMER_DELIVER_MS": str(rig.wall_ms)})
