@@ -20,6 +20,7 @@ from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.administration.retention import FileRetention, RetentionLimits
 from broker.rocketmq.administration.upkeep import Upkeep
 from broker.rocketmq.broker.configuration import BrokerConfiguration, ConfiguredParts
+from broker.rocketmq.broker.own_positions import set_back
 from broker.rocketmq.consuming.consumers import ConsumerRequests
 from broker.rocketmq.consuming.lite.placing import LitePlaces
 from broker.rocketmq.consuming.lite.service import LiteService
@@ -198,6 +199,8 @@ class Broker:
         """Make the parts that only a master needs, from the store and their files."""
         options, state, world, services = self._state.options, self._state, self._world, self._services
         state.guard.is_group = lambda name: name in state.groups.table
+        if not self._role.is_slave and set_back(services):
+            self.keep_offsets()
         self._delays = Delays(
             options.delay_levels_ms,
             state.topics,

@@ -463,6 +463,24 @@ def test_messages_are_revived_whose_time_was_over_while_the_broker_was_down(rig:
     assert "two" in rig.peer().popped()
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_message_popped_after_a_loss_of_power_comes_again(rig: Rig, is_killed: bool) -> None:
+    """The file with the position in the revive log is on the disk, and none of the notes before it."""
+    send(rig, *map(str, range(24)))
+    peer = rig.peer()
+    for _ in range(24):
+        peer.popped(maxMsgNums=1, invisibleTime=1_000)
+    rig.pass_time(20_000)
+    assert b"CID_RMQ_SYS_REVIVE_GROUP" in rig.files["offsets"]
+    rig.lose_power()
+    send(rig, "one")
+    assert list(rig.peer().popped(consumerGroup="other", invisibleTime=1_000)) == ["one"]
+    if is_killed:
+        rig.pass_time(1_000)
+        rig.crash()
+    assert list(pop_again(rig, rig.peer(), consumerGroup="other")) == ["one"]
+
+
 def test_nothing_is_revived_before_all_acknowledgements_are_read(rig: Rig) -> None:
     bodies = [str(number) for number in range(150)]
     send(rig, *bodies)

@@ -169,6 +169,29 @@ def test_ended_transactions_are_known_behind_a_stop() -> None:
     assert bodies(rig) == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_half_after_a_loss_of_power_is_not_taken_for_one_that_it_took(is_killed: bool) -> None:
+    """The file with the position of the checks is on the disk, and none of the messages before it."""
+    rig = Rig()
+    peer = rig.peer()
+    for number in range(3):
+        end(peer, prepare(peer, b"%d" % number), Transaction.ROLLBACK)
+    rig.pass_time(20_000)
+    assert b"CID_RMQ_SYS_TRANS" in rig.files["offsets"]
+    rig.lose_power()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    for number in range(4):
+        prepare(peer, b"%d" % number)
+    if is_killed:
+        rig.crash()
+        peer = rig.peer()
+        peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    rig.pass_time(10_000)
+    asked = [decode_record(question.body) for question in questions(peer)]
+    assert {bytes(each.body) for each in asked if isinstance(each, Record)} == {b"0", b"1", b"2", b"3"}
+
+
 def test_crashes_do_not_multiply_copies() -> None:
     rig = Rig()
     prepare(rig.peer(), b"one")

@@ -1,0 +1,35 @@
+"""The positions of the broker's own groups, which read what it notes in its own topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.rocketmq.consuming.pop.revive_log import REVIVE_GROUP
+from broker.rocketmq.tables import names
+from broker.rocketmq.tables.services import Services
+from formats.rocketmq.topic_names import TRANSACTION_GROUP
+
+__all__ = ["set_back"]
+
+
+def set_back(services: Services) -> bool:
+    """Set positions after the end of a queue back to it; return whether there were any.
+
+    A loss of power may take messages that a position counts as processed: later ones get their offsets.
+    """
+    store, offsets = services.store, services.offsets
+    found = False
+    for topic, group, queue_id, processed in _positions(services):
+        offset, end = offsets.get(topic, group, queue_id), store.end(topic, queue_id) - processed
+        if offset is not None and offset > end:
+            offsets.commit_own(topic, group, queue_id, end)
+            found = True
+    return found
+
+
+def _positions(services: Services) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the topic, group and queue of each, and 1 if it is that of the last message processed, not of the next."""
+    yield names.HALF_TOPIC, TRANSACTION_GROUP, 0, 0
+    yield names.OP_TOPIC, TRANSACTION_GROUP, 0, 0
+    for queue_id in range(services.options.revive_queues):
+        yield names.revive_topic(services.options.cluster), REVIVE_GROUP, queue_id, 1
