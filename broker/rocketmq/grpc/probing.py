@@ -6,7 +6,7 @@ watches, which end with their connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Final
 
 from broker.rocketmq.grpc.http2.call import Call, Service
@@ -21,6 +21,8 @@ __all__ = ["Health", "Reflection", "Services"]
 
 # Maximum size of a request.
 _BYTES_MAX: Final = 4 << 10
+# Maximum number of open calls of a service, over all connections. A watch is one until it is cancelled.
+_CALLS_MAX: Final = 1_000
 # Maximum number of requests of a call for reflection. Each answer may have the size of all files.
 _REQUESTS_MAX: Final = 100
 
@@ -96,6 +98,7 @@ class Health(_Probed):
     def message(self, call: Call, data: bytes) -> None:
         if call in self._asked:
             raise GrpcError(GrpcStatus.INTERNAL, "Too many requests")
+        _check_room(self._asked)
         self._asked[call] = self._read("HealthCheckRequest", data).service
 
     def half_closed(self, call: Call) -> None:
@@ -147,6 +150,8 @@ class Reflection(_Probed):
         self._counts: dict[Call, int] = {}
 
     def message(self, call: Call, data: bytes) -> None:
+        if call not in self._counts:
+            _check_room(self._counts)
         count = self._counts[call] = self._counts.get(call, 0) + 1
         if count > _REQUESTS_MAX:
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"a call may have {_REQUESTS_MAX} requests")
@@ -180,6 +185,11 @@ class Reflection(_Probed):
 
     def cancelled(self, call: Call) -> None:
         self._counts.pop(call, None)
+
+
+def _check_room(calls: Sized) -> None:
+    if len(calls) >= _CALLS_MAX:
+        raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"at most {_CALLS_MAX} probes may be open")
 
 
 def _symbols(file: Any) -> list[str]:

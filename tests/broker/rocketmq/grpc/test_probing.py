@@ -8,6 +8,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from broker.rocketmq.grpc.http2.call import Limits
 from broker.rocketmq.grpc.http2.wire import GrpcStatus
 from broker.rocketmq.grpc.service import GrpcService
 from formats.rocketmq.grpc.describing import Declared, Types
@@ -130,6 +131,20 @@ def test_reflection_has_all_that_is_needed_for_a_call(declared: Declared) -> Non
         {"all_extension_numbers_of_type": "x"},
     ):
         assert reflect(**wrong).error_response.error_code == GrpcStatus.NOT_FOUND
+
+
+def test_open_watches_have_a_bound_over_all_connections() -> None:
+    probed = Probed()
+    path = {":path": "/grpc.health.v1.Health/Watch"}
+    clients = [Client(probed.service.services, Limits(calls_max=500)) for _ in range(2)]
+    for client in clients:
+        for _ in range(500):
+            assert client.messages(client.call("", b"", **path)) == [SERVING]
+    late = probed.client.call("", b"", **path)
+    assert probed.client.status(late) == str(GrpcStatus.RESOURCE_EXHAUSTED.value)
+    # A connection takes its watches with it.
+    clients[0].session.end()
+    assert probed.client.messages(probed.client.call("", b"", **path)) == [SERVING]
 
 
 def test_a_call_for_reflection_has_a_bound() -> None:
