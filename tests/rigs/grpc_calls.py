@@ -14,7 +14,7 @@ from h2.connection import H2Connection
 from bmqctl.systems.node_process import HOST
 from broker.rocketmq.grpc.http2.wire import frame_message
 from formats.rocketmq.grpc.declarations import METHODS
-from formats.rocketmq.grpc.messages import Message, decode, make
+from formats.rocketmq.grpc.messages import SERVICE, Message, decode, make
 from tests.waiting import WAIT_S
 
 __all__ = ["Caller", "ask_route", "connect"]
@@ -45,18 +45,23 @@ class Caller:
 
     def call(self, name: str, request: Message) -> list[Message]:
         """Make a call; its answers."""
+        data = self.ask(f"/{SERVICE}/{name}", request.SerializeToString())
+        return [decode(METHODS[name].response, each) for each in data]
+
+    def ask(self, path: str, request: bytes) -> list[bytes]:
+        """Make a call of any service; its answers, encoded."""
         stream = self._http.get_next_available_stream_id()
         headers = {
             ":method": "POST",
             ":scheme": "http",
-            ":path": f"/apache.rocketmq.v2.MessagingService/{name}",
+            ":path": path,
             ":authority": "broker",
             "content-type": "application/grpc",
             "x-mq-client-id": self._client_id,
             **self._headers,
         }
         self._http.send_headers(stream, list(headers.items()))
-        self._http.send_data(stream, frame_message(request.SerializeToString()), end_stream=True)
+        self._http.send_data(stream, frame_message(request), end_stream=True)
         data, ended = b"", False
         while not ended:
             self._sock.sendall(self._http.data_to_send())
@@ -71,7 +76,7 @@ class Caller:
         answers = []
         while data:
             size = int.from_bytes(data[1:5], "big")
-            answers.append(decode(METHODS[name].response, data[5 : 5 + size]))
+            answers.append(data[5 : 5 + size])
             data = data[5 + size :]
         return answers
 

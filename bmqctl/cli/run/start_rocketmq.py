@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bmqctl.cli.arguments import parse_host
 from bmqctl.cli.families import expanded
 from bmqctl.cli.run.console_beside import (
     Beside,
     console_beside,
     reachable,
 )
-from bmqctl.cli.run.start_rocketmq_options import Address, ConfigFile, Host, refuse_config, split_addresses
+from bmqctl.cli.run.start_rocketmq_options import (
+    Address,
+    ConfigFile,
+    Host,
+    MetricsHost,
+    MetricsPort,
+    refuse_config,
+    split_addresses,
+)
 from bmqctl.common.installed import advising
 from bmqctl.common.later import Later
 
@@ -149,25 +156,8 @@ def rocketmq(
             show_default=False,
         ),
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="Port of /metrics, /healthz and /readyz (metricsPromExporterPort); without it, and where "
-            "metricsExporterType is not PROM, no such pages.",
-            show_default=False,
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str | None,
-        typer.Option(
-            parser=parse_host,
-            metavar="ADDRESS",
-            help="Address of these pages (metricsPromExporterHost); by default 127.0.0.1.",
-            show_default=False,
-        ),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
     *,
     beside: Beside,
     log_level: Annotated[

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.cli.run.start_rocketmq_options import Address, ConfigFile, Host, Severity, refuse_config
+from bmqctl.cli.run.start_rocketmq_options import (
+    Address,
+    ConfigFile,
+    Host,
+    MetricsHost,
+    MetricsPort,
+    Severity,
+    refuse_config,
+)
 from bmqctl.common.installed import advising
 from broker.rocketmq.assembly.controller_app import (
     PropertyError,
@@ -56,6 +64,8 @@ def rocketmq_controller(
         str | None,
         typer.Option(help="Id of this controller among them (controllerDLegerSelfId).", show_default=False),
     ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
     log_level: Severity = "WARN",
 ) -> None:
     """Start a controller, which gives RocketMQ brokers their ids and elects their masters, until SIGINT or SIGTERM.
@@ -67,7 +77,7 @@ def rocketmq_controller(
 
     Examples:
 
-        bmqctl start rocketmq-controller --store /var/lib/controller
+        bmqctl start rocketmq-controller --store /var/lib/controller --metrics-port 5557
 
         bmqctl start rocketmq-controller --self-id n0 --peers "n0-10.0.0.1:9878;n1-10.0.0.2:9878;n2-10.0.0.3:9878"
     """
@@ -78,6 +88,9 @@ def rocketmq_controller(
             store=store or (None if is_elsewhere else Path("rocketmq-controller")),
             bind_address=host,
             told_address=address,
+            exports_metrics=None if metrics_port is None else True,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
         )
         config = with_peers(config, peers, self_id, port, PORT)
     except PropertyError as fault:

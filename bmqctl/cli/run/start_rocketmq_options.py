@@ -10,7 +10,16 @@ import typer
 
 from bmqctl.cli.arguments import parse_host
 
-__all__ = ["Address", "ConfigFile", "Host", "Severity", "refuse_config", "split_addresses"]
+__all__ = [
+    "Address",
+    "ConfigFile",
+    "Host",
+    "MetricsHost",
+    "MetricsPort",
+    "Severity",
+    "refuse_config",
+    "split_addresses",
+]
 
 EXIT_CONFIG = 2
 
@@ -41,6 +50,27 @@ Address = Annotated[
         parser=parse_host,
         metavar="ADDRESS",
         help="IP address that others connect to (brokerIP1), if it differs from the one to listen on.",
+        show_default=False,
+    ),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=1,
+        max=65535,
+        help="Port of /metrics, /healthz and /readyz (metricsPromExporterPort); without it, and where "
+        "metricsExporterType is not PROM, no such pages.",
+        show_default=False,
+    ),
+]
+MetricsHost = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-host",
+        parser=parse_host,
+        metavar="ADDRESS",
+        help="Address of these pages (metricsPromExporterHost); by default 127.0.0.1.",
         show_default=False,
     ),
 ]

@@ -86,6 +86,18 @@ def rocketmq_proxy(
         ),
     ] = None,
     data_dir: Annotated[Path, typer.Option(help="Directory of the log.")] = Path("rocketmq-proxy-data"),
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Port of /metrics, /healthz and /readyz; without it, no such pages.",
+            show_default=False,
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(parser=parse_host, metavar="ADDRESS", help="Address of these pages.")
+    ] = "127.0.0.1",
     *,
     beside: Beside,
     log_level: Annotated[str, typer.Option(help="Lowest severity that is logged to the console.")] = "WARN",
@@ -128,7 +140,19 @@ def rocketmq_proxy(
         raise typer.Exit(EXIT_CONFIG) from None
     nameservers = split_addresses(nameserver)
     port = 0 if no_remoting else remoting_port
-    config = ProxyConfig(nameservers, host, grpc_port, port, address, tls_certificate, tls_key, data_dir, keys)
+    config = ProxyConfig(
+        nameservers,
+        host,
+        grpc_port,
+        port,
+        address,
+        tls_certificate,
+        tls_key,
+        data_dir,
+        keys,
+        metrics_host,
+        metrics_port,
+    )
     with console_beside("start rocketmq-proxy", beside, lambda: ("--nameserver", ";".join(nameservers))) as ready:
         code = run_rocketmq_proxy(config, log_level.upper(), advising("start rocketmq-proxy", ready))
     raise typer.Exit(code)

@@ -34,7 +34,7 @@ from broker.rocketmq.assembly.grpc import (
     tls_for_grpc,
 )
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins, small_file
-from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages
+from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages, watch_broker
 from broker.rocketmq.assembly.peers import make_admission, peers_at
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
@@ -129,7 +129,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         for port in node_ports(config):
             sockets.append(listen(config.bind_address, port.number, port.option))
             stack.callback(sockets[-1].close)
-        pages_socket = listen_for_pages(config, stack)
+        pages_socket = listen_for_pages(config.metrics_host, config.pages_port, stack)
         (grpc_socket, without_grpc), (remoting_socket, without_remoting) = _listen_besides(config, stack)
         config, notes = check_store(config)
         root = _hold_store(config, stack)
@@ -165,7 +165,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         most = _connections_max(config, limit, files_max - store.queue_table.files.number)
         server = Server(node, listeners, 8, most, READ_BYTES, Account(config.connection_bytes_max))
         deferred.server = server
-        serve_pages(pages_socket, config, node, server, broker, wall_ms)
+        serve_pages(pages_socket, node, server, partial(watch_broker, config, broker, wall_ms))
         for thread in (writer, flusher) if flusher is not None else (writer,):
             server.watch(thread)
         freeze_collector()

@@ -13,10 +13,12 @@ from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.controller import make_controller
+from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
 from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
 from broker.rocketmq.config.controller import with_peers
 from broker.rocketmq.config.files import make_seal, open_access
 from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
+from broker.rocketmq.controller.service import ControllerService
 from broker.rocketmq.node import Node
 from broker.shell.connections.dialing import is_own_address
 from broker.shell.connections.listening import shown_place
@@ -45,6 +47,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
     with ExitStack() as stack:
         sock = listen(config.bind_address, port)
         stack.callback(sock.close)
+        pages = listen_for_pages(config.metrics_host, config.pages_port, stack)
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
         now = start_clock()
@@ -57,9 +60,18 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         addresses = Addresses(own_host, now, deferred.look_up, is_own_address)
         service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials), addresses)
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
-        deferred.server = Server(node, [Listener(sock, connect=node.connect_to(service))], connections_max=most)
+        server = deferred.server = Server(
+            node, [Listener(sock, connect=node.connect_to(service))], connections_max=most
+        )
+        serve_pages(pages, node, server, partial(_watch, config, service))
         freeze_collector()
-        run_server(deferred.server, partial(_announce, config, ready))
+        run_server(server, partial(_announce, config, ready))
+
+
+def _watch(config: RocketConfig, service: ControllerService) -> Watched:
+    from broker.rocketmq.controller.metrics import controller_pieces
+
+    return Watched(partial(controller_pieces, config.controller, service), lambda: service.lacks)
 
 
 def _announce(config: RocketConfig, then: Callable[[], None]) -> None:

@@ -1,14 +1,15 @@
-"""The pages of a broker for monitoring: `/metrics`, `/healthz` and `/readyz`.
+"""The pages of a node for monitoring: `/metrics`, `/healthz` and `/readyz`.
 
-The modules that serve them are imported only if they are wanted: other brokers start sooner.
+The modules that serve them are imported only if they are wanted: other nodes start sooner.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 from broker.rocketmq.assembly.disks import disk_used_bytes
 from broker.rocketmq.broker.broker import Broker
@@ -16,34 +17,41 @@ from broker.rocketmq.config.node import RocketConfig
 from broker.rocketmq.node import Node
 from broker.shell.loop.server import Server, listen
 
-__all__ = ["listen_for_pages", "serve_pages"]
+__all__ = ["Watched", "listen_for_pages", "serve_pages", "watch_broker"]
 
 
-def listen_for_pages(config: RocketConfig, stack: ExitStack) -> socket.socket | None:
-    if not config.exports_metrics:
+class Watched(NamedTuple):
+    """A node for its pages: the pieces of its metrics, and what it lacks to serve clients, None for nothing."""
+
+    pieces: Callable[[], Iterator[bytes]]
+    lacks: Callable[[], str | None]
+
+
+def listen_for_pages(host: str, port: int | None, stack: ExitStack) -> socket.socket | None:
+    """Listen for requests of pages until the stack is left; without a port there are none."""
+    if port is None:
         return None
-    sock = listen(config.metrics_host, config.metrics_port, "--metrics-port")
+    sock = listen(host, port, "--metrics-port")
     stack.callback(sock.close)
     return sock
 
 
-def serve_pages(
-    sock: socket.socket | None,
-    config: RocketConfig,
-    node: Node,
-    server: Server,
-    broker: Broker,
-    wall_ms: Callable[[], int],
-) -> None:
+def serve_pages(sock: socket.socket | None, node: Node, server: Server, watch: Callable[[], Watched]) -> None:
     if sock is None:
         return
-    from broker.rocketmq.administration.metrics import Metrics
     from broker.shell.loop.pages import Pages, standard_pages
 
+    watched = watch()
+
     def lacks() -> str | None:
-        return "this broker is stopping" if server.is_retiring else broker.lacks
+        return "this node is stopping" if server.is_retiring else watched.lacks()
+
+    server.serve_beside(Pages(sock, standard_pages(watched.pieces, lacks), node.faults, server.making_page).serve)
+
+
+def watch_broker(config: RocketConfig, broker: Broker, wall_ms: Callable[[], int]) -> Watched:
+    from broker.rocketmq.administration.metrics import Metrics
 
     disk_bytes = partial(disk_used_bytes, config.store)
     metrics = Metrics(broker.services, wall_ms, disk_bytes, lambda: bool(broker.retention.alarm))
-    makers = standard_pages(metrics.pieces, lacks)
-    server.serve_beside(Pages(sock, makers, node.faults, server.making_page).serve)
+    return Watched(metrics.pieces, lambda: broker.lacks)

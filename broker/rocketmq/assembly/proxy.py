@@ -17,6 +17,7 @@ from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.assembly.group import place_of
 from broker.rocketmq.assembly.grpc import dials_to, listen_if_free, tls_for_grpc
+from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.config.files import make_seal
 from broker.rocketmq.config.node import GRPC_PORT, REMOTING_PORT, PropertyError
@@ -46,7 +47,7 @@ class ProxyConfig:
 
     `remoting_port` is 0 if the remoting protocol is not to be served; with None it is served on the usual port, if that
     is free. Its clients get `told_address` as the brokers' address. `keys` has the key that it signs requests with,
-    and its checks of clients.
+    and its checks of clients. Without `metrics_port` there are no pages for monitoring.
     """
 
     nameservers: tuple[str, ...]
@@ -58,6 +59,8 @@ class ProxyConfig:
     tls_key: Path | None = None
     data_dir: Path = Path("rocketmq-proxy-data")
     keys: ProxyKeys = field(default_factory=ProxyKeys)
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
 
     @property
     def remoting_address(self) -> str:
@@ -89,6 +92,7 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
     with ExitStack() as stack:
         sock = listen(config.bind_address, config.grpc_port, "--grpc-port")
         stack.callback(sock.close)
+        pages = listen_for_pages(config.metrics_host, config.metrics_port, stack)
         remoting, without_remoting = listen_for_remoting(config)
         if remoting is not None:
             stack.callback(remoting.close)
@@ -105,7 +109,7 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
         keys, seal = config.keys, make_seal(config.keys.credentials)
         dial_to = dials_to(deferred.dial, places)
         cluster = Cluster(config.nameservers, dial_to, node.open, client_id, seal, keys.checks, lambda: node.now.ms)
-        service = GrpcService(cluster.access, cluster, node.faults, wall_ms, lambda: node.now.ms)
+        service = GrpcService(cluster.access, cluster, node.faults, wall_ms, lambda: node.now.ms, lambda: cluster.lacks)
         node.add(service)
 
         def connect(peer: str, certified: Callable[[], frozenset[str]]) -> Connection:
@@ -121,8 +125,16 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, _BROKERS_MAX))
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server
+        name = shown_place(config.bind_address, config.grpc_port)
+        serve_pages(pages, node, server, partial(_watch, cluster, name))
         freeze_collector()
         run_server(server, partial(_announce, config, ready, has_remoting=remoting is not None))
+
+
+def _watch(cluster: Cluster, name: str) -> Watched:
+    from broker.rocketmq.proxy.metrics import proxy_pieces
+
+    return Watched(partial(proxy_pieces, cluster, name), lambda: cluster.lacks)
 
 
 def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]:

@@ -145,6 +145,11 @@ class RocketConfig:
         return [name for name in self.nameservers if name not in own and name != f"localhost:{self.nameserver_port}"]
 
     @property
+    def pages_port(self) -> int | None:
+        """The port of the pages for monitoring; None if there are none."""
+        return self.metrics_port if self.exports_metrics else None
+
+    @property
     def grpc_listen_port(self) -> int | None:
         """The port for gRPC; None if there is none, as with a slave that is not told otherwise."""
         return self._asked_or_usual(self.grpc_port, GRPC_PORT)

@@ -49,6 +49,10 @@ class Liveness:
         live = self._live.get(key)
         return live if live is not None and now_ms - live.heard_ms <= live.timeout_ms else None
 
+    def live(self, now_ms: int) -> list[BrokerKey]:
+        """Return the live brokers."""
+        return [key for key in self._live if self.get(key, now_ms) is not None]
+
     def lost(self, owner: object) -> list[BrokerKey]:
         """Forget and return the brokers of a closed connection."""
         gone = [key for key, live in self._live.items() if live.owner is owner]

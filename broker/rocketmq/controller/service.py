@@ -110,6 +110,15 @@ class ControllerService:
         }
         self._follow_settings(settings)
 
+    @property
+    def lacks(self) -> str | None:
+        """What is missing to answer brokers, in one line; None for nothing."""
+        return None if self.raft.known_leader is not None else "no controller of the group leads"
+
+    def live(self) -> list[BrokerKey]:
+        """Return the live brokers."""
+        return self.liveness.live(self._now_ms())
+
     def _follow_settings(self, settings: Settings) -> None:
         settings.on_change("enableElectUncleanMaster", self._permit_unclean)
         settings.on_change("notifyBrokerRoleChanged", self._set_notifies)

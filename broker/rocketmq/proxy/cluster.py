@@ -76,6 +76,16 @@ class Cluster:
         # The clients that have subscribed to lite topics: brokers notify them of changes.
         self.subscribers: dict[_Link, TakesQuestion] = {}
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the brokers that are known."""
+        return self._brokers.names
+
+    @property
+    def lacks(self) -> str | None:
+        """What is missing to serve clients, in one line; None for nothing."""
+        return None if self.names else "no broker is known: no nameserver has answered, or none has one"
+
     def _make_wire(self, address: str, events: Events) -> Wire:
         return Wire(
             address,

@@ -5,37 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, NodeProcess, ProxyProcess, RocketProcess
 from tests.rigs.cluster_processes import ClusterProcesses
 from tests.rigs.config_files import spoil, write_config
 from tests.rigs.official import Connect, queue_name
+from tests.rigs.pages import get, metrics
 from tests.waiting import WAIT_S, eventually
-
-
-def get(port: int, path: str) -> tuple[int, str, str]:
-    """The status of a page, its content type and its text."""
-    connection = HTTPConnection(HOST, port, timeout=WAIT_S)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Content-Type", ""), answer.read().decode()
-    finally:
-        connection.close()
-
-
-def metrics(port: int) -> dict[str, list[tuple[dict[str, str], float]]]:
-    status, kind, text = get(port, "/metrics")
-    assert status == 200
-    assert kind.startswith("text/plain; version=0.0.4")
-    families = text_string_to_metric_families(text)
-    return {each.name: [(sample.labels, sample.value) for sample in each.samples] for each in families}
 
 
 @pytest.fixture

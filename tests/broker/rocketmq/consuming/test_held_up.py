@@ -31,11 +31,11 @@ from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, TOPIC_LIST, TO
 from formats.rocketmq.remoting.bodies.statistics import read_consume_stats
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, encode_frame, next_frame
+from tests.broker.rocketmq.consuming.dense_bodies import dense_bodies
 from tests.broker.rocketmq.controller.rig import Rig as ControllerRig
 from tests.broker.rocketmq.nameserver.nameserver_rig import Requests
 from tests.broker.rocketmq.proxy.remoting_clients_rig import Proxied
 from tests.broker.rocketmq.rig import Peer, Rig
-from tests.rigs.dense_bodies import dense_bodies
 from tests.rigs.machine_speed import slowness
 
 HELD_UP_S: Final = 0.05
