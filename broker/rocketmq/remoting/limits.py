@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from formats.rocketmq.remoting.bodies.routes import REGISTRATION_BYTES_MAX
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX
 from formats.rocketmq.remoting.raft import CODE
 
 __all__ = ["LONG_HEADER_BYTES_MAX", "SHORT_FRAME_BYTES_MAX", "frame_bytes_max"]
 
-# Maximum length of frames that neither carry messages nor register a broker.
+# Maximum length of frames that neither carry messages nor register a broker, and of a registration beside its body.
 SHORT_FRAME_BYTES_MAX: Final = 1 << 20
 # Maximum length of the header of a longer frame. Properties of 32 KiB take up to 112 KiB of it when they are escaped.
 LONG_HEADER_BYTES_MAX: Final = 256 << 10
@@ -22,7 +23,6 @@ _LONG: Final = frozenset(
         int(RequestCode.SEND_BATCH_MESSAGE),
         int(RequestCode.SEND_REPLY_MESSAGE),
         int(RequestCode.SEND_REPLY_MESSAGE_V2),
-        int(RequestCode.REGISTER_BROKER),
         CODE,
     )
 )
@@ -30,4 +30,6 @@ _LONG: Final = frozenset(
 
 def frame_bytes_max(code: int) -> int:
     """Return the maximum length that the frame of a request with this code may state in its first four bytes."""
+    if code == RequestCode.REGISTER_BROKER:
+        return REGISTRATION_BYTES_MAX + SHORT_FRAME_BYTES_MAX
     return FRAME_BYTES_MAX if code in _LONG else SHORT_FRAME_BYTES_MAX

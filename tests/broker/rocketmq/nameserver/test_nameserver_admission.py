@@ -25,6 +25,7 @@ from broker.rocketmq.settings import Settings
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.access import UserInfo
+from formats.rocketmq.remoting.bodies.routes import REGISTRATION_BYTES_MAX
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from formats.rocketmq.remoting.signature import signed
@@ -267,13 +268,13 @@ def test_lookups_that_strangers_cause_have_a_bound() -> None:
 
 def test_registrations_that_wait_have_a_bound_in_bytes() -> None:
     server = Names()
-    body = bytes(4 << 20)
+    body = bytes(REGISTRATION_BYTES_MAX)
     fields = {"brokerName": "a", "clusterName": "c", "haServerAddr": "", "brokerId": "0", "brokerAddr": "host:10911"}
-    peers = [server.connect(STRANGER) for _ in range(6)]
+    peers = [server.connect(STRANGER) for _ in range(10)]
     codes = [peer.ask(RequestCode.REGISTER_BROKER, body, **fields) for peer in peers]
-    assert codes == [None] * 3 + [REFUSED] * 3
+    assert codes == [None] * 7 + [REFUSED] * 3
     server.asked[0][1](frozenset({MASTER}))
-    assert [peer.answer() for peer in peers[:3]] == [REFUSED] * 3
+    assert [peer.answer() for peer in peers[:7]] == [REFUSED] * 7
     server.now.ms += LOOK_UP_MS
     assert server.connect(STRANGER).ask(RequestCode.REGISTER_BROKER, body, **fields) is None
 

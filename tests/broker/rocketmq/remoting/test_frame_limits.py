@@ -12,6 +12,7 @@ from broker.common.timers import Timers
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.limits import LONG_HEADER_BYTES_MAX, SHORT_FRAME_BYTES_MAX, frame_bytes_max
 from broker.rocketmq.remoting.session import Session
+from formats.rocketmq.remoting.bodies.routes import REGISTRATION_BYTES_MAX
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from formats.rocketmq.remoting.raft import CODE
@@ -23,7 +24,6 @@ LONG = [
     RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.REGISTER_BROKER,
     CODE,
 ]
 
@@ -45,7 +45,8 @@ def front(frame: Frame, length: int) -> bytes:
 
 def test_requests_that_carry_messages_or_topics_may_be_long() -> None:
     assert all(frame_bytes_max(code) == FRAME_BYTES_MAX for code in LONG)
-    others = set(RequestCode) - set(LONG)
+    assert REGISTRATION_BYTES_MAX < frame_bytes_max(RequestCode.REGISTER_BROKER) < 4 << 20
+    others = set(RequestCode) - set(LONG) - {RequestCode.REGISTER_BROKER}
     assert {frame_bytes_max(code) for code in others} == {SHORT_FRAME_BYTES_MAX}
     assert frame_bytes_max(-1) == frame_bytes_max(1 << 31) == SHORT_FRAME_BYTES_MAX
 
@@ -66,12 +67,20 @@ def test_a_long_frame_is_refused_when_its_header_is_there(code: int, encoding: H
         assert session.receive(memoryview(data[:end])) == 0
         assert not session.finished
     assert session.receive(memoryview(data)) == 0
-    assert session.finished == (code not in LONG)
+    assert session.finished == (code not in LONG and code != RequestCode.REGISTER_BROKER)
     assert echo.got == []
     if session.finished:
         (answer,) = frames(session.take_output())
         assert (answer.opaque, answer.code, answer.is_response) == (3, ResponseCode.SYSTEM_ERROR, True)
         assert str(SHORT_FRAME_BYTES_MAX) in (answer.remark or "")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_registration_may_be_as_long_as_its_body_and_header_may_be(more: int) -> None:
+    session = accepted(Echo())
+    length = frame_bytes_max(RequestCode.REGISTER_BROKER) + more
+    session.receive(memoryview(front(Frame(RequestCode.REGISTER_BROKER, 3), length)))
+    assert session.finished == bool(more)
 
 
 @pytest.mark.parametrize("size", [SHORT_FRAME_BYTES_MAX, SHORT_FRAME_BYTES_MAX + 1])
