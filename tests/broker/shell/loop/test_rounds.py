@@ -13,7 +13,7 @@ from broker.common.faults import Faults
 from broker.common.standing import Standing
 from broker.shell.connections.link import Link
 from broker.shell.host.calls import HOST
-from broker.shell.loop.rounds import Rounds
+from broker.shell.loop.rounds import FRESH_BYTES_MAX, Rounds
 
 READ_BYTES_MAX = 16
 
@@ -30,6 +30,7 @@ class Machine:
         self.event_bytes_max = self.backlog_bytes_max = 1 << 20
         self.standing = Standing.CLIENT
         self.keeps_more = False
+        self.output_bytes = 0
 
     def receive(self, data: memoryview) -> int:
         taken = bytes(data)
@@ -43,7 +44,7 @@ class Machine:
         return bytearray()
 
     def output_size(self) -> int:
-        return 0
+        return self.output_bytes
 
     def memory_size(self) -> int:
         return 0
@@ -90,10 +91,11 @@ class Loop:
         self._scratch = memoryview(bytearray(READ_BYTES_MAX))
         self._peers: list[socket.socket] = []
         self._ms = 1000
+        self.others: list[int] = []
         self.one, self.other = self._add(1), self._add(2)
 
     def _on_other(self, fd: int) -> None:
-        raise AssertionError(fd)
+        self.others.append(fd)
 
     def _wake(self) -> None:
         raise AssertionError("nothing is unfinished")
@@ -245,3 +247,37 @@ def test_a_fault_in_a_patient_link_ends_that_one(loop: Loop) -> None:
     loop.send(loop.other, b"y")
     assert loop.take(1002)
     assert loop.other.taken == b"Xy"
+
+
+def test_links_wait_for_the_next_round_after_much_output(loop: Loop) -> None:
+    machines = {loop.one, loop.other}
+    for machine in machines:
+        machine.output_bytes = FRESH_BYTES_MAX + 1
+        machine.backlog_bytes_max = FRESH_BYTES_MAX * 2
+    for _ in range(2):
+        for machine in machines:
+            loop.send(machine, b"A")
+        assert loop.take(1000)
+        (first,) = (machine for machine in machines if machine.taken)
+        (second,) = machines - {first}
+        # More input of the first one does not come before the other's.
+        loop.send(first, b"B")
+        assert loop.take(1000)
+        assert (first.taken, second.taken) == (b"A", b"A")
+        assert loop.take(1000)
+        assert not loop.take(1000)
+        assert (first.taken, second.taken) == (b"AB", b"A")
+        first.taken = second.taken = b""
+
+
+def test_a_link_that_ends_while_it_is_left_to_the_next_round_is_forgotten(loop: Loop) -> None:
+    for machine in (loop.one, loop.other):
+        machine.output_bytes = FRESH_BYTES_MAX + 1
+        machine.backlog_bytes_max = FRESH_BYTES_MAX * 2
+        loop.send(machine, b"A")
+    assert loop.take(1000)
+    (left,) = (link for link in loop.rounds.links.values() if not cast(Machine, link.machine).taken)
+    loop.rounds.close(left, "to make room")
+    assert loop.take(1000)
+    assert loop.others == [left.fd]
+    assert not loop.take(1000)
