@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from broker.bmq.queue.queue import Queue
-from broker.bmq.queue.routing import Stream
+from broker.bmq.queue.routing import App, Stream
+from broker.bmq.relay.downstream import Downstream
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.relay_links import PeerUpstream
 from broker.bmq.relay.upstream import UpstreamState
+from tests.simulator.actors.clients import wants
 from tests.simulator.judges.invariants import Violation, name_of
 from tests.simulator.machines.network import Link
 from tests.simulator.worlds.features import Feature, own_random
@@ -50,6 +52,10 @@ class Attempts:
         self._ways: dict[tuple[str, str], tuple[Queue, object]] = {}  # by host and URI
         # By host and URI of relays: the attempts left of the messages that consumers hold there.
         self._left: dict[tuple[str, str], dict[tuple[Stream, bytes], int]] = {}
+        # By host, URI and app of relays: the expressions that they tell their upstreams of.
+        self._texts: dict[tuple[str, str, str], set[str]] = {}
+        # By host: what consumers hold there, and no expression of theirs matches any longer.
+        self._dropped: dict[str, set[Owed]] = {}
         for name in LIMITED if Feature.ATTEMPTS in world.features else ():
             limit = self._random.choice(ATTEMPTS)
             world.domains[name] = replace(world.domains[name], delivery_attempts_max=limit)
@@ -88,6 +94,8 @@ class Attempts:
             name = name_of(post)
             raise Violation(f"{name} is delivered to '{app}' after {deaths} consumers have died of it, and {limit} may")
         self._held.setdefault(link, set()).add(owed)
+        if host is not None:
+            self._dropped.get(host.name, set()).discard(owed)
         links = self._links.setdefault(owed, set())
         links.add(link)
         if len(links) >= limit:
@@ -110,7 +118,9 @@ class Attempts:
             queue = host.node.queues.get(uri) if host.node is not None else None
             if not self._has_one_root(uri):
                 self._deaths.pop(uri, None)
-            elif queue is not None and not queue.delivery.inherited and self._is_counted(host, queue, owed):
+            elif queue is None or queue.delivery.inherited or owed in self._dropped.get(host.name, ()):
+                continue
+            elif self._is_counted(host, queue, owed):
                 deaths = self._deaths.setdefault(uri, {})
                 deaths[owed] = deaths.get(owed, 0) + 1
 
@@ -119,21 +129,22 @@ class Attempts:
         return host is not None and queue is not None and self._is_counted(host, queue, owed)
 
     def _is_counted(self, host: Host, queue: Queue, owed: Owed) -> bool:
-        """Return whether each broker up to the primary has handed out a message: others ignore its rejection.
+        """Return whether each broker up to the primary has a message with the one below: others ignore its rejection.
 
-        A hop may still hold it from an upstream that it has lost.
+        A hop may still hold it from an upstream that it has lost, and that has given it to another hop since.
         """
         guid, app_id = owed
         while isinstance(queue, RelayQueue):
             upstream = queue.opens.upstream if queue.opens.state is UpstreamState.OPEN else None
             if not isinstance(upstream, PeerUpstream):
                 return False
-            host = host.peer(upstream.node_id)
-            above = host.node.queues.get(queue.uri) if host.node is not None else None
+            peer = host.peer(upstream.node_id)
+            above = peer.node.queues.get(queue.uri) if peer.node is not None else None
             app = above.apps.get(app_id) if above is not None else None
-            if above is None or app is None or not any(guid in stream.unconfirmed for stream in app.streams):
+            streams = [stream for stream in app.streams if _is_for(peer, stream, host)] if app is not None else []
+            if above is None or not any(guid in stream.unconfirmed for stream in streams):
                 return False
-            queue = above
+            host, queue = peer, above
         return True
 
     def _has_one_root(self, uri: str) -> bool:
@@ -147,6 +158,8 @@ class Attempts:
             queue = host.node.queues.get(uri) if host.node is not None else None
             if queue is not None:
                 self._look_at_held(host, queue)
+            if isinstance(queue, RelayQueue):
+                self._look_at_texts(host, queue)
             if queue is not None and self._ways.get((host.name, uri)) != (queue, self._way(queue)):
                 self._ways[host.name, uri] = queue, self._way(queue)
                 self._deaths.pop(uri, None)
@@ -172,6 +185,21 @@ class Attempts:
                             f"{host.name} gives {name} {left} attempts for '{app.app_id}', and it had {had}"
                         )
 
+    def _look_at_texts(self, host: Host, queue: RelayQueue) -> None:
+        """Note what a relay's consumers hold when none of them wants it any longer.
+
+        Its upstream takes such a message back when it hears of the expressions, and gives it to others.
+        """
+        for app in queue.apps.values():
+            key, texts = (host.name, queue.uri, app.app_id), queue._texts(app)
+            if not texts or self._texts.get(key) == texts:
+                continue
+            self._texts[key] = texts
+            for guid in _held_by(app):
+                x = self._world.records.posts[guid].x
+                if not any(wants(text, x) for text in texts):
+                    self._dropped.setdefault(host.name, set()).add((guid, app.app_id))
+
     def _way(self, queue: Queue) -> object:
         """Return what a queue's deliveries come from; None for a hop that has no upstream."""
         if not isinstance(queue, RelayQueue):
@@ -181,6 +209,22 @@ class Attempts:
     def link_lost(self) -> None:
         """A link between brokers, or a broker, is lost."""
         self._deaths.clear()
+
+
+def _held_by(app: App) -> list[bytes]:
+    """Return the messages that consumers of an app hold."""
+    return [guid for stream in app.streams for guid in stream.unconfirmed]
+
+
+def _is_for(host: Host, stream: Stream, below: Host) -> bool:
+    """Return whether a stream of a broker is that of the other broker below it."""
+    sink = stream.sink
+    if not isinstance(sink, Downstream):
+        return False
+    if sink.member:
+        return sink.number == -1 - below.node_id
+    links = [end.link for session, end in host.ends.items() if session.handles is sink.handles]
+    return any(end.machine == below.name for link in links if link is not None for end in link.ends)
 
 
 def _is_odd(guid: bytes) -> bool:
