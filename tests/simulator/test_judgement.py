@@ -29,7 +29,7 @@ from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid, start
 from tests.simulator.actors.malformed import Malformer, has_whole_message, is_malformed
 from tests.simulator.faults.not_ready import NotReady
-from tests.simulator.faults.rotting import just_written
+from tests.simulator.faults.rotting import just_written, rotted_at
 from tests.simulator.judges.accounts import check_room, check_usage, check_waiting
 from tests.simulator.judges.attempts import Attempts
 from tests.simulator.judges.invariants import Post, Promise, Records, Violation, payload_of
@@ -265,6 +265,21 @@ def test_a_payload_does_not_rot_that_was_written_a_moment_ago_and_waits_for_copi
     assert not any(second.offset <= at for disk in rotten for _, at, _, _ in disk.running_rot)
     rig.now.ms += 1
     assert just_written(rig.node) == []
+    name, start_at, end = spared
+    assert [list(rotted_at(rig.node, name, at)) for at in (start_at - 1, start_at, end - 1)] == [
+        [],
+        [guid(2)],
+        [guid(2)],
+    ]
+
+
+def test_a_post_is_given_up_before_its_time_only_if_its_payload_has_rotted() -> None:
+    world = ClusterWorld(1, nodes=3, features=frozenset())
+    for number in (1, 2):
+        world.records.posted(Post(guid(number), PRIORITY, "p0", number, 10, rotted=number == 1))
+    world.records.ack(guid(1), AckStatus.UNKNOWN)
+    with pytest.raises(Violation, match=r"number 2 .* is given up before its time"):
+        world.records.ack(guid(2), AckStatus.UNKNOWN)
 
 
 def test_a_removed_message_that_waited_for_copies_has_no_place_after_a_rollover() -> None:

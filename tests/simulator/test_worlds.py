@@ -214,6 +214,8 @@ WHOLE_MIX_FAILED_ONCE = {
     920000027: "a primary restored a queue that was assigned to another partition since, which it served already",
     920000984: "likewise",
     920000407: "two clients read an app that the domain did not name yet, and that was to have one reader",
+    920002067: "a consumer held a message that it wanted no longer, which its primary had given to others, and died",
+    920002982: "a primary left its office, and the payload of a post that waited for copies had rotted there",
 }
 
 

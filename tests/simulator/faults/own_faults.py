@@ -15,6 +15,7 @@ from broker.bmq.node.node import Node
 from tests.simulator.actors.clients import Consumer, Producer
 from tests.simulator.faults.moments import cut_from_brokers, roll_over, roll_over_all
 from tests.simulator.faults.not_ready import NotReady
+from tests.simulator.faults.rotting import rotted_at
 from tests.simulator.machines.hosts import Host
 from tests.simulator.worlds.features import Feature, own_random
 
@@ -110,6 +111,8 @@ class OwnFaults:
         is_alone = damaged < (len(hosts) - 1) // 2 and not self._world.faults.must_wait
         if host.node is not None and not host.is_damaged and is_alone:
             host.rot_running(random)
+            for guid in rotted_at(host.node, *host.disk.running_rot[-1][:2]) if host.is_rotten else ():
+                self._world.records.posts[guid].rotted = True
 
     def fill_leader(self, random: Random) -> None:
         """A leader's disk has no room for what a queue's assignment appends to the ledger, and soon has room again."""

@@ -1,12 +1,14 @@
-"""Payloads that cannot rot yet, though they are written."""
+"""Payloads that cannot rot yet, though they are written, and those that have."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from broker.bmq.node.node import Node
 from broker.bmq.queue.queue import COMPARED_AFTER_MS
 from formats.bmq.disk.data import parse_data_record
 
-__all__ = ["Written", "just_written"]
+__all__ = ["Written", "just_written", "rotted_at"]
 
 # A file's name, where a record begins in it, and where it ends.
 Written = tuple[str, int, int]
@@ -27,3 +29,13 @@ def just_written(node: Node) -> list[Written]:
                 files, offset = partition.records.place_of(message)
                 written.append((files.data.name, offset, parse_data_record(files.data.buffer, offset).end))
     return written
+
+
+def rotted_at(node: Node, name: str, at: int) -> Iterator[bytes]:
+    """Yield the GUID of the message that a byte of a file is of, if it waits for copies."""
+    for partition in node.partitions.values():
+        for message in (each.message for each in partition.kept.awaiting):
+            if any(store.get(message.guid) is message for store in partition.records.stores.values()):
+                files, offset = partition.records.place_of(message)
+                if files.data.name == name and offset <= at < parse_data_record(files.data.buffer, offset).end:
+                    yield message.guid

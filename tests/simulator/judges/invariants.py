@@ -84,6 +84,8 @@ class Post:
     unsure: bool = False
     # Its payload had rotted, and no node that could be reached had it whole: later ones have passed it.
     withheld: bool = False
+    # Its payload rotted at its primary, which had no copy elsewhere, and had to refuse it when it left its office.
+    rotted: bool = False
     # An operator had it removed, or may have.
     purged: bool = False
     # When an app that is there to stay sent its confirm last, or an operator had it removed.

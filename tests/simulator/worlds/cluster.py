@@ -74,10 +74,13 @@ class ClusterRecords(Records):
         super().ack(guid, status)
 
     def _check_age(self, post: Post) -> None:
-        """Check that a post that nobody has refused is given up only when its repetition might be taken for another."""
+        """Check that a post that nobody has refused is given up only when its repetition might be taken for another.
+
+        Or when its primary is none any longer, and has the payload no more that the next one would be sent.
+        """
         can_close = {Feature.WHOLE_QUEUES, Feature.MALFORMED}  # queues to which posts are on their way
         window_us = self.windows_us.get(post.uri, LONG_WINDOW_US) * WINDOW_PART
-        if self.clock.us - post.made_us < window_us and can_close.isdisjoint(self._world.features):
+        if self.clock.us - post.made_us < window_us and not post.rotted and can_close.isdisjoint(self._world.features):
             raise Violation(f"{name_of(post)} is given up before its time")
 
     def taken_twice(self, guid: bytes) -> None:
