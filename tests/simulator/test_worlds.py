@@ -216,6 +216,7 @@ WHOLE_MIX_FAILED_ONCE = {
     920000407: "two clients read an app that the domain did not name yet, and that was to have one reader",
     920002067: "a consumer held a message that it wanted no longer, which its primary had given to others, and died",
     920002982: "a primary left its office, and the payload of a post that waited for copies had rotted there",
+    930000219: "a node died when it had purged an app, and the next one forgot that messages had ended by that",
 }
 
 

@@ -76,6 +76,8 @@ class Restoration:
                 self.remember_before(key, removed)
         for key, guids in state.gone.items():
             self.remember(key, guids)
+        for key, ended in state.ended.items():
+            partition.removals.note(key, bytes(ended))
         for message in state.messages:
             self.take(message)
         self.end()

@@ -17,6 +17,7 @@ from typing import Final
 from broker.bmq.store.chunked import Chunked
 from broker.bmq.store.moving import Moving, confirms_ahead
 from broker.bmq.store.partition_files import FileEnds, PartitionFiles
+from broker.bmq.store.removals import Removals
 from broker.bmq.store.rollover import clear_header, copy_sync_point, write_header
 from broker.bmq.store.sieve import JournalSieve
 from broker.bmq.store.sliced_recovery import SlicedRecovery
@@ -51,12 +52,18 @@ class CopyRollover:
     """
 
     def __init__(
-        self, old: PartitionFiles, fresh: PartitionFiles, partition_id: int, sieve: JournalSieve | None = None
+        self,
+        old: PartitionFiles,
+        fresh: PartitionFiles,
+        partition_id: int,
+        sieve: JournalSieve | None = None,
+        removals: Removals | None = None,
     ) -> None:
         self.old = old
         self.fresh = fresh
         self._ended = bytes(old.journal.buffer[old.journal_end - JOURNAL_RECORD_SIZE : old.journal_end])
         self._partition_id = partition_id
+        self._removals = removals
         # The tail may be written before the part in front of it is complete.
         clear_header(fresh)
         self.tail = PartitionFiles(fresh.directory, fresh.timestamp, fresh.journal, fresh.data, fresh.qlist)
@@ -80,6 +87,8 @@ class CopyRollover:
         elif not recovery.is_told:
             _, keys, _, offsets = recovery.alive(rows)
             self._alive.put(keys, map(AliveMessage, keys, offsets.tolist()))
+            while recovery.ended and self._removals is not None:
+                self._removals.note(*recovery.ended.popleft())
         elif moving is None:
             self._moving = Moving(self.old, self.fresh, self._alive.get, recovery.queues, 0, self._ahead, self._journal)
         elif moving.rows_left:

@@ -407,7 +407,7 @@ class ReplicaFiles:
         old, stored, work = self.files, self.stored, self.stored.work
         fresh = self._create()
         self._kept = self.position
-        rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id, stored.rollovers.sieve)
+        rolling = self._rolling = CopyRollover(old, fresh, stored.partition_id, stored.rollovers.sieve, stored.removals)
         # Its end is 0, where no record goes, until the start of the tail is known: here, or by the first record.
         self._attach(rolling.tail)
         self._places.go_on_in(rolling.tail)

@@ -121,6 +121,8 @@ class TakeOver:
             work.left -= 1 + rows // ROWS_PER_UNIT // 2 + len(messages)
             for message in messages:
                 restoration.take(message)
+            while recovery.ended:
+                stored.removals.note(*recovery.ended.popleft())
         yield from self._tell_peaks(work, Peaks(stored.files, recovery.queues))
 
     def _tell_peaks(self, work: Work, peaks: Peaks) -> Task:

@@ -107,7 +107,7 @@ class Recovered:
     """The state of one partition. `messages` are in the order of their arrival.
 
     `gone` are, by queue key, the concatenated GUIDs of messages whose removal is in the journal, or that no app wants
-    any longer; `timestamp` is the last record's, in seconds since the epoch.
+    any longer; `ended` are the latter; `timestamp` is the last record's, in seconds since the epoch.
     """
 
     queues: dict[bytes, RecoveredQueue]
@@ -118,6 +118,7 @@ class Recovered:
     bytes_cut: int
     gone: dict[bytes, bytes] = field(default_factory=dict)
     timestamp: int = 0
+    ended: dict[bytes, bytearray] = field(default_factory=dict)
 
 
 def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered:
@@ -144,6 +145,9 @@ def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered
             (files.qlist, files.qlist_end, qlist_written),
         )
     )
+    gone = removed_guids(records)
+    for key, guids in ended.items():
+        gone[key] = gone.get(key, b"") + guids
     last = ANY_RECORD.unpack(files.journal.buffer, extent.end - JOURNAL_RECORD_SIZE) if extent.record_count else None
     return Recovered(
         queues,
@@ -152,13 +156,10 @@ def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered
         last.sequence_number if last else 0,
         extent.record_count,
         cut,
-        _joined(removed_guids(records), ended),
+        gone,
         last.timestamp if last else 0,
+        ended,
     )
-
-
-def _joined(one: dict[bytes, bytes], other: dict[bytes, bytearray]) -> dict[bytes, bytes]:
-    return {key: one.get(key, b"") + other.get(key, b"") for key in [*one, *(key for key in other if key not in one)]}
 
 
 def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:

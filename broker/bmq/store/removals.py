@@ -204,6 +204,13 @@ class Removals:
             self._write(files, now_ms)
         return more or bool(self._found)
 
+    def note(self, queue_key: bytes, guids: bytes) -> None:
+        """Keep also messages that no app wants any longer, and that no record of the journal in use removes.
+
+        A process that dies after an app's purge or confirm leaves such messages to the next one, which finds them.
+        """
+        self._found.append((queue_key, guids))
+
     def give_up(self, files: PartitionFiles, now_ms: int, *, synced: bool) -> None:
         """Keep the removals of a journal that is about to be removed, on the disk if `synced`."""
         while self._read(files) or self._found:

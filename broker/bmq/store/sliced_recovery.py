@@ -74,13 +74,14 @@ class SlicedRecovery:
     """See the module. `queues` are complete once it `is_read`. `journal` has the records that matter, by default all.
 
     If it `remembers`, it adds to `gone` queue keys with the concatenated GUIDs of messages whose removal is in the
-    journal, as in `Recovered`; the caller takes them out.
+    journal, as in `Recovered`; the caller takes them out. It adds to `ended` those without a record of their own.
     """
 
     def __init__(self, files: PartitionFiles, *, remembers: bool = False, journal: JournalRows | None = None) -> None:
         self._files = files
         self._remembers = remembers
         self.gone: deque[tuple[bytes, bytes]] = deque()
+        self.ended: deque[tuple[bytes, bytes]] = deque()
         self._journal = journal or JournalRows(files)
         self._rows = len(self._journal)
         self._row = self._told = 0
@@ -204,6 +205,8 @@ class SlicedRecovery:
                 done.append(found_done)
             elif row > last_purge.get(queue.key, -1):
                 ended.append(n)
+        if ended:
+            self.ended.extend(guids_by_queue(found[np.array(ended, np.int64)]).items())
         if self._remembers and (ended or purged):
             gone = np.array(sorted(ended + purged), np.int64)
             if self._refusing:

@@ -94,6 +94,22 @@ def test_a_purge_is_known_after_a_rollover_and_a_restart() -> None:
     assert known(rig.restart(), *range(21)) == list(range(20))
 
 
+def test_what_no_app_wants_is_known_after_a_rollover_though_its_process_died_before_it_removed_it() -> None:
+    rig = begin()
+    client = rig.connect()
+    client.open(1, QUEUE, WRITE | ACK)
+    for number in range(20):
+        client.post(1, guid(number), b"data")
+    queue = rig.node.queues[QUEUE]
+    queue.log.settle(tuple(queue.messages.values()), queue.apps["__default"].key)
+    for _ in range(2):
+        rig = rig.restart()
+        assert not rig.node.queues[QUEUE].messages
+    rig.node.partitions[0].roll_over()
+    rig.node.partitions[0].roll_over()
+    assert known(rig.restart(), *range(21)) == list(range(20))
+
+
 def test_what_a_purge_removed_is_read_from_the_journal_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = begin()
     client = rig.connect()

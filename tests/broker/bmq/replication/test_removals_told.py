@@ -13,7 +13,7 @@ from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import EventType, RecoveryFileChunkType
 from formats.bmq.wire.recovery import append_chunk, iter_chunks
 from formats.errors import FormatError
-from tests.broker.bmq.replication.partition_bus import Bus, Node
+from tests.broker.bmq.replication.partition_bus import APP, KEY, Bus, Node
 from tests.broker.bmq.rig import guid
 from tests.broker.fakes import MemoryDirectory
 
@@ -106,6 +106,36 @@ def test_a_node_that_has_the_partition_is_told_nothing_again() -> None:
     bus.settle(2000)
     assert EventType.RECOVERY not in bus.nodes[2].events
     bus.check_equal()
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+@pytest.mark.parametrize("amount", [0, 1])
+def test_what_no_app_wants_is_known_after_a_rollover_though_its_primary_died_before_it_removed_it(
+    leader: int, amount: int
+) -> None:
+    """The next primary finds that when it takes over, and a replica when it rolls over."""
+    bus = Bus(limits=LIMITS, amount=amount)
+    bus.assign(0)
+    bus.settle()
+    primary = bus.nodes[0]
+    primary.post(0, 1)
+    primary.stored.records.settle(KEY, APP[1], (primary.store[guid(0)],))
+    bus.settle()
+    bus.kill(0)
+    primary = bus.assign(1)
+    bus.settle(2000)
+    primary.stored.roll_over()
+    primary.post(2)
+    bus.settle(2000)
+    assert [len(bus.nodes[each].directory.archived) for each in (1, 2)] == [3, 3]  # one set of files
+    bus.kill(leader)
+    bus.restart(0)
+    bus.restart(leader)
+    new = bus.assign(leader)
+    bus.settle(3000)
+    assert new.serving
+    assert set(new.store) == {guid(1), guid(2)}
+    assert known_to(new) == {0}
 
 
 def test_nodes_say_that_they_take_them_and_agree_with_those_that_do_not() -> None:

@@ -23,7 +23,10 @@ def slowly(partition: Partition, rows: int) -> Recovered:
     gone: dict[bytes, bytes] = {}
     for key, guids in recovery.gone:
         gone[key] = gone.get(key, b"") + guids
-    return Recovered(recovery.queues, messages, 0, 0, 0, 0, gone, recovery.timestamp)
+    ended: dict[bytes, bytearray] = {}
+    for key, guids in recovery.ended:
+        ended.setdefault(key, bytearray()).extend(guids)
+    return Recovered(recovery.queues, messages, 0, 0, 0, 0, gone, recovery.timestamp, ended)
 
 
 @pytest.mark.slow
@@ -37,6 +40,7 @@ def test_it_finds_the_same(steps: list[tuple[str, *tuple[object, ...]]], rows: i
     assert found.messages == wanted.messages
     assert found.queues == wanted.queues
     assert sorted_gone(found.gone) == sorted_gone(wanted.gone)
+    assert found.ended == wanted.ended
     assert found.timestamp == wanted.timestamp
 
 
