@@ -112,7 +112,7 @@ class ControllerService:
 
     @property
     def lacks(self) -> str | None:
-        """What is missing to answer brokers, in one line; None for nothing."""
+        """The reason why brokers cannot be answered, in one line; None if they can."""
         return None if self.raft.known_leader is not None else "no controller of the group leads"
 
     def live(self) -> list[BrokerKey]:

@@ -83,7 +83,7 @@ class Cluster:
 
     @property
     def lacks(self) -> str | None:
-        """What is missing to serve clients, in one line; None for nothing."""
+        """The reason why clients cannot be served, in one line; None if they can."""
         return None if self.names else "no broker is known: no nameserver has answered, or none has one"
 
     def _make_wire(self, address: str, events: Events) -> Wire:
