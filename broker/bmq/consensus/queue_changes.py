@@ -231,11 +231,11 @@ class QueueChanges:
 
     def unassign(self, info: QueueInfo, done: Changed) -> None:
         """Unassign an unused queue, as decided by the partition's primary."""
-        if self._leads:
-            self._propose_unassignment(info.uri, info.key, done)
-            return
         if self._leader_id is None:
             done(Refusal(StatusCategory.REFUSED, "There is no leader", ClusterError.NOT_LEADER))
+            return
+        if self._leads:
+            self._propose_unassignment(info.uri, info.key, self._leader_id, done)
             return
         request = QueueUnassignmentRequest(queue_uri=info.uri, partition_id=info.partition_id, queue_key=info.key)
 
@@ -245,15 +245,16 @@ class QueueChanges:
 
         self._requests.send(self._leader_id, ClusterMessage(choice=request), answered, ASSIGNMENT_TIMEOUT_MS)
 
-    def _propose_unassignment(self, uri: str, key: bytes, done: Changed) -> None:
+    def _propose_unassignment(self, uri: str, key: bytes, node_id: int, done: Changed) -> None:
+        """Advise the removal of a queue at the request of a node, which must be the primary of its partition."""
         info = self._recorded(uri)
         if info is None or info.key != key:
             # Another request came first.
             done(None)
             return
         primary = self._ledger.state.primaries.get(info.partition_id)
-        if primary is None:
-            text = f"Partition {info.partition_id} has no primary"
+        if primary is None or primary.primary_node_id != node_id:
+            text = f"Node {node_id} is not the primary of partition {info.partition_id}"
             done(Refusal(StatusCategory.REFUSED, text, ClusterError.NOT_PRIMARY))
             return
         self._advise(
@@ -328,7 +329,7 @@ class QueueChanges:
             self._respond(node_id, message, self._propose_for_peer(choice.queue_uri))
         elif isinstance(choice, QueueUnassignmentRequest):
             self._propose_unassignment(
-                choice.queue_uri, choice.queue_key, lambda refusal: self._respond(node_id, message, refusal)
+                choice.queue_uri, choice.queue_key, node_id, lambda refusal: self._respond(node_id, message, refusal)
             )
 
     def _propose_for_peer(self, uri: str) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Upkeep of queues for the whole cluster: removal of idle ones, and change of apps.
+"""Upkeep of queues for the whole cluster: changes of apps, and what a committed change means for this node's queues.
 
 A change goes through the ledger first: the queue's primary requests it and the leader advises it. Upon the commit the
 primary writes it to its journal, and every node follows the ledger. Changes that a primary could not write any more are
@@ -10,7 +10,6 @@ Source: mqbblp::ClusterQueueHelper (gcExpiredQueues, onQueueUnassigned, onQueueU
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from broker.bmq.consensus.metadata import Metadata, QueueChange
@@ -18,14 +17,13 @@ from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Full
 from broker.bmq.member.queues import NO_ROOM_MS, ClusterQueues
+from broker.bmq.member.removals import QueueRemovals
 from broker.bmq.node.changes import APPS_DIFFER, REMEDY, apps_to_change, change_apps, erase_queue, names_of
 from broker.bmq.node.node import Node
-from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue import Queue
-from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.relay import RelayQueue
-from formats.bmq.control.messages import QueueHandleParameters, QueueInfo, StatusCategory
+from formats.bmq.control.messages import QueueInfo
 from formats.bmq.uri import parse_uri
 
 __all__ = ["QueueUpkeep"]
@@ -36,78 +34,17 @@ log: Final = logging.getLogger("broker.cluster")
 COMPARED_AT_ONCE: Final = 8
 COMPARE_INTERVAL_MS: Final = 50
 
-# Time until a leader is asked again for a removal of which it is not known whether it was recorded.
-ASK_AGAIN_MS: Final = 500
-
 
 class QueueUpkeep:
-    """The upkeep of a member's queues. `place`, `take_away` and `renew_apps` are those of its role; see `Role`."""
+    """The upkeep of a member's queues. `renew_apps` is that of its role; see `Role`."""
 
-    def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues) -> None:
+    def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues, removals: QueueRemovals) -> None:
         self._node = node
         self._metadata = metadata
         self._queues = queues
+        self._removals = removals
         # URIs of queues by domain, whose apps are yet to be compared.
         self._uncompared: dict[str, list[str]] = {}
-        # Requests to open a queue that is about to be removed.
-        self._openings: dict[str, list[Callable[[], None]]] = {}
-        # Queues whose removal a leader may have recorded, though it did not say so.
-        self._uncertain: set[str] = set()
-
-    # -- queues that nobody uses
-
-    def take_away(self, queue: Queue) -> None:
-        uri = queue.uri
-        info = self._metadata.state.queues.get(uri)
-        if uri in self._queues.leaving or info is None or not self._queues.serves(uri):
-            return
-        self._queues.leaving.add(uri)
-        self._metadata.unassign(info, lambda refusal: self._answered(info, refusal))
-
-    def _answered(self, info: QueueInfo, refusal: Refusal | None) -> None:
-        """Handle the answer: the queue is removed, or it stays, or that is not known yet.
-
-        A leader that has recorded the removal may commit it later, and would have a queue erased that was opened before
-        that. So this node asks again, until the removal is committed or the next leader's state is agreed.
-        """
-        uri = info.uri
-        known = self._metadata.state.queues.get(uri)
-        is_gone = known is None or known.key != info.key
-        is_refused = refusal is not None and refusal.status.category is StatusCategory.REFUSED
-        if is_gone or (is_refused and uri not in self._uncertain):
-            self._settle(uri, None if is_gone else refusal)
-            return
-        if uri not in self._uncertain:
-            log.info("queue '%s' cannot be opened until its removal is decided: %s", uri, refusal or "not committed")
-        self._uncertain.add(uri)
-        self._node.timers.at(self._node.now.ms + ASK_AGAIN_MS, lambda: self._ask_again(info))
-
-    def _ask_again(self, info: QueueInfo) -> None:
-        if info.uri in self._uncertain:
-            self._metadata.unassign(info, lambda refusal: self._answered(info, refusal))
-
-    def _settle(self, uri: str, refusal: Refusal | None = None) -> None:
-        """Let a queue be opened again; if it was removed, that assigns it to a partition again."""
-        if refusal is not None:
-            log.info("queue '%s' is kept for now: %s", uri, refusal)
-        self._uncertain.discard(uri)
-        self._queues.leaving.discard(uri)
-        for opening in self._openings.pop(uri, []):
-            opening()
-
-    def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open a queue, as soon as it is known to stay if it is about to be removed."""
-        if name not in self._queues.leaving:
-            self._queues.place(name, domain, parameters, opened)
-            return
-
-        def again() -> None:
-            try:
-                self._queues.place(name, domain, parameters, opened)
-            except Refusal as refusal:
-                opened(refusal)
-
-        self._openings.setdefault(name, []).append(again)
 
     # -- apps of a domain
 
@@ -134,8 +71,7 @@ class QueueUpkeep:
         A new leader adds missing apps. It removes none: while a new configuration is rolled out node by node, its own
         may be older than the cluster's apps, and their pending messages would be lost.
         """
-        for uri in list(self._uncertain):
-            self._settle(uri)
+        self._removals.healed()
         by_domain: dict[str, list[str]] = {}
         for info in self._metadata.state.queues.values():
             by_domain.setdefault(parse_uri(info.uri).qualified_domain, []).append(info.uri)
@@ -201,8 +137,7 @@ class QueueUpkeep:
                 self._queues.unassigned(queue)
             elif queue is not None and queue.key == info.key:
                 self._erase(queue, info.partition_id)
-            if info.uri in self._uncertain:
-                self._settle(info.uri)
+            self._removals.committed(info)
         for info in change.updated:
             queue = self._node.queues.get(info.uri)
             if queue is not None:
@@ -210,8 +145,9 @@ class QueueUpkeep:
 
     def activated(self, partition_id: int) -> None:
         """Bring the queues of a partition, which this node serves, into the ledger's state."""
-        for queue in self._queues.outdated.pop(partition_id, []):
-            self._erase(queue, partition_id)
+        outdated = self._queues.outdated.pop(partition_id, [])
+        if kept := [queue for queue in outdated if not self._erase(queue, partition_id)]:
+            self._queues.outdated[partition_id] = kept
         for queue in list(self._node.queues.values()):
             if not queue.is_root or not self._is_in(queue, partition_id):
                 continue
@@ -224,16 +160,19 @@ class QueueUpkeep:
     def _is_in(self, queue: Queue, partition_id: int) -> bool:
         return queue.key in self._node.partitions[partition_id].records.stores
 
-    def _erase(self, queue: Queue, partition_id: int) -> None:
+    def _erase(self, queue: Queue, partition_id: int) -> bool:
+        """Erase a queue that the cluster does not know; return whether it is erased."""
         if not queue.is_idle:
             name = f"queue '{queue.uri}' [key: {queue.key.hex().upper()}]"
             alarm(log, "CLUSTER_STATE", f"{name} is not known to the cluster, but has {len(queue.messages)} messages")
-            return
+            return False
         try:
             erase_queue(self._node, queue, self._node.partitions[partition_id])
         except Full as full:
             # The next primary finds it in the journal and erases it.
             log.error("queue '%s' is not removed from the journal: %s", queue.uri, full)
+            return False
+        return True
 
     def _update(self, queue: Queue, info: QueueInfo) -> None:
         added, removed = apps_to_change(queue, info.app_ids)

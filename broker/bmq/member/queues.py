@@ -90,6 +90,10 @@ class ClusterQueues:
         info = self._places.state.queues.get(uri)
         return info is not None and info.partition_id in self._served and uri not in self.leaving
 
+    def serves_partition(self, partition_id: int) -> bool:
+        """Return True if this node is the active primary of a partition."""
+        return partition_id in self._served
+
     def info_of(self, uri: str) -> QueueInfo | None:
         """Return the place of a queue in the agreed state."""
         return self._places.state.queues.get(uri)

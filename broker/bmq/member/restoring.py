@@ -37,15 +37,25 @@ class MemberRestoration(Restoration):
         super().end()
 
     def _show(self, queue: Queue) -> None:
-        """Make a queue visible, unless the cluster has removed it and assigned its name to a partition again.
+        """Make a queue visible, unless the cluster has removed it and its name is taken.
 
-        The queue that has the name now may be served here already, or relayed.
+        It is taken if the cluster has assigned it again, or if another queue of this node has it.
         """
-        info = self._owner.info_of(queue.uri)
-        if queue.uri in self._owner.node.queues or (info is not None and info.key != queue.key):
+        info, other = self._owner.info_of(queue.uri), self._owner.node.queues.get(queue.uri)
+        if info is not None and info.key == queue.key:
+            if other is not None and other.is_root:
+                # An earlier queue of the name that could not be erased.
+                self._set_aside(other)
+            super()._show(queue)
+        elif info is not None or other is not None:
             self._owner.outdated.setdefault(self._partition_id, []).append(queue)
         else:
             super()._show(queue)
+
+    def _set_aside(self, queue: Queue) -> None:
+        for partition_id, stored in self._owner.node.partitions.items():
+            if queue.key in stored.records.stores:
+                self._owner.outdated.setdefault(partition_id, []).append(queue)
 
     def give_up(self) -> None:
         """Give up, since another node serves the partition, or this one starts over."""

@@ -29,8 +29,8 @@ class MemberRole:
         self._cluster_name = node.identity.cluster_name
         self._peers: Peers | None = None
         self._endpoints: Mapping[int, str] = {}
-        upkeep = member.upkeep
-        self.place, self.take_away, self.renew_apps = upkeep.place, upkeep.take_away, upkeep.renew_apps
+        self.place, self.take_away = member.removals.place, member.removals.take_away
+        self.renew_apps = member.upkeep.renew_apps
         self.settle, self.rest = member.settle, member.rest
         self.retire, self.awaits_confirms = member.retire, member.awaits_confirms
         self.set_elector_quorum = member.set_elector_quorum

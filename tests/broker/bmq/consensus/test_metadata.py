@@ -153,16 +153,25 @@ def test_a_domain_that_the_leader_does_not_know() -> None:
     assert refusal.status.code == -10
 
 
+def queue_of(bus: Bus, primary: int) -> QueueInfo:
+    """Assign queues until one is in a partition of this primary, and return it."""
+    while True:
+        outcomes = assign(bus.nodes[1], f"bmq://priority/{len(bus.nodes[1].metadata.state.queues)}")
+        bus.run()
+        (info,) = outcomes
+        assert isinstance(info, QueueInfo)
+        if bus.nodes[1].metadata.state.primaries[info.partition_id].primary_node_id == primary:
+            return info
+
+
 @pytest.mark.parametrize("asking", [1, 3])
 def test_queues_are_unassigned_and_come_back_with_another_key(asking: int) -> None:
-    bus = cluster()
-    outcomes = assign(bus.nodes[1])
-    bus.run()
-    (first,) = outcomes
-    assert isinstance(first, QueueInfo)
+    bus = cluster(partition_count=3, spread=True)
+    first = queue_of(bus, asking)
+    before = len(bus.nodes[2].changes)
     gone, done = collector()
     bus.nodes[asking].metadata.unassign(first, done)
-    again = assign(bus.nodes[3])
+    again = assign(bus.nodes[3], first.uri)
     bus.run()
     assert gone == [None]
     if asking == 3:
@@ -170,13 +179,26 @@ def test_queues_are_unassigned_and_come_back_with_another_key(asking: int) -> No
     else:
         # The leader knew nothing of it yet.
         assert again == [first]
-        outcomes = assign(bus.nodes[2])
+        outcomes = assign(bus.nodes[2], first.uri)
         bus.run()
         (second,) = outcomes
     assert isinstance(second, QueueInfo)
     assert second.key != first.key
-    assert [(len(c.assigned), len(c.unassigned)) for c in bus.nodes[2].changes] == [(1, 0), (0, 1), (1, 0)]
+    assert [(len(c.assigned), len(c.unassigned)) for c in bus.nodes[2].changes[before:]] == [(0, 1), (1, 0)]
     assert_agreement(bus)
+
+
+@pytest.mark.parametrize("asking", [1, 3])
+def test_only_the_primary_of_a_queue_has_it_unassigned(asking: int) -> None:
+    bus = cluster(partition_count=3, spread=True)
+    info = queue_of(bus, 2)
+    outcomes, done = collector()
+    bus.nodes[asking].metadata.unassign(info, done)
+    bus.run()
+    (refusal,) = outcomes
+    assert isinstance(refusal, Refusal)
+    assert refusal.status.message == f"Node {asking} is not the primary of partition {info.partition_id}"
+    assert info.uri in bus.nodes[3].metadata.state.queues
 
 
 def test_apps_are_updated_at_the_leader_only() -> None:
