@@ -20,7 +20,7 @@ class QueueChange(NamedTuple):
 
 
 class KnownQueues:
-    """The queues of the last state, at first those of the ledger's file: clients may open these before it is agreed."""
+    """The queues of the last state. The first is that of the ledger's file, whose queues clients may open."""
 
     def __init__(self, known: Mapping[str, QueueInfo]) -> None:
         self._known = dict(known)

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The messages of a queue, by GUID and in the order of their arrival. Messages that only wait are packed.
 
-A backlog is a row of parts. In most of them messages are objects. In parts of which nothing has a message in hand they
-may be packed (`broker.bmq.core.packed`). A lookup of a packed message unpacks its part, in its place, so that there is
-never more than one object of a message.
+A backlog is a row of parts. In most of them messages are objects. A part may be packed while nothing refers to any
+of its messages (`broker.bmq.core.packed`). A lookup of a packed message unpacks its part, in its place, so that there
+is never more than one object of a message.
 
 Apps wait for a packed part as a whole: it stands in their `pending` for the messages in it that they want. So every
 app gets the same objects, and one app's confirm is seen by all, whether the part is unpacked for this app or another.

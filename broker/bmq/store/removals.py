@@ -205,7 +205,7 @@ class Removals:
         return more or bool(self._found)
 
     def note(self, queue_key: bytes, guids: bytes) -> None:
-        """Keep also messages that no app wants any longer, and that no record of the journal in use removes.
+        """Also keep the GUIDs of messages that no app wants any longer, and for which the journal has no removal.
 
         A process that dies after an app's purge or confirm leaves such messages to the next one, which finds them.
         """

@@ -15,7 +15,7 @@ __all__ = ["set_back"]
 def set_back(services: Services) -> bool:
     """Set positions after the end of a queue back to it; return whether there were any.
 
-    A loss of power may take messages that a position counts as processed: later ones get their offsets.
+    After a loss of power, a position may count messages that no longer exist. New messages reuse their offsets.
     """
     store, offsets = services.store, services.offsets
     found = False
@@ -28,7 +28,7 @@ def set_back(services: Services) -> bool:
 
 
 def _positions(services: Services) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the topic, group and queue of each, and 1 if it is that of the last message processed, not of the next."""
+    """Yield topic, group and queue of each position, and 1 if it is that of the last message processed, 0 if of the next."""
     yield names.HALF_TOPIC, TRANSACTION_GROUP, 0, 0
     yield names.OP_TOPIC, TRANSACTION_GROUP, 0, 0
     for queue_id in range(services.options.revive_queues):

@@ -124,7 +124,7 @@ class Delays:
         self._storing = storing
         self._keep = keep
         self._version = file.data_version
-        # A loss of power may have taken messages that the file counts as delivered: later ones get their offsets.
+        # After a loss of power, the file may count messages that no longer exist. New messages reuse their offsets.
         self._offsets = {
             level: min(offset, store.end(names.DELAY_TOPIC, level - 1)) for level, offset in file.offset_table.items()
         }

@@ -157,7 +157,7 @@ class TimerMessages:
         # The messages in the original's wheel may be anywhere in the queue.
         is_ours = checkpoint is not None and checkpoint.log_flushed == 0
         read = checkpoint.queue_offset if checkpoint is not None and is_ours else 0
-        # A loss of power may have taken messages that the file counts as read: later ones get their offsets.
+        # After a loss of power, the file may count messages that no longer exist. New messages reuse their offsets.
         self._next = min(read, services.store.end(names.TIMER_TOPIC, _QUEUE))
         # Messages that were there at the start may have been delivered before.
         self._known_end = services.store.span(names.TIMER_TOPIC, _QUEUE)[1]

@@ -1,12 +1,12 @@
 """The standard services of gRPC for probes: health (Kubernetes, balancers) and reflection (grpcurl).
 
-Their calls need no client id and no rights, tell nothing that connecting does not tell, and leave no state but the
-watches, which end with their connection.
+Their calls need no client id and no rights. They reveal nothing beyond what connecting reveals, and keep no state
+except open calls, which end with their connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any, Final
 
 from broker.rocketmq.grpc.http2.call import Call, Service
@@ -21,8 +21,12 @@ __all__ = ["Health", "Reflection", "Services"]
 
 # Maximum size of a request.
 _BYTES_MAX: Final = 4 << 10
-# Maximum number of open calls of a service, over all connections. A watch is one until it is cancelled.
-_CALLS_MAX: Final = 1_000
+# Maximum number of watches over all connections, and of one. Checks have no bound but that on calls: no client can have
+# those of others fail.
+_WATCHES_MAX: Final = 1_000
+_SESSION_WATCHES_MAX: Final = 16
+# Maximum number of calls for reflection over all connections.
+_REFLECTIONS_MAX: Final = 1_000
 # Maximum number of requests of a call for reflection. Each answer may have the size of all files.
 _REQUESTS_MAX: Final = 100
 
@@ -91,29 +95,35 @@ class Health(_Probed):
     def __init__(self, lacks: Callable[[], str | None]) -> None:
         super().__init__(HEALTH)
         self._lacks = lacks
-        # The service that a call asks for; and for a watch, the status that it was sent last.
-        self._asked: dict[Call, str] = {}
+        # Whether this port has the service that a call asks for; and for a watch, the status that it was sent last.
+        self._asked: dict[Call, bool] = {}
         self.watches: dict[Call, ServingStatus] = {}
 
     def message(self, call: Call, data: bytes) -> None:
         if call in self._asked:
             raise GrpcError(GrpcStatus.INTERNAL, "Too many requests")
-        _check_room(self._asked)
-        self._asked[call] = self._read("HealthCheckRequest", data).service
+        service = self._read("HealthCheckRequest", data).service
+        self._asked[call] = service in ("", DECLARED.service_name)
 
     def half_closed(self, call: Call) -> None:
         if call not in self._asked:
             raise GrpcError(GrpcStatus.INTERNAL, "Half-closed without a request")
-        status = self._status(self._asked[call])
         if call.method.endswith("/Watch"):
-            self.watches[call] = status
-            call.send(self._answer(status))
+            self._watch(call)
             return
-        self._asked.pop(call)
-        if status is ServingStatus.SERVICE_UNKNOWN:
-            call.finish(GrpcStatus.NOT_FOUND, "unknown service")
+        is_known = self._asked.pop(call)
+        if is_known:
+            call.answer(self._answer(self._status()))
         else:
-            call.answer(self._answer(status))
+            call.finish(GrpcStatus.NOT_FOUND, "unknown service")
+
+    def _watch(self, call: Call) -> None:
+        of_session = sum(other.session is call.session for other in self.watches)
+        if len(self.watches) >= _WATCHES_MAX or of_session >= _SESSION_WATCHES_MAX:
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many watches; use Check")
+        status = self._status() if self._asked[call] else ServingStatus.SERVICE_UNKNOWN
+        self.watches[call] = status
+        call.send(self._answer(status))
 
     def cancelled(self, call: Call) -> None:
         self._asked.pop(call, None)
@@ -121,15 +131,15 @@ class Health(_Probed):
 
     def tick(self) -> None:
         """Send the watches what has changed."""
+        if not self.watches:
+            return
+        status = self._status()
         for call, last in list(self.watches.items()):
-            status = self._status(self._asked[call])
-            if status is not last:
+            if self._asked[call] and status is not last:
                 self.watches[call] = status
                 call.send(self._answer(status))
 
-    def _status(self, service: str) -> ServingStatus:
-        if service not in ("", DECLARED.service_name):
-            return ServingStatus.SERVICE_UNKNOWN
+    def _status(self) -> ServingStatus:
         return ServingStatus.SERVING if self._lacks() is None else ServingStatus.NOT_SERVING
 
     def _answer(self, status: ServingStatus) -> bytes:
@@ -150,8 +160,10 @@ class Reflection(_Probed):
         self._counts: dict[Call, int] = {}
 
     def message(self, call: Call, data: bytes) -> None:
-        if call not in self._counts:
-            _check_room(self._counts)
+        if call not in self._counts and len(self._counts) >= _REFLECTIONS_MAX:
+            raise GrpcError(
+                GrpcStatus.RESOURCE_EXHAUSTED, f"at most {_REFLECTIONS_MAX} calls for reflection may be open"
+            )
         count = self._counts[call] = self._counts.get(call, 0) + 1
         if count > _REQUESTS_MAX:
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"a call may have {_REQUESTS_MAX} requests")
@@ -185,11 +197,6 @@ class Reflection(_Probed):
 
     def cancelled(self, call: Call) -> None:
         self._counts.pop(call, None)
-
-
-def _check_room(calls: Sized) -> None:
-    if len(calls) >= _CALLS_MAX:
-        raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"at most {_CALLS_MAX} probes may be open")
 
 
 def _symbols(file: Any) -> list[str]:

@@ -157,7 +157,7 @@ class ConsumeQueue:
     def cut_log(self, end: int, is_whole: Callable[[int], bool] | None = None) -> bool:
         """Drop the entries of messages from `end` of the commit log on; return whether there were any.
 
-        `is_whole` returns whether the entry at a queue offset is one, and not half of another: this one is dropped.
+        `is_whole` returns whether the entry at a queue offset was written completely. Others are dropped.
         """
         number = self.end
         while number > self.begin:

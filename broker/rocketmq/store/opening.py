@@ -9,6 +9,7 @@ from typing import Final
 
 from broker.rocketmq.store.branches import branch_of_record
 from broker.rocketmq.store.commit_log import Found
+from broker.rocketmq.store.consume_queue import ConsumeQueue
 from broker.rocketmq.store.cutting import drop_cut_note, noted_cut
 from broker.rocketmq.store.files.extent import Extent, check_extent
 from broker.rocketmq.store.files.leftovers import LastEpoch, find_last_epoch, read_sound
@@ -21,6 +22,7 @@ from broker.rocketmq.store.message_store import (
 from broker.rocketmq.store.places import is_place
 from broker.rocketmq.store.ports import Folder
 from formats.errors import FormatError
+from formats.rocketmq.files.consume_queue import ConsumeQueueEntry
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.lite import QUEUE_ID, SECOND_PREFIX
 
@@ -127,20 +129,27 @@ def _drop_removed(store: MessageStore) -> None:
 def _has_entry(store: MessageStore, topic: str, queue_id: int, number: int) -> bool:
     """Return whether a queue has a whole entry at an offset. Half of one may refer to any earlier place in the log.
 
-    An entry of a record that has expired is one unless the log has them in another order.
+    If its record has expired or is damaged, an entry counts as whole when it refers to a later place than the entry
+    before it.
     """
     queue = store.queues[topic, queue_id]
     entry = queue.get(number)
     if entry.physical_offset < store.log.begin:
-        before = None if number == queue.begin else queue.get(number - 1)
-        return before is None or (before.size > 0 and before.physical_offset < entry.physical_offset)
+        return _continues(queue, number, entry)
     try:
         _, size, record = store.log.read(entry.physical_offset)
-    except (IndexError, ValueError):
+    except IndexError:
         return False
+    except ValueError:
+        return number > queue.begin and _continues(queue, number, entry)
     # Only the original enters messages into some second queues, by other properties.
     is_there = topic.startswith(SECOND_PREFIX) or (topic, queue_id, number) == _place(record)
     return is_there and size == entry.size
+
+
+def _continues(queue: ConsumeQueue, number: int, entry: ConsumeQueueEntry) -> bool:
+    before = None if number == queue.begin else queue.get(number - 1)
+    return before is None or (before.size > 0 and before.physical_offset < entry.physical_offset)
 
 
 def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:

@@ -31,9 +31,10 @@ log = logging.getLogger("broker.server")
 
 _IN: Final = int(READABLE)
 _OUT: Final = int(WRITABLE)
+_FAILED: Final = ~(_IN | _OUT)
 
-# Maximum output, in bytes, of the links read in a round; beyond it, further links are read in the next round. To make
-# and to send this much takes about 5 ms.
+# Maximum output, in bytes, of the links read in a round; beyond it, further links are read in the next round.
+# Producing and sending this much takes about 5 ms.
 FRESH_BYTES_MAX: Final = 8 << 20
 
 
@@ -81,11 +82,10 @@ class Rounds:
         self._left: list[tuple[int, int]] = []  # ready descriptors that the last round has left to the next
 
     def take(self, timeout_s: float) -> bool:
-        """Take a round of steps as soon as a descriptor is ready. Returns False if none is in the time.
-
-        A descriptor that was left to this round may be another's by now, which finds nothing to read then.
-        """
-        ready, self._left = self._left, []
+        """Take a round of steps as soon as a descriptor is ready. Returns False if none is in the time."""
+        left, self._left = self._left, []
+        # By now a descriptor that was left may be another's, or watched for less. The poller reports the others again.
+        ready = [(fd, mask & (self._masks[fd] | _FAILED)) for fd, mask in left if fd in self.links]
         if not ready:
             ready = self._poller.poll(timeout_s)
         if not ready:
@@ -138,11 +138,13 @@ class Rounds:
 
     def _read(self, fd: int, link: Link) -> None:
         # Without a check that the link is not over: mypyc would assume the same after the read, too.
+        before = link.backlog if link.wants_write else 0
         link.on_readable()
         if link.owes_acknowledgment:
             self._owing.append(link)
         backlog = link.backlog
-        self._fresh_bytes += backlog
+        if backlog > before:
+            self._fresh_bytes += backlog - before
         if link.is_over or link.machine.paused or backlog > link.machine.backlog_bytes_max:
             self._watch(fd, link)
             return

@@ -40,8 +40,9 @@ __all__ = [
     "without_lines",
 ]
 
-# A text with more than `_OPENED_MAX` lists and objects must have at least `_CHARACTERS_PER_OPENED` characters for each:
-# many empty ones are slowest to decode, and no structure of the original has them.
+# A text with more than `_OPENED_MAX` lists and objects, brackets in strings included, must have at least
+# `_CHARACTERS_PER_OPENED` characters for each: many empty ones are slowest to decode, and no structure of the original
+# has them. Names in files may consist of brackets.
 _OPENED_MAX: Final = 10_000
 _CHARACTERS_PER_OPENED: Final = 6
 # A text with keys that are not strings may have this many characters for each that its bounds allow.
@@ -49,7 +50,10 @@ _CHARACTERS_PER_KEY: Final = 13
 
 
 class Bounds(NamedTuple):
-    """The maximum numbers of keys that are not strings, and of lists and objects, in a text."""
+    """The maximum numbers of keys that are not strings, and of lists and objects, in a text.
+
+    Brackets in strings count, too.
+    """
 
     odd_keys: int
     opened: int
@@ -109,7 +113,7 @@ def loads(text: str, bounds: Bounds = REQUEST) -> Any:
     opened = text.count("[") + text.count("{")
     if opened > bounds.opened:
         raise FormatError("json", 0, f"has more than {bounds.opened} lists and objects")
-    if opened > _OPENED_MAX and opened * _CHARACTERS_PER_OPENED > len(text):
+    if bounds is not FILE and opened > _OPENED_MAX and opened * _CHARACTERS_PER_OPENED > len(text):
         raise FormatError("json", 0, f"{opened} lists and objects begin in {len(text)} characters")
     try:
         value = _decode(text)

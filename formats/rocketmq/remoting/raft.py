@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from formats.errors import FormatError
+from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.codec import BodyCodec
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.schema import Buffer
@@ -127,7 +128,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "appended": Appended,
 }
 RAFT_HEADER: Final = codec_of(RaftHeader)
-_CODECS: Final[dict[str, BodyCodec[Any]]] = {kind: BodyCodec(cls) for kind, cls in KINDS.items()}
+_CODECS: Final[dict[str, BodyCodec[Any]]] = {kind: BodyCodec(cls, fastjson.FILE) for kind, cls in KINDS.items()}
 _NAMES: Final = {cls: kind for kind, cls in KINDS.items()}
 
 
@@ -195,7 +196,7 @@ class _Body(NamedTuple):
     records: list[JournalRecord] = []
 
 
-_BODY: Final = BodyCodec(_Body)
+_BODY: Final = BodyCodec(_Body, fastjson.FILE)
 
 
 def encode_block(records: Sequence[JournalRecord]) -> bytes:

@@ -175,8 +175,8 @@ class IndexFiles:
         """Remove the entries of messages from `offset` of the log on.
 
         `stored_ms` returns the storing time of the message at an offset; it raises `IndexError` for one that the log no
-        longer has. Without `keeps_last`, the last message before `offset` goes, too: after a crash the disk may have
-        half of an entry, which may look like one of any earlier message. Raises `DiskFull`.
+        longer has. Without `keeps_last`, the entries of the last message before `offset` are removed, too: after
+        a crash, a half-written entry may look like one of any earlier message. Raises `DiskFull`.
         """
         while self._files:
             file, index = self._files[-1]

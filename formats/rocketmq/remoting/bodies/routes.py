@@ -48,6 +48,8 @@ MASTER_ID: Final = 0
 # Maximum inflated size of a registration, and maximum number of its topics.
 REGISTRATION_BYTES_MAX: Final = 2 << 20
 REGISTRATION_TOPICS_MAX: Final = 16_000
+# A topic has two objects, and none has keys that are not strings.
+_REGISTRATION: Final = fastjson.REQUEST._replace(opened=3 * REGISTRATION_TOPICS_MAX)
 # Maximum size, in a compressed registration, of the topics' version and of the filter servers.
 _PIECE_BYTES_MAX: Final = 64 << 10
 
@@ -186,7 +188,7 @@ def read_registration(body: Buffer) -> RegisterBrokerBody:
     if len(body) > REGISTRATION_BYTES_MAX:
         raise FormatError("RegisterBrokerBody", 0, f"has {len(body)} bytes, more than {REGISTRATION_BYTES_MAX}")
     try:
-        value = fastjson.loads(str(body, "utf-8"), fastjson.ANSWER)
+        value = fastjson.loads(str(body, "utf-8"), _REGISTRATION)
     except UnicodeDecodeError as error:
         raise FormatError("RegisterBrokerBody", error.start, "is not UTF-8") from None
     topics = value

@@ -301,6 +301,8 @@ def test_registrations_of_many_topics_hold_up_nobody() -> None:
     for name, body, compressed in (
         ("plain", registration(8_000), "false"),
         ("compressed", compressed_registration(8_000), "true"),
+        ("bare keys", b"{" + b",".join(b"%06d:0" % number for number in range(100_000, 199_000)) + b"}", "false"),
+        ("object keys", b'{"x":{' + b",".join(b'{"a":%d}:1' % number for number in range(99_000)) + b"}}", "false"),
         ("no topics", zlib.compress(b"\0" * (60 << 20)), "true"),
         ("topics without an end", compressed_registration(500_000), "true"),
     ):

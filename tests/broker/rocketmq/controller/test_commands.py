@@ -16,6 +16,14 @@ from broker.rocketmq.controller.groups import (
     SetMembers,
 )
 from formats.errors import FormatError
+from formats.rocketmq.remoting.raft import (
+    Install,
+    JournalRecord,
+    encode_block,
+    encode_message,
+    read_block,
+    read_message,
+)
 
 COMMANDS: list[Command] = [
     ApplyId("c", "n", 1, Replica("10.0.0.1:10911", "10.0.0.1:10911;x")),
@@ -48,6 +56,24 @@ def test_state_is_restored_after_each_command() -> None:
         assert others.by_name == groups.by_name
     assert list(groups.by_name) == ["n"]
     assert groups.by_name["n"].master_epoch == 2
+
+
+@pytest.mark.parametrize("name", ["broker-", "[" * 100])
+def test_a_large_state_is_read_from_the_file_and_by_followers(name: str) -> None:
+    groups = Groups()
+    machine = GroupMachine(groups)
+    for number in range(8_000):
+        machine.apply(encode_command(ApplyId("c", f"{name}{number}", 1, Replica("10.0.0.1:10911", "[{"))))
+    state = machine.state()
+    kind, body = encode_message(Install(1, 2, 1, 0, state))
+    message = read_message(kind, body)
+    assert isinstance(message, Install)
+    block = read_block(encode_block([JournalRecord("snapshot", 1, 2, state)]), 0)
+    assert block is not None
+    for text in (message.text, block.records[0].text):
+        other = Groups()
+        GroupMachine(other).restore(text)
+        assert other.by_name == groups.by_name
 
 
 UNFIT = ["", "x", "{}", '{"what":"applyId","name":"n"}', '{"what":"setMembers","name":"n"}', '{"what":"x","name":"n"}']

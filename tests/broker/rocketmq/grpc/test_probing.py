@@ -8,7 +8,6 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from broker.rocketmq.grpc.http2.call import Limits
 from broker.rocketmq.grpc.http2.wire import GrpcStatus
 from broker.rocketmq.grpc.service import GrpcService
 from formats.rocketmq.grpc.describing import Declared, Types
@@ -136,15 +135,28 @@ def test_reflection_has_all_that_is_needed_for_a_call(declared: Declared) -> Non
 def test_open_watches_have_a_bound_over_all_connections() -> None:
     probed = Probed()
     path = {":path": "/grpc.health.v1.Health/Watch"}
-    clients = [Client(probed.service.services, Limits(calls_max=500)) for _ in range(2)]
+    clients = [Client(probed.service.services) for _ in range(63)]
+    answered = 0
     for client in clients:
-        for _ in range(500):
-            assert client.messages(client.call("", b"", **path)) == [SERVING]
-    late = probed.client.call("", b"", **path)
-    assert probed.client.status(late) == str(GrpcStatus.RESOURCE_EXHAUSTED.value)
-    # A connection takes its watches with it.
+        streams = [client.call("", b"", **path) for _ in range(17)]
+        answered += sum(client.messages(stream) == [SERVING] for stream in streams)
+        assert client.status(streams[16]) == str(GrpcStatus.RESOURCE_EXHAUSTED.value)
+    assert answered == 1_000
+    assert probed.client.status(probed.client.call("", b"", **path)) == str(GrpcStatus.RESOURCE_EXHAUSTED.value)
+    # Checks are answered all the same, and a connection takes its watches with it.
+    assert probed.check("") == ([SERVING], "0")
     clients[0].session.end()
     assert probed.client.messages(probed.client.call("", b"", **path)) == [SERVING]
+
+
+def test_no_client_has_the_checks_of_others_refused() -> None:
+    probed = Probed()
+    greedy = Client(probed.service.services)
+    for _ in range(1_000):
+        stream = greedy.open("", **{":path": "/grpc.health.v1.Health/Check"})
+        greedy.send(stream, b"")
+    greedy.exchange()
+    assert probed.check("") == ([SERVING], "0")
 
 
 def test_a_call_for_reflection_has_a_bound() -> None:
