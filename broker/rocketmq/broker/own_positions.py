@@ -28,7 +28,7 @@ def set_back(services: Services) -> bool:
 
 
 def _positions(services: Services) -> Iterator[tuple[str, str, int, int]]:
-    """Yield topic, group and queue of each position, and 1 if it is that of the last message processed, 0 if of the next."""
+    """Yield topic, group and queue of each position, and by how many processed messages it is too low: 0 or 1."""
     yield names.HALF_TOPIC, TRANSACTION_GROUP, 0, 0
     yield names.OP_TOPIC, TRANSACTION_GROUP, 0, 0
     for queue_id in range(services.options.revive_queues):

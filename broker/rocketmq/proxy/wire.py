@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import Final, NamedTuple
 
 from broker.rocketmq.administration.registration import Dial
@@ -19,11 +21,14 @@ __all__ = ["Events", "Wire"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
+_NEVER_MS: Final = 1 << 62
 # The pause before the next attempt at an address that could not be reached.
 _RETRY_MS: Final = 500
 # Maximum number of waiting requests, and of bytes that the other side has not taken.
 _REQUESTS_MAX: Final = 65_536
 _OUTPUT_BYTES_MAX: Final = 32 << 20
+# Maximum number of waiting requests that are sent, or fail, in one step. It takes up to 5 ms.
+_AT_ONCE: Final = 200
 
 
 class _SentCall(NamedTuple):
@@ -78,9 +83,11 @@ class Wire:
         self._refused_ms: int | None = None
         self._reason = ""
         # The requests that wait for the connection, and the ones that wait for answers.
-        self._queued: list[_Queued] = []
+        self._queued: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._calls: dict[int, _SentCall] = {}
+        # No request is late before this time.
+        self._late_ms = _NEVER_MS
 
     @property
     def is_idle(self) -> bool:
@@ -98,12 +105,12 @@ class Wire:
         A one-way request gets only the latter.
         """
         session = self._session
-        waiting_bytes = self._queued_bytes if session is None else session.output_size()
+        waiting_bytes = self._queued_bytes + (0 if session is None else session.output_size())
         if self.waiting >= _REQUESTS_MAX or waiting_bytes > _OUTPUT_BYTES_MAX:
             self._refuse(done, ResponseCode.SYSTEM_BUSY, f"too much waits for {self.address}")
-        elif session is not None:
+        elif session is not None and not self._queued:
             self._send(session, frame, _SentCall(until_ms, done))
-        elif self._is_dialing:
+        elif session is not None or self._is_dialing:
             self._queue(frame, _SentCall(until_ms, done))
         elif self._refused_ms is not None and 0 <= self._now_ms() - self._refused_ms < _RETRY_MS:
             self._refuse(done, UNREACHABLE, f"{self.address} cannot be reached: {self._reason}")
@@ -121,18 +128,39 @@ class Wire:
             return
         if not frame.is_one_way:
             self._calls[number] = call
+            self._late_ms = min(self._late_ms, call.until_ms)
 
     def _queue(self, frame: Frame, call: _SentCall) -> None:
         # The body may be valid during this call only.
-        self._append(_Queued(frame._replace(body=bytes(frame.body)), size_in_memory(frame), call))
-
-    def _append(self, queued: _Queued) -> None:
+        queued = _Queued(frame._replace(body=bytes(frame.body)), size_in_memory(frame), call)
         self._queued.append(queued)
         self._queued_bytes += queued.size
+        self._late_ms = min(self._late_ms, call.until_ms)
 
-    def _take_queued(self) -> list[_Queued]:
-        queued, self._queued, self._queued_bytes = self._queued, [], 0
-        return queued
+    def _send_queued(self) -> None:
+        """Send some of the requests that waited for the connection, and the others after later steps."""
+        session = self._session
+        if session is None:
+            return
+        for _ in range(min(len(self._queued), _AT_ONCE)):
+            queued = self._queued.popleft()
+            self._queued_bytes -= queued.size
+            self._send(session, queued.frame, queued.call)
+        if self._queued:
+            self._later(self._send_queued)
+
+    def _take_queued(self) -> list[_SentCall]:
+        calls = [queued.call for queued in self._queued]
+        self._queued.clear()
+        self._queued_bytes = 0
+        return calls
+
+    def _fail(self, calls: deque[_SentCall], code: int, text: str) -> None:
+        """Fail some requests, and the others after later steps."""
+        for _ in range(min(len(calls), _AT_ONCE)):
+            calls.popleft().done(not_asked(code, text))
+        if calls:
+            self._later(lambda: self._fail(calls, code, text))
 
     def tell(self, frame: Frame) -> None:
         """Send a one-way request, if there is a connection."""
@@ -153,8 +181,7 @@ class Wire:
         if self._is_left:
             # It is no longer waited for.
             session.give_up("who dialed is gone")
-        for queued in self._take_queued():
-            self._send(session, queued.frame, queued.call)
+        self._send_queued()
         self._events.connected()
         return session
 
@@ -163,20 +190,22 @@ class Wire:
         if reason != self._reason:
             self._reason = reason
             log.warning("%s cannot be reached: %s", self.address, reason)
-        calls = [queued.call for queued in self._take_queued()]
+        calls = deque(self._take_queued())
         self._events.lost()
-        _fail(calls, UNREACHABLE, f"{self.address} cannot be reached: {reason}")
+        self._fail(calls, UNREACHABLE, f"{self.address} cannot be reached: {reason}")
 
     def expire(self, now_ms: int) -> None:
         """Give up requests whose time is over."""
+        if now_ms < self._late_ms:
+            return
         late = [number for number, call in self._calls.items() if call.until_ms <= now_ms]
-        calls = [self._calls.pop(number) for number in late]
-        for queued in self._take_queued():
-            if queued.call.until_ms <= now_ms:
-                calls.append(queued.call)
-            else:
-                self._append(queued)
-        _fail(calls, NO_ANSWER, f"{self.address} does not answer in time")
+        calls = deque(self._calls.pop(number) for number in late)
+        calls += [queued.call for queued in self._queued if queued.call.until_ms <= now_ms]
+        self._queued = deque(queued for queued in self._queued if queued.call.until_ms > now_ms)
+        self._queued_bytes = sum(queued.size for queued in self._queued)
+        waiting = chain(self._calls.values(), (queued.call for queued in self._queued))
+        self._late_ms = min((call.until_ms for call in waiting), default=_NEVER_MS)
+        self._fail(calls, NO_ANSWER, f"{self.address} does not answer in time")
 
     def leave(self, reason: str = "the proxy stops") -> None:
         """Close the connection: its user is gone."""
@@ -205,13 +234,9 @@ class Wire:
         if session is not self._session:
             return
         self._session = None
-        calls, self._calls = list(self._calls.values()), {}
+        calls = deque([*self._calls.values(), *self._take_queued()])
+        self._calls = {}
         if calls and not self._is_left:
             log.warning("the connection to %s is lost, with %d requests: %s", self.address, len(calls), session.reason)
         self._events.lost()
-        _fail(calls, UNREACHABLE, f"the connection to {self.address} is lost")
-
-
-def _fail(calls: list[_SentCall], code: int, text: str) -> None:
-    for call in calls:
-        call.done(not_asked(code, text))
+        self._fail(calls, UNREACHABLE, f"the connection to {self.address} is lost")

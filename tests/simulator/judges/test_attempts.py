@@ -69,7 +69,7 @@ class Deaths:
 
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_a_death_does_not_count_where_the_upstream_takes_the_message_back(is_heard: bool) -> None:
-    """As no consumer wants it there any longer: the upstream gives it to others, and ignores its rejection."""
+    """The upstream gives a message to others, and ignores its rejection, once no consumer there wants it any longer."""
     deaths = Deaths()
     first = deaths.consumer(1)
     if is_heard:

@@ -42,10 +42,10 @@ class Wired:
         self.codes: list[int] = []
         events = Events(lambda: self.told.append("connected"), lambda: self.told.append("lost"), lambda frame: False)
         self.wire = Wire(ADDRESS, self.network.dial(ADDRESS), self.network.open, events, self._later, lambda: self.ms)
-        self._works: list[object] = []
+        self.works: list[object] = []
 
     def _later(self, work: object) -> None:
-        self._works.append(work)
+        self.works.append(work)
 
     def listen(self) -> None:
         self.network.services[ADDRESS] = self.echo
@@ -59,7 +59,7 @@ class Wired:
     def step(self) -> None:
         while self.network.exchange():
             pass
-        works, self._works = self._works, []
+        works, self.works = self.works, []
         for work in works:
             assert callable(work)
             work()
@@ -194,3 +194,55 @@ def test_what_waits_for_the_connection_is_bounded_as_well(wired: Wired, monkeypa
     assert wired.wire.waiting == 2
     wired.step()
     assert wired.codes.count(ResponseCode.SYSTEM_BUSY) == 1
+
+
+def settled(wired: Wired, most: int) -> int:
+    """Take steps until nothing waits; return their number. No more than `most` requests end in one."""
+    steps = 0
+    while wired.wire.waiting or wired.works:
+        before = len(wired.codes)
+        wired.step()
+        steps += 1
+        assert len(wired.codes) - before <= most
+        assert steps < 100
+    return steps
+
+
+def test_requests_that_waited_are_sent_in_slices_and_in_order(wired: Wired) -> None:
+    wired.listen()
+    for number in range(2_000):
+        wired.ask(number)
+    wired.step()
+    # These come after the ones that wait still.
+    for number in range(2_000, 2_100):
+        wired.ask(number)
+    assert settled(wired, 400) >= 5
+    assert wired.codes == list(range(2_100))
+
+
+@pytest.mark.parametrize("how", ["unreachable", "lost", "late"])
+def test_requests_fail_in_slices(wired: Wired, how: str) -> None:
+    if how != "unreachable":
+        wired.listen()
+        wired.echo.is_silent = True
+    for number in range(1_000):
+        wired.ask(number)
+    if how != "unreachable":
+        for _ in range(10):
+            wired.step()
+    if how == "lost":
+        wired.network.end(ADDRESS)
+    elif how == "late":
+        wired.ms = 1_000
+        wired.wire.expire(wired.ms)
+    assert settled(wired, 400) >= 3
+    assert wired.codes == [NO_ANSWER if how == "late" else UNREACHABLE] * 1_000
+
+
+def test_only_late_requests_are_given_up(wired: Wired) -> None:
+    for number in range(3):
+        wired.ms = number * 100
+        wired.ask(number)
+    for ms, count in ((999, 0), (1_000, 1), (1_099, 1), (1_200, 3)):
+        wired.wire.expire(ms)
+        assert wired.codes == [NO_ANSWER] * count
