@@ -200,7 +200,9 @@ class Broker:
         options, state, world, services = self._state.options, self._state, self._world, self._services
         state.guard.is_group = lambda name: name in state.groups.table
         if not self._role.is_slave and set_back(services):
+            # Before a message gets an offset that a position counts as processed.
             self.keep_offsets()
+            self._progress.write(world.wall_ms())
         self._delays = Delays(
             options.delay_levels_ms,
             state.topics,
