@@ -1,9 +1,8 @@
 """Tables in memory, and the small files that store them, written in a thread.
 
 A change takes effect in memory at once, and encodes the entries that changed; a write joins the texts of all entries.
-All changes of a step go to the disk together, and so do changes during a write (group commit). The
-request for a change is answered when the change is on the disk. A change that cannot be written is undone, and its
-request is refused.
+All changes of a step go to the disk together, and so do changes during a write (group commit). The request for a change
+is answered when the change is on the disk. A change that cannot be written is undone, and its request is refused.
 """
 
 from __future__ import annotations

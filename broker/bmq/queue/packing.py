@@ -5,8 +5,8 @@ Messages in a row are packed (see `broker.bmq.queue.backlog`) if they are in the
 and nobody else has one of them in hand: neither a consumer nor a task that continues later. Their numbers of references
 say so: a message that is anywhere else has one more. In each `pending` the part then stands in their place.
 
-Messages about to be delivered stay unpacked: the first ones of an app that has consumers, and those that have not
-waited for `Work.packed_after_ms` while it has them. A part that was unpacked is packed again when it meets the
+Messages about to be delivered stay unpacked. While an app has consumers, these are its first messages, and messages
+that have waited for less than `Work.packed_after_ms`. A part that was unpacked is packed again when it meets the
 conditions again. If nothing could be packed, the next try is after the same time.
 """
 

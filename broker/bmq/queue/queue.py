@@ -2,8 +2,7 @@
 """The queue engine: decides about each message, independently of the protocol.
 
 A `Queue` holds messages in the order of their arrival and knows of each, for each app, whether it waits, is with a
-consumer, or is confirmed. It decides about deliveries; a `Sink` carries them out and a `Log`
-stores the messages.
+consumer, or is confirmed. It decides about deliveries; a `Sink` carries them out and a `Log` stores the messages.
 
 Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting` and every app `a` with
 `message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.returning`, `a.pending`, `a.aside`, and the

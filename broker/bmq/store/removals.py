@@ -205,7 +205,7 @@ class Removals:
         return more or bool(self._found)
 
     def note(self, queue_key: bytes, guids: bytes) -> None:
-        """Keep the GUIDs of messages, too, that no app wants any longer and the journal has no removal for.
+        """Keep GUIDs of messages that no app wants any longer, and that the journal in use does not remove.
 
         A process that dies after an app's purge or confirm leaves such messages to the next one, which finds them.
         """

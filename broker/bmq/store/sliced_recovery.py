@@ -74,7 +74,7 @@ class SlicedRecovery:
     """See the module. `queues` are complete once it `is_read`. `journal` has the records that matter, by default all.
 
     If it `remembers`, it adds to `gone` queue keys with the concatenated GUIDs of messages whose removal is in the
-    journal, as in `Recovered`; the caller takes them out. It adds to `ended` those without a record of their own.
+    journal, as in `Recovered`; the caller takes them out. It adds messages without such a record to `ended`.
     """
 
     def __init__(self, files: PartitionFiles, *, remembers: bool = False, journal: JournalRows | None = None) -> None:

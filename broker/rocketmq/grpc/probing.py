@@ -68,7 +68,7 @@ def _prefix(declared: Declared) -> str:
 
 
 class _Probed:
-    """A service without state for each client, the requests of which are read here."""
+    """A service for probes. It keeps nothing for a client beyond its open calls."""
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
@@ -130,7 +130,7 @@ class Health(_Probed):
         self.watches.pop(call, None)
 
     def tick(self) -> None:
-        """Send the watches what has changed."""
+        """Send the watches a status that has changed."""
         if not self.watches:
             return
         status = self._status()

@@ -69,8 +69,8 @@ class Account:
     def to_close(self) -> list[tuple[Connection, str]]:
         """Return the connections to close, with the reason; none if the sizes are within the bounds.
 
-        Strangers are closed first, in the order of their last input, beginning with users of more than `FREE_BYTES`;
-        other connections in the order of their sizes, the largest first. An eighth of the bound becomes free.
+        Strangers that use more than `FREE_BYTES` go before other strangers, in the order of their last input; other
+        connections go in the order of their sizes, the largest first. An eighth of the bound becomes free.
         """
         found: list[tuple[Connection, str]] = []
         strangers = [connection for connection in self._connections if connection.standing == _STRANGER]

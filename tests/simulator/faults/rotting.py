@@ -1,4 +1,4 @@
-"""Payloads that cannot rot yet, though they are written, and those that have."""
+"""Payloads that are written and cannot rot yet, and waiting messages whose payloads have rotted."""
 
 from __future__ import annotations
 

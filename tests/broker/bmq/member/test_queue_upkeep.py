@@ -8,6 +8,7 @@ import pytest
 
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.node.changes import reconfigure
+from broker.bmq.queue.queue import Queue
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.member.member_bus import MemberClient, Members, members
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid
@@ -68,14 +69,20 @@ def test_a_queue_with_messages_stays() -> None:
     assert known(cluster) == [[QUEUE]] * 3
 
 
-def test_who_opens_a_queue_that_is_going_gets_the_next() -> None:
-    cluster = members()
+def removing(cluster: Members) -> Queue:
+    """Have the leader, which is also the primary, record the removal of an idle queue; no other node has acked it."""
     client = cluster.connect(1)
     client.open(1, QUEUE, WRITE | ACK)
     client.close(1, QUEUE, WRITE | ACK)
     old = cluster.queue(0, QUEUE)
     assert old is not None
     cluster.processes[0].node.role.take_away(old)
+    return old
+
+
+def test_who_opens_a_queue_that_is_going_gets_the_next() -> None:
+    cluster = members()
+    old = removing(cluster)
     # The leader has advised it; nobody has acked yet.
     late, here = cluster.connect(1), cluster.connect(0)
     late.open(1, QUEUE, READ)
@@ -92,12 +99,7 @@ def test_who_opens_a_queue_that_is_going_gets_the_next() -> None:
 
 def test_a_queue_stays_closed_until_its_recorded_removal_is_decided() -> None:
     cluster = members()
-    client = cluster.connect(1)
-    client.open(1, QUEUE, WRITE | ACK)
-    client.close(1, QUEUE, WRITE | ACK)
-    old = cluster.queue(0, QUEUE)
-    assert old is not None
-    cluster.processes[0].node.role.take_away(old)
+    old = removing(cluster)
     # The leader has recorded the removal, and no other node has. It leads again, and its ledger is the newest.
     for other in (1, 2):
         for here, there in ((0, other), (other, 0)):

@@ -7,7 +7,6 @@ which the bounds were chosen. `slowness` says how much slower this one is, and `
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import struct
 import time
@@ -21,6 +20,7 @@ import pytest
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.nameserver.service import NameserverService
+from broker.rocketmq.remoting.limits import frame_bytes_max
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.errors import FormatError
@@ -89,9 +89,6 @@ FIELDS: Final = {
 }
 
 
-LONG: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.REGISTER_BROKER, raft.CODE)
-
-
 SLOWNESS: Final[list[float]] = []
 
 
@@ -126,16 +123,6 @@ def check(name: object, attempt: Callable[[], list[Callable[[], object]]]) -> No
         if tries[-1] < longest_s() or tries[-1] < longest_s(measures=True):
             return
     raise AssertionError(f"{name}: others were held up for {min(tries) * 1000:.0f} ms")
-
-
-def frame_bytes_max(code: int) -> int:
-    """Return the product's bound on the frames of a code; as long as it has none, the bounds that are intended."""
-    try:
-        limits = importlib.import_module("broker.rocketmq.remoting.limits")
-    except ModuleNotFoundError:
-        return FRAME_BYTES_MAX if code in LONG else 1 << 20
-    found: int = limits.frame_bytes_max(code)
-    return found
 
 
 def joined(size: int, item: Callable[[int], bytes], length: int, separator: bytes = b",") -> bytes:
@@ -315,7 +302,7 @@ def test_registrations_of_many_topics_hold_up_nobody() -> None:
 
 
 def test_heartbeats_with_as_many_groups_as_they_may_have_hold_up_nobody() -> None:
-    count = getattr(clients, "HEARTBEAT_GROUPS_MAX", 8)
+    count = clients.HEARTBEAT_GROUPS_MAX
     groups = ",".join(f'{{"groupName":"g{number}"}}' for number in range(count))
     body = f'{{"clientID":"c","consumerDataSet":[{groups}]}}'.encode()
     check("heartbeat", lambda: broker_steps(RequestCode.HEART_BEAT, body))
