@@ -148,19 +148,26 @@ class HashedFront:
     def __init__(self, begin: bytes) -> None:
         self._begin = _hash_on(0, begin)
         self._front = b""
-        self._number = self._begin
+        self._number = self._begin * _TAIL_POWER
 
     def index_hash(self, text: bytes) -> int:
         """`index_hash` of `begin` and `text`."""
-        front = text[:-_TAIL]
-        if front != self._front:
-            self._front, self._number = front, _hash_on(self._begin, front)
-        number = _hash_on(self._number, text[-_TAIL:])
+        if len(text) < _TAIL:
+            number = _hash_on(self._begin, text)
+        else:
+            front = text[:-_TAIL]
+            if front != self._front:
+                self._front, self._number = front, _hash_on(self._begin, front) * _TAIL_POWER
+            a, b, c, d, e, f, g, h = text[-_TAIL:]
+            # The factors are the powers of 31.
+            tail = a * 27512614111 + b * 887503681 + c * 28629151 + d * 923521 + e * 29791 + f * 961 + g * 31 + h
+            number = (self._number + tail) & MASK
         return number if number < _SIGN else (MASK + 1 - number) & ~_SIGN
 
 
 # Number of bytes in which texts with a common beginning usually differ: the time and counter of a unique id.
 _TAIL: Final = 8
+_TAIL_POWER: Final = 31**8 & MASK
 _FALLING: Final = tuple(tuple(reversed(_POWERS[:count])) for count in range(65))
 
 

@@ -35,7 +35,8 @@ from formats.rocketmq.fast.send_frames import (
     PostedRest,
     answer_fields,
     answer_maker,
-    json_place,
+    frame_place,
+    json_header,
     offset_id_front,
     posted_of,
     read_posted,
@@ -126,25 +127,9 @@ class _ConnectionCache:
         self.last: tuple[PostedRest, list[bytes]] | None = None
 
 
-class _Batch:
-    """The plain messages at the front of a connection's input, with the data for their answers."""
-
-    __slots__ = ("ends", "ids", "messages", "numbers", "ways")
-
-    def __init__(self) -> None:
-        self.messages: list[PlainMessage] = []
-        self.ways: list[_RequestTemplate] = []
-        self.ids: list[bytes] = []
-        self.numbers: list[bytes] = []
-        # The end of each request.
-        self.ends: list[int] = []
-
-    def add(self, message: PlainMessage, way: _RequestTemplate, unique_id: bytes, number: bytes, end: int) -> None:
-        self.messages.append(message)
-        self.ways.append(way)
-        self.ids.append(unique_id)
-        self.numbers.append(number)
-        self.ends.append(end)
+# A message at the front of a connection's input, with the data for its answer: its template, its unique id and number,
+# and the end of its request. A plain tuple, as one is made for each message.
+_Accepted = tuple[PlainMessage, _RequestTemplate, bytes, bytes, int]
 
 
 _UNKNOWN: Final = _PropertyTemplate(b"", tuple, 0, {})
@@ -201,40 +186,44 @@ class PlainSender:
         """Store the plain messages at the front of `data[at:end]`, and answer; where the first other frame begins."""
         known = self._known.get(session)
         if known is None:
-            if read_posted(data, at, end) is None:
+            place = frame_place(data, at, end)
+            if place is None or read_posted(data, at, place) is None:
                 return at
             known = self._known[session] = _ConnectionCache()
         now_ms = self._wall_ms()
-        batch = self._read(known, data, at, end, session, now_ms)
-        if not batch.messages:
+        accepted = self._read(known, data, at, end, session, now_ms)
+        if not accepted:
             return at
         answers: list[bytes] = []
-        places = self._arrivals.put_all(batch.messages, now_ms)
-        for place, message, way, unique_id, number in zip(
-            places, batch.messages, batch.ways, batch.ids, batch.numbers, strict=False
-        ):
+        places = self._arrivals.put_all([message for message, _, _, _, _ in accepted], now_ms)
+        for (offset, _, queue_offset), (message, way, unique_id, number, _) in zip(places, accepted, strict=False):
             if not way.is_one_way:
-                answers.append(way.answer(place[0], message[1], place[2], unique_id, number))
+                answers.append(way.answer(offset, message[1], queue_offset, unique_id, number))
         if answers:
             session.send_bytes(b"".join(answers))
-        return batch.ends[len(places) - 1] if places else at
+        return accepted[len(places) - 1][4] if places else at
 
     def _read(
         self, known: _ConnectionCache, data: memoryview, at: int, end: int, session: Session, now_ms: int
-    ) -> _Batch:
+    ) -> list[_Accepted]:
         """Read the plain messages at the front of `data[at:end]`."""
-        batch = _Batch()
+        accepted: list[_Accepted] = []
         edition = self._topics.kept.edition
         if known.forms and known.forms[0].way.edition is not edition:
             known.forms.clear()
         while at < end:
-            place = json_place(data, at, end) if known.forms else None
-            if place is not None:
-                header, body_at, frame_end = place
-                if self._read_form(known, batch, header, data[body_at:frame_end], frame_end):
+            place = frame_place(data, at, end)
+            if place is None:
+                break
+            header = json_header(data, at, place) if known.forms else None
+            if header is not None:
+                _, body_at, frame_end = place
+                found_form = self._read_form(known, header, data[body_at:frame_end], frame_end)
+                if found_form is not None:
+                    accepted.append(found_form)
                     at = frame_end
                     continue
-            posted = read_posted(data, at, end)
+            posted = read_posted(data, at, place)
             if posted is None:
                 break
             way = known.ways.get(posted.rest)
@@ -248,28 +237,27 @@ class PlainSender:
             if message is None:
                 break
             unique_id = posted.properties[shape.unique_at]
-            batch.add(message, way, unique_id, posted.opaque, posted.end)
+            accepted.append((message, way, unique_id, posted.opaque, posted.end))
             self._learn_form(known, way, shape, posted, message)
             at = posted.end
-        return batch
+        return accepted
 
-    def _read_form(self, known: _ConnectionCache, batch: _Batch, header: bytes, body: memoryview, end: int) -> bool:
-        """Read a message that has one of the forms; return False if it has none."""
+    def _read_form(self, known: _ConnectionCache, header: bytes, body: memoryview, end: int) -> _Accepted | None:
+        """Read a message that has one of the forms; return None if it has none."""
         for form in known.forms:
             read = form.posted.read(header)
             if read is not None:
                 queue_id, born_ms, unique_id, number = read
                 way = form.way
                 if queue_id >= way.queues or len(body) > self._body_max:
-                    return False
+                    return None
                 hashes = [way.unique_keys.index_hash(unique_id)]
                 if form.hashes:
                     hashes += form.hashes
                 record_end = form.before_id + unique_id + form.behind_id
                 message = (way.common, queue_id, born_ms, body, record_end, hashes, form.tags_code)
-                batch.add(message, way, unique_id, number, end)
-                return True
-        return False
+                return message, way, unique_id, number, end
+        return None
 
     def _shape(self, posted: Posted) -> _PropertyTemplate | None:
         """Return the shape of a message's properties; None if the sender must handle it."""

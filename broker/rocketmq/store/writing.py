@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Final
 from zlib import crc32
 
@@ -238,7 +239,7 @@ class Writer:
             places.append((offset, size, queue_offset))
             part.add(offset, size, tags_code)
             if common.is_indexed:
-                keys += [(key_hash, offset, now_ms) for key_hash in hashes]
+                keys += zip(hashes, repeat(offset), repeat(now_ms))
             offset += size
             left -= size
         return Run(start, b"".join(data), list(parts.values()), keys, now_ms), places

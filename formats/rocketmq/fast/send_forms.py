@@ -23,12 +23,13 @@ _ZERO: Final = 0x30
 class PostedForm:
     """The common parts of all requests of a form, and the lengths of the others."""
 
-    __slots__ = ("_behind", "_born_size", "_first", "_id_size", "_last", "_second", "_third")
+    __slots__ = ("_behind", "_born_size", "_first", "_id_size", "_last", "_second", "_sizes", "_third")
 
     def __init__(self, parts: tuple[bytes, bytes, bytes, bytes, bytes], born_size: int, id_size: int) -> None:
         self._first, self._second, self._third, self._behind, self._last = parts
         self._born_size = born_size
         self._id_size = id_size
+        self._sizes = tuple(map(len, parts))
 
     def read(self, header: bytes) -> tuple[int, int, bytes, bytes] | None:
         """Read a header: queue, time, unique id, and the request's number as the answer repeats it.
@@ -37,22 +38,22 @@ class PostedForm:
         """
         if not (header.startswith(self._first) and header.endswith(self._last)):
             return None
-        at = len(self._first)
+        at, second_size, third_size, behind_size, last_size = self._sizes
         end = header.find(_QUOTE, at)
         queue_id = _QUEUE_IDS.get(header[at:end])
         if queue_id is None or not header.startswith(self._second, end):
             return None
-        at = end + len(self._second)
+        at = end + second_size
         end = at + self._born_size
         born_text = header[at:end]
         if not born_text.isdigit() or born_text[0] == _ZERO or not header.startswith(self._third, end):
             return None
-        at = end + len(self._third)
+        at = end + third_size
         end = at + self._id_size
         unique_id = header[at:end]
         if not unique_id.isalnum() or not header.startswith(self._behind, end):
             return None
-        opaque = header[end + len(self._behind) : len(header) - len(self._last)]
+        opaque = header[end + behind_size : len(header) - last_size]
         if not opaque.isdigit() or len(opaque) > _OPAQUE_DIGITS_MAX or (opaque[0] == _ZERO and len(opaque) > 1):
             return None
         return queue_id, int(born_text), unique_id, opaque

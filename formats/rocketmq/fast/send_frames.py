@@ -29,11 +29,13 @@ __all__ = [
     "JSON_PARTS",
     "JSON_SEPARATORS",
     "AnswerMaker",
+    "FramePlace",
     "Posted",
     "PostedRest",
     "answer_fields",
     "answer_maker",
-    "json_place",
+    "frame_place",
+    "json_header",
     "offset_id_front",
     "posted_of",
     "read_posted",
@@ -47,6 +49,9 @@ _SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
 
 # The fixed parts of a frame, or the fields of a frame that was already decoded.
 PostedRest = tuple[bytes | str | None, ...]
+
+# The encoding of a frame, and where its body begins and ends.
+FramePlace = tuple[int, int, int]
 
 
 class Posted(NamedTuple):
@@ -138,8 +143,8 @@ _match_binary: Final = _binary_pattern().fullmatch
 _BINARY_BYTES: Final = BINARY_FRONT.size + 2 * _LENGTH_BYTES
 
 
-def _place(data: memoryview, at: int, end: int) -> tuple[int, int, int] | None:
-    """The encoding of the frame at `at`, and where its body begins and ends; None if it is incomplete or invalid."""
+def frame_place(data: memoryview, at: int, end: int) -> FramePlace | None:
+    """The place of the frame at `at`; None if it is incomplete or invalid."""
     header_at = at + _LENGTHS_BYTES
     if end < header_at:
         return None
@@ -151,19 +156,13 @@ def _place(data: memoryview, at: int, end: int) -> tuple[int, int, int] | None:
     return word >> 24, body_at, frame_end
 
 
-def json_place(data: memoryview, at: int, end: int) -> tuple[bytes, int, int] | None:
-    """The header of the frame at `at`, and where its body begins and ends; None unless it is whole, and in JSON."""
-    place = _place(data, at, end)
-    if place is None or place[0] != _JSON:
-        return None
-    return bytes(data[at + _LENGTHS_BYTES : place[1]]), place[1], place[2]
+def json_header(data: memoryview, at: int, place: FramePlace) -> bytes | None:
+    """The header of the frame at `at`; None unless it is in JSON."""
+    return bytes(data[at + _LENGTHS_BYTES : place[1]]) if place[0] == _JSON else None
 
 
-def read_posted(data: memoryview, at: int, end: int) -> Posted | None:
-    """Read the request at `at`; None if it is incomplete, another request, or not of the common form."""
-    place = _place(data, at, end)
-    if place is None:
-        return None
+def read_posted(data: memoryview, at: int, place: FramePlace) -> Posted | None:
+    """Read the request at `at`; None if it is another request, or not of the common form."""
     encoding, body_at, frame_end = place
     header_at = at + _LENGTHS_BYTES
     if encoding != _JSON:

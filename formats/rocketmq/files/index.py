@@ -134,33 +134,31 @@ class IndexFile:
 
     def put_hash(self, key_hash: int, offset: int, stored_ms: int) -> None:
         """Add the message at `offset` by its key's `index_hash`. The file must not be full."""
-        self._add(key_hash, offset, stored_ms)
-        self._write_header()
+        self.add_all([(key_hash, offset, stored_ms)])
 
     def add_all(self, keys: Sequence[tuple[int, int, int]]) -> None:
         """Add messages like `put_hash`: hash, offset and storing time of each. The file must have room for all."""
-        for key_hash, offset, stored_ms in keys:
-            self._add(key_hash, offset, stored_ms)
-        self._write_header()
-
-    def _add(self, key_hash: int, offset: int, stored_ms: int) -> None:
-        number = self.next_entry
-        buffer = self._buffer
-        slot_at = _SLOTS_AT + key_hash % self.slots * SLOT_BYTES
-        (previous,) = _read_slot(buffer, slot_at)
-        if not 0 < previous <= number:
-            previous = 0
-            self._slots_used += 1
-        # Before the first entry the header has the end of the previous file, if any: entries count from it.
-        begin_ms = self._begin_ms
-        seconds = (stored_ms - begin_ms) // 1000 if 0 < begin_ms < stored_ms else 0
+        buffer, slots, number, begin_ms = self._buffer, self.slots, self.next_entry, self._begin_ms
         at = self._entries_at + number * _ENTRY_BYTES
-        _write_entry(buffer, at, key_hash, offset, min(seconds, _SECONDS_MAX), previous)
-        _write_slot(buffer, slot_at, number)
-        if number == 1:
-            self._begin_ms, self._begin_offset = stored_ms, offset
-        self._end_ms, self._end_offset = stored_ms, offset
-        self.next_entry = number + 1
+        for key_hash, offset, stored_ms in keys:
+            slot_at = _SLOTS_AT + key_hash % slots * SLOT_BYTES
+            (previous,) = _read_slot(buffer, slot_at)
+            if not 0 < previous <= number:
+                previous = 0
+                self._slots_used += 1
+            # Before the first entry the header has the end of the previous file, if any: entries count from it.
+            seconds = (stored_ms - begin_ms) // 1000 if 0 < begin_ms < stored_ms else 0
+            _write_entry(buffer, at, key_hash, offset, min(_SECONDS_MAX, seconds), previous)
+            _write_slot(buffer, slot_at, number)
+            if number == 1:
+                self._begin_ms = begin_ms = stored_ms
+                self._begin_offset = offset
+            number += 1
+            at += _ENTRY_BYTES
+        if keys:
+            _, self._end_offset, self._end_ms = keys[-1]
+        self.next_entry = number
+        self._write_header()
 
     def _write_header(self) -> None:
         _write_header(

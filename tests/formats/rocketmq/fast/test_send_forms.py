@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from formats.rocketmq.fast.send_forms import PostedForm, form_of
-from formats.rocketmq.fast.send_frames import Posted, json_place, read_posted
+from formats.rocketmq.fast.send_frames import Posted, frame_place, json_header, read_posted
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding, encode_frame
 
@@ -28,13 +28,21 @@ def encoded(
 
 
 def header_of(data: memoryview) -> bytes:
-    place = json_place(data, 0, len(data))
+    place = frame_place(data, 0, len(data))
     assert place is not None
-    return place[0]
+    header = json_header(data, 0, place)
+    assert header is not None
+    return header
+
+
+def posted_at(data: memoryview) -> Posted | None:
+    place = frame_place(data, 0, len(data))
+    assert place is not None
+    return read_posted(data, 0, place)
 
 
 def read(data: memoryview) -> Posted:
-    posted = read_posted(data, 0, len(data))
+    posted = posted_at(data)
     assert posted is not None
     return posted
 
@@ -66,7 +74,7 @@ IDS = [ID, ID[::-1], ID.lower(), ID[:-1], f"{ID}0", *(ID[:-1] + end for end in '
 def test_a_form_reads_what_the_patterns_read(opaque: int, queue_id: str, born: str, unique_id: str, wait: str) -> None:
     data = encoded(opaque, e=queue_id, g=born, i=f"KEYS\1k1 k2\2UNIQ_KEY\1{unique_id}\2WAIT\1{wait}\2")
     known = form(encoded())
-    found, posted = known.read(header_of(data)), read_posted(data, 0, len(data))
+    found, posted = known.read(header_of(data)), posted_at(data)
     if found is not None:
         assert posted is not None
         assert posted.rest == read(encoded()).rest
@@ -85,16 +93,18 @@ def test_each_byte_of_a_header_counts(at: int) -> None:
     for byte in (0, ord('"'), ord("0"), ord("A"), ord(","), 0xFF):
         other = bytes(header[:at]) + bytes((byte,)) + bytes(header[at + 1 :])
         data = memoryview((4 + len(other)).to_bytes(4, "big") + len(other).to_bytes(4, "big") + other)
-        found, posted = known.read(other), read_posted(data, 0, len(data))
+        found, posted = known.read(other), posted_at(data)
         assert found is None or (posted is not None and found == parts(posted))
         assert known.read(other[:at]) is None
 
 
 def test_requests_in_binary_and_frames_that_are_not_whole_have_no_form() -> None:
     data = encoded(encoding=HeaderEncoding.BINARY)
-    assert json_place(data, 0, len(data)) is None
+    place = frame_place(data, 0, len(data))
+    assert place is not None
+    assert json_header(data, 0, place) is None
     posted = read(data)
     assert form_of(posted, 3) is None
-    assert json_place(encoded(), 0, len(encoded()) - 1) is None
+    assert frame_place(encoded(), 0, len(encoded()) - 1) is None
     odd = encoded(i="KEYS\1k\2UNIQ_KEY\1not an id\2WAIT\1true\2")
     assert form_of(read(odd), 3) is None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import FormatError
-from formats.rocketmq.fast.send_frames import Posted, answer_fields, answer_maker, posted_of, read_posted
+from formats.rocketmq.fast.send_frames import Posted, answer_fields, answer_maker, frame_place, posted_of, read_posted
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
@@ -32,13 +32,15 @@ def frame_of(header: SendMessageRequestV2, encoding: HeaderEncoding = HeaderEnco
     return Frame(RequestCode.SEND_MESSAGE_V2, opaque, 0, None, fields, b"body", version=493, encoding=encoding)
 
 
-def posted(data: bytes) -> Posted | None:
-    return read_posted(memoryview(data), 0, len(data))
+def posted(data: bytes | memoryview, at: int = 0) -> Posted | None:
+    view = memoryview(data)
+    place = frame_place(view, at, len(view))
+    return None if place is None else read_posted(view, at, place)
 
 
 def check(data: memoryview, at: int) -> bool:
     """Read a frame both ways; whether both could."""
-    found = read_posted(data, at, len(data))
+    found = posted(data, at)
     if found is None:
         return False
     parsed = next_frame(data, at, len(data))
