@@ -22,7 +22,7 @@ from typing import NamedTuple
 KEPT: dict[str, str] = {
     # A certificate, since that imports most of it.
     "cryptography": (
-        "from broker.shell.connections.self_signed import make_self_signed; make_self_signed('localhost', 0)"
+        "from broker.shell.connections.certificates import make_self_signed; make_self_signed('localhost', 0)"
     ),
     "fastavro": "import fastavro",
     # Parts that numpy imports only on use are named too; no module here uses its random numbers.

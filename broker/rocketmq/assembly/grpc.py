@@ -18,8 +18,8 @@ from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.session import Session
+from broker.shell.connections.certificates import SELF_SIGNED_MODULES, SelfSignedContext
 from broker.shell.connections.dialing import Endpoint
-from broker.shell.connections.self_signed import SELF_SIGNED_MODULES, SelfSignedContext
 from broker.shell.connections.tls import tls_error
 from broker.shell.loop.server import ListenError, listen
 

@@ -19,7 +19,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.shell.connections.self_signed import make_self_signed
+from broker.shell.connections.certificates import make_self_signed
 from broker.shell.host.calls import HOST, READABLE, WRITABLE, Host, Poller
 from broker.shell.host.descriptors import descriptors_in_use
 from broker.shell.host.portable import PortableHost

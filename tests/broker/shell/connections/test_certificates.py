@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from broker.shell.connections.self_signed import SelfSignedContext, make_self_signed
+from broker.shell.connections.certificates import SelfSignedContext, make_self_signed
 
 NOW_S = 1_800_000_000
 
