@@ -32,6 +32,7 @@ __all__ = [
     "Finding",
     "Setting",
     "Target",
+    "Written",
     "disagreements",
     "fault_of_domain",
     "faults_with_store",
@@ -74,6 +75,18 @@ class Setting(NamedTuple):
     source: str
 
 
+class Written(NamedTuple):
+    """A cluster's folders, one for each node, and the URI of the first node.
+
+    `authority` is the file with the certificate of a new authority, `credentials` that of a new user.
+    """
+
+    folders: list[Path]
+    address: str
+    authority: Path | None
+    credentials: Path | None
+
+
 class Target(NamedTuple):
     """A configuration to check: its path, its name in the output, and the options that a start would be given."""
 
@@ -82,14 +95,27 @@ class Target(NamedTuple):
     changes: Changes
 
 
-def write_cluster(directory: Path, nodes: int, host: str, port: int) -> list[Path]:
-    """Write and return a folder for each node of a cluster on this host. Raises `BadConfig` if that cannot be done."""
+def write_cluster(
+    directory: Path, nodes: int, host: str, port: int, *, uses_tls: bool = False, user: str | None = None
+) -> Written:
+    """Write a folder for each node of a cluster on this host. Raises `BadConfig` if that cannot be done."""
+    from bmqctl.systems.blazingmq.securing import AUTHORITY_FILE, TestSecurity, credentials_file
+
+    security = None
+    if uses_tls or user is not None:
+        names = [f"node{number}" for number in range(1, nodes + 1)]
+        if user in names:
+            raise BadConfig(f"{user} is the name of a node: give the user another")
+        security = TestSecurity(directory, names, host, uses_tls=uses_tls, user=user)
     try:
-        return write_local_cluster(directory, nodes, host, port)
+        folders = write_local_cluster(directory, nodes, host, port, security=security)
     except ConfigError as fault:
         raise BadConfig(str(fault)) from None
     except OSError as fault:
         raise BadConfig(f"{fault.filename}: {fault.strerror}") from None
+    authority = directory / AUTHORITY_FILE if uses_tls else None
+    address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    return Written(folders, address, authority, None if user is None else credentials_file(directory, user))
 
 
 def targets_in(path: Path, changes: Changes, *, all_nodes: bool) -> list[Target]:

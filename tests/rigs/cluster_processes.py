@@ -17,10 +17,13 @@ _LEADER = re.compile(r"node (\d+) is (\w+) \[term: (\d+), leader: (\w+)\]")
 
 
 class ClusterProcesses:
-    """`nodes[id]`; all run inside the `with` block, unless the test stops them."""
+    """`nodes[id]`; all run inside the `with` block, unless the test stops them.
 
-    def __init__(self, directory: Path, count: int = 3) -> None:
-        port = free_ports(count)
+    With `port`, that of the first node, the directory has their configurations already.
+    """
+
+    def __init__(self, directory: Path, count: int = 3, port: int | None = None) -> None:
+        port = free_ports(count) if port is None else port
         folders = write_local_cluster(directory, count, HOST, port, strong=False)
         self.nodes = {
             number: NodeProcess(folder / "storage", config_dir=folder, port=port + number - 1)

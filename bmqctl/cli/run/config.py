@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +46,13 @@ _FINDINGS = [
     Column("remedy", "remedy"),
 ]
 _SETTINGS = [Column("file", "file"), Column("name", "setting"), Column("value", "value"), Column("source", "source")]
+
+
+def _user_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
+        raise typer.BadParameter("give a name of up to 64 letters, digits, dots, dashes and underscores")
+    return text
+
 
 ConfigPath = Annotated[
     Path,
@@ -190,11 +198,24 @@ def init(
     port: Annotated[
         int, typer.Option("--port", "-p", min=1, max=65535, help="Port of the first node; the others have those after.")
     ] = 30114,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Have the nodes speak TLS, with certificates of a new test authority.")
+    ] = False,
+    user: Annotated[
+        str | None,
+        typer.Option(parser=_user_name, metavar="NAME", help="Refuse peers that do not authenticate; add this user."),
+    ] = None,
 ) -> None:
     """Write the configuration of a BlazingMQ cluster on this host: a folder for each node, to start from and to edit.
 
     It has the sample domains; `bmqctl domain create` adds others. `bmqctl config show` lists all settings, and
-    `bmqctl config validate` checks what you have edited. Existing folders are left as they are.
+    `bmqctl config validate` checks what you have edited. Existing folders are left as they are; with `--tls` or
+    `--user` they are refused.
+
+    With `--tls` the folder has the authority's certificate, `ca.pem`, and its key, which signs those of others. With
+    `--user` it has NAME.credentials, with a random password.
+
+    The output is the commands that start the nodes, and with `--tls` or `--user` one that makes a context of them.
 
     Examples:
 
@@ -202,14 +223,24 @@ def init(
 
         bmqctl config init bmq-cluster --nodes 3 --port 31000
 
+        bmqctl config init bmq-cluster --nodes 3 --tls --user ada
+
     Exit codes: 0 the folders are there; 2 they have another cluster, or cannot be written.
     """
     try:
-        folders = config_reading.write_cluster(directory, nodes, host, port)
+        written = config_reading.write_cluster(directory, nodes, host, port, uses_tls=tls, user=user)
     except config_reading.BadConfig as fault:
         refuse("config init", str(fault))
-    for folder in folders:
-        typer.echo(f"{folder}: bmqctl start node {shlex.quote(str(folder))}")
+    for folder in written.folders:
+        # With --data-dir a node's control pipe is there, too, and not in the current folder, where only one can be.
+        typer.echo(shlex.join(["bmqctl", "start", "node", str(folder), "--data-dir", str(folder / "storage")]))
+    words = ["bmqctl", "context", "add", directory.name or "local", written.address, "--use"]
+    if written.authority is not None:
+        words += ["--tls-authority", str(written.authority)]
+    if written.credentials is not None:
+        words += ["--authn-mechanism", "BASIC", "--authn-data-file", str(written.credentials)]
+    if tls or user is not None:
+        typer.echo(shlex.join(words))
 
 
 @app.command("set", cls=DialingCommand)

@@ -7,25 +7,39 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from broker.bmq.config.default import default_config
 from broker.bmq.config.dump import to_json
 from broker.bmq.config.errors import ConfigError
 from broker.bmq.config.load import load_broker_config
 
-__all__ = ["write_local_cluster"]
+__all__ = ["Security", "write_local_cluster"]
 
 _CLUSTERS_FILE = "clusters.json"
 _PARTITIONS = 4
 
 
-def write_local_cluster(directory: Path, count: int, host: str, port: int, *, strong: bool = True) -> list[Path]:
+class Security(Protocol):
+    """Adds TLS and users to the nodes of a cluster."""
+
+    @property
+    def uses_tls(self) -> bool: ...
+
+    def app_config(self, node: Path) -> dict[str, Any]:
+        """Write the files of a node besides its configuration; return further members of its `appConfig`."""
+        ...
+
+
+def write_local_cluster(
+    directory: Path, count: int, host: str, port: int, *, strong: bool = True, security: Security | None = None
+) -> list[Path]:
     """Write and return the nodes' directories, `node1` to `node<count>`; node K listens on `port` + K - 1.
 
     Existing directories are left as they are, so that a stopped cluster continues. With `strong`, all stored domains
     are strongly consistent, otherwise only domains whose names end in `.sc`. Domains that several nodes cannot use are
-    left out. Raises `ConfigError` if there is another cluster, OSError if files cannot be written.
+    left out. `security` is for the directories that are written. Raises `ConfigError` if there is another cluster,
+    OSError if files cannot be written.
     """
     try:
         str(directory.absolute()).encode()
@@ -33,12 +47,16 @@ def write_local_cluster(directory: Path, count: int, host: str, port: int, *, st
         remedy = "name a directory whose path is UTF-8"
         raise ConfigError(ascii(str(directory)), "", "has a path that a configuration cannot name", remedy) from None
     folders = [directory / f"node{number}" for number in range(1, count + 1)]
+    if security is not None and (found := [folder for folder in folders if (folder / _CLUSTERS_FILE).exists()]):
+        remedy = "name another directory, or remove it"
+        raise ConfigError(str(found[0]), "", "is the folder of a node already; its security stays as it is", remedy)
+    tls = {"tls": True} if security is not None and security.uses_tls else {}
     nodes = [
         {
             "id": number,
             "name": folder.name,
             "dataCenter": "UNSPECIFIED",
-            "transport": {"tcp": {"endpoint": f"tcp://{_in_url(host)}:{port + number - 1}"}},
+            "transport": {"tcp": {"endpoint": f"tcp://{_in_url(host)}:{port + number - 1}", **tls}},
         }
         for number, folder in enumerate(folders, 1)
     ]
@@ -47,7 +65,7 @@ def write_local_cluster(directory: Path, count: int, host: str, port: int, *, st
         if file.exists():
             _check(file, nodes)
         else:
-            _write_node(folder, nodes, host, port + number - 1, strong=strong)
+            _write_node(folder, nodes, host, port + number - 1, strong=strong, security=security)
     return folders
 
 
@@ -73,7 +91,9 @@ def _address(node: dict[str, Any]) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _write_node(folder: Path, nodes: list[dict[str, Any]], host: str, port: int, *, strong: bool) -> None:
+def _write_node(
+    folder: Path, nodes: list[dict[str, Any]], host: str, port: int, *, strong: bool, security: Security | None
+) -> None:
     store = folder.absolute() / "storage"
     config = default_config(host, port, store)
     assert config.cluster is not None
@@ -85,6 +105,10 @@ def _write_node(folder: Path, nodes: list[dict[str, Any]], host: str, port: int,
     _write(folder / "domains", domains)
     # Comes last: it makes the directory a node's.
     broker = {"appConfig": to_json(config.broker.app_config), "taskConfig": to_json(config.broker.task_config)}
+    if security is not None:
+        broker["appConfig"] |= security.app_config(folder)
+        for listener in broker["appConfig"]["networkInterfaces"]["tcpInterface"]["listeners"]:
+            listener["tls"] = security.uses_tls
     _write(folder, {"bmqbrkrcfg.json": broker, _CLUSTERS_FILE: {"myClusters": [cluster]}})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,37 @@ def test_a_new_cluster_has_no_domain_that_it_cannot_use(tmp_path: Path) -> None:
     assert (nodes[0] / "domains/bmq.test.mem.broadcast.json").exists()
     (single,) = write_local_cluster(tmp_path / "single", 1, "127.0.0.1", PORT)
     assert (single / "domains/bmq.test.mem.priority.json").exists()
+
+
+def test_only_the_owner_reads_the_secrets_of_a_new_cluster(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    assert run("init", folder, "--nodes", 2, "--tls", "--user", "ada", "--host", "::1").exit_code == 0
+    assert not [each for each in findings_of(folder, code=0) if each["kind"] == "fault"]
+    texts = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    secrets = [folder / "ca.key", folder / "ada.credentials", folder / "node1/node.key", folder / "node2/node.key"]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in secrets] == [0o600] * 4
+    password = texts[folder / "ada.credentials"].removeprefix(b"ada:").strip()
+    assert len(password) == 32
+    readable = [
+        file for file, text in texts.items() if file not in secrets and (b"PRIVATE" in text or password in text)
+    ]
+    assert sorted(readable) == [folder / "node1/bmqbrkrcfg.json", folder / "node2/bmqbrkrcfg.json"]
+    assert [stat.S_IMODE(file.parent.stat().st_mode) for file in readable] == [0o700] * 2
+
+
+@pytest.mark.parametrize("words", [("--tls",), ("--user", "ada")])
+def test_the_security_of_a_cluster_that_is_there_stays_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    folder = tmp_path / "cluster"
+    assert run("init", folder).exit_code == 0
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert run("init", folder, *words).exit_code == 2
+    assert before == {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("name", ["node1", "", "a b", "../a", "a:b", "x" * 65])
+def test_names_that_no_user_of_a_new_cluster_can_have(tmp_path: Path, name: str) -> None:
+    assert run("init", tmp_path / "cluster", "--user", name).exit_code == 2
+    assert not (tmp_path / "cluster").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import trio
 
 from bmqctl.client.rocketmq import connect
+from bmqctl.common.ports import free_ports
 from bmqctl.testing import NodeProcess, RocketProcess, free_port
+from tests.rigs.cluster_processes import ClusterProcesses
 from tests.rigs.config_files import spoil, write_config
 from tests.rigs.messages_at_hand import run
 from tests.waiting import WAIT_S, eventually
@@ -124,3 +127,24 @@ def test_topics_are_reached_with_a_user(home: Path, monkeypatch: pytest.MonkeyPa
         assert len(rows_of(run("dead-letters", "show", "billing", "--output", "jsonl")[0])) >= 3
         assert len(rows_of(run("browse", "rocketmq:///%25DLQ%25billing", "--json")[0])) >= 3
         assert run("dead-letters", "resend", "billing", "--to", "topic", "--yes")[0].endswith("to three sent\n")
+
+
+def test_a_new_cluster_with_tls_and_a_user(tmp_path: Path) -> None:
+    """The commands that `config init` prints start the nodes, and make a context that reaches them."""
+    folder, port, queue = tmp_path / "orders", free_ports(3), "bmq://bmq.test.persistent.priority/invoices"
+    output, _ = run("config", "init", folder, "--nodes", 3, "--port", port, "--tls", "--user", "ada")
+    *starts, context = output.splitlines()
+    for number, start in enumerate(starts, 1):
+        node = folder / f"node{number}"
+        assert start == shlex.join(["bmqctl", "start", "node", str(node), "--data-dir", str(node / "storage")])
+    assert len(starts) == 3
+    run(*shlex.split(context)[1:])
+    with ClusterProcesses(folder, port=port) as cluster:
+        cluster.wait_available()
+        run("post", queue, "invoice 1")
+        assert run("browse", queue, "--raw")[0] == "invoice 1\n"
+        assert run("cluster", "explain")[0] == "No problems, according to 3 of 3 nodes.\n"
+        _, refused = run("post", "--broker", f"tcp://127.0.0.1:{port}", queue, "x", code=2)
+        assert ADVICE in refused
+        anonymous = ("--broker", f"tcp://127.0.0.1:{port}", "--tls-authority", folder / "ca.pem")
+        run("post", *anonymous, queue, "x", code=2)

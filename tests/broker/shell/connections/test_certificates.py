@@ -1,17 +1,24 @@
-"""A certificate that vouches for itself, as OpenSSL and another library see it."""
+"""Certificates as OpenSSL and another library see them."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from broker.shell.connections.certificates import SelfSignedContext, make_self_signed
+from broker.shell.connections.certificates import (
+    Certificate,
+    SelfSignedContext,
+    issue_certificate,
+    make_authority,
+    make_self_signed,
+)
 
 NOW_S = 1_800_000_000
 
@@ -67,3 +74,39 @@ def test_openssl_takes_it_and_one_process_makes_one_certificate() -> None:
     thread.join()
     assert len(certificates) == 1
     assert len(list(folder.iterdir())) == descriptors
+
+
+def handshake(authority: Certificate, issued: Certificate, name: str, folder: Path) -> str:
+    """Connect to a server with `issued` as a client that trusts `authority`; return why the client refuses, or ""."""
+    file = folder / "server.pem"
+    file.write_bytes(issued.certificate + issued.key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(file)
+    client = ssl.create_default_context(cadata=authority.certificate.decode())
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    sent, received = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = client.wrap_bio(received, sent, server_hostname=name)
+    far = server.wrap_bio(sent, received, server_side=True)
+    for side in (near, far, near):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message
+    return ""
+
+
+def test_a_client_that_trusts_an_authority_trusts_what_it_issued(tmp_path: Path) -> None:
+    now_s = int(time.time())
+    authority, other = make_authority("test", now_s), make_authority("test", now_s)
+    issued = issue_certificate(authority, ["node1", "localhost", "127.0.0.1", "::1"], now_s)
+    for name in ("node1", "localhost", "127.0.0.1", "::1"):
+        assert handshake(authority, issued, name, tmp_path) == ""
+    assert "not valid for 'node2'" in handshake(authority, issued, "node2", tmp_path)
+    assert handshake(other, issued, "node1", tmp_path) == "unable to get local issuer certificate"
+    old = issue_certificate(authority, ["node1"], now_s - 21 * 365 * 86_400)
+    assert handshake(authority, old, "node1", tmp_path) == "certificate has expired"
+    # What it issued issues nothing.
+    below = issue_certificate(issued, ["node1"], now_s)
+    assert handshake(authority, below, "node1", tmp_path) != ""
