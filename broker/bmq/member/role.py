@@ -10,7 +10,6 @@ from broker.bmq.member.peers import Peers
 from broker.bmq.member.view import view_of
 from broker.bmq.node.node import Node
 from broker.bmq.node.role import ClosedDoor
-from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.session.session import Session
 from broker.bmq.session.session_ports import BrokerPeer
 from formats.bmq.control.messages import ClientIdentity
@@ -25,7 +24,6 @@ class MemberRole:
 
     def __init__(self, node: Node, member: Member) -> None:
         self.member = member
-        self.bulk = WholeEvents()
         self._cluster_name = node.identity.cluster_name
         self._peers: Peers | None = None
         self._endpoints: Mapping[int, str] = {}

@@ -129,7 +129,6 @@ class Node:
         self._rounds = NodeRounds(self)
         self._logged: set[int] = set()
         self.role = make_role(self)
-        self.bulk = self.role.bulk
         self.run_command = basis.administer(self)
 
     # -- parameters of queues

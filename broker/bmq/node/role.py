@@ -16,7 +16,7 @@ from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.session.session import Session
-from broker.bmq.session.session_ports import BrokerPeer, Bulk
+from broker.bmq.session.session_ports import BrokerPeer
 from formats.bmq.control.messages import ClientIdentity, QueueHandleParameters
 
 __all__ = ["ClosedDoor", "Door", "Role"]
@@ -49,11 +49,6 @@ class Role(Door, Protocol):
 
     @property
     def is_proxy(self) -> bool: ...
-
-    @property
-    def bulk(self) -> Bulk | None:
-        """Takes whole events, for queues here and for those whose primary is elsewhere."""
-        ...
 
     # -- queues
 

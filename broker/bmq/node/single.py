@@ -12,7 +12,6 @@ from broker.bmq.node.role import Door
 from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
-from broker.bmq.session.session_ports import Bulk
 from formats.bmq.control.messages import QueueHandleParameters
 
 __all__ = ["SingleNode"]
@@ -24,7 +23,6 @@ class SingleNode:
     is_proxy = False
 
     def __init__(self, node: Node, door: Door) -> None:
-        self.bulk: Bulk | None = None
         self._node = node
         self.admit = door.admit
         self.retire = door.retire

@@ -16,7 +16,6 @@ from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
-from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.guests import Guests
 from broker.bmq.relay.last_confirms import LastConfirms
 from broker.bmq.relay.put_room import PutRoom
@@ -58,7 +57,6 @@ class Proxy:
         self.guests = Guests(node)
         self.admit = self.guests.admit
         self.awaits_confirms = self._last_confirms.awaited
-        self.bulk = WholeEvents()
         self._on_available = on_available
         self._links: list[DialedLinks] = []
         for config in clusters:

@@ -58,6 +58,7 @@ from broker.common.faults import Inconsistent
 from formats.bmq.codes import AckStatus
 from formats.bmq.disk.journal import DeletionRecordFlag
 from formats.bmq.expressions import compile_expression
+from formats.bmq.wire.event import Frame
 
 __all__ = [
     "App",
@@ -333,6 +334,15 @@ class Queue:
         except Exception as error:
             raise Inconsistent(f"taking messages into queue '{self.uri}'", error) from error
         return KEPT
+
+    def forward(
+        self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]
+    ) -> bool:
+        """Forward events of posts unchanged to a root elsewhere; return False, without effect, if they need more.
+
+        They are the poster's, to its queue `queue_id`; `number` is the poster's, for the schemas of its properties.
+        """
+        return False
 
     def _deliver_new(self, message: Message, data: Buffer) -> None:
         """Deliver a message that was stored just now to each app that wants it."""

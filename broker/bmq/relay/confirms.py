@@ -58,10 +58,9 @@ class Confirms:
         self._untold: set[str] = set()  # apps without a reader at this upstream when their confirms were due
         self._forgets = False
 
-    @property
-    def has_room(self) -> bool:
-        """Return True if a confirm of a message that is not here can be sent, or kept."""
-        return self._opens.state is _OPEN or len(self._unsent) < UNSENT_CONFIRMS_MAX
+    def has_room_for(self, count: int) -> bool:
+        """Return True if confirms of messages that are not here can be sent, or kept."""
+        return self._opens.state is _OPEN or len(self._unsent) + count <= UNSENT_CONFIRMS_MAX
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
         """Send an app's confirms, at once or when that is possible."""

@@ -20,7 +20,6 @@ from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import QueueHost, QueueRequests
 from broker.bmq.session.outbox import Outbox
 from broker.bmq.session.posting import take_confirms, take_posts
-from broker.bmq.session.session_ports import Bulk
 from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
 from formats.bmq.control import ber
 from formats.bmq.control.messages import ControlMessage, QueueHandleParameters
@@ -94,8 +93,6 @@ class Downstream:
         self._out = out
         self._wake = wake
         self._fail = fail
-        # Takes whole events; a member's are for queues whose root is here.
-        self.bulk: Bulk | None = None
         self.requests = QueueRequests(host, self, _decided_below)
         self.handles = self.requests.handles
         self._last = Last()
@@ -156,9 +153,7 @@ class Downstream:
 
     def on_put(self, data: memoryview, frame: Frame) -> None:
         """Handle posts of the broker's clients. Raises FormatError if they are malformed."""
-        bulk = self.bulk
-        if bulk is None or not bulk.puts(self, self.number, self.handles, data, [frame]):
-            take_posts(self, self.number, self.handles, data, [frame])
+        take_posts(self, self.number, self.handles, data, [frame])
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         out = self._out.event(_ACK, ACK_HEADER_BYTES)
@@ -186,8 +181,7 @@ class Downstream:
 
     def on_confirm(self, data: memoryview, frame: Frame) -> None:
         """Handle confirms of the broker's consumers. Raises FormatError if they are malformed."""
-        if self.bulk is None or not self.bulk.confirms(self.handles, data, [frame]):
-            take_confirms(self, self.handles, data, [frame])
+        take_confirms(self, self.handles, data, [frame])
 
     def log_improper(self, what: str) -> None:
         """Log nothing: a confirm may cross a change of the primary; it is sent again if it matters."""

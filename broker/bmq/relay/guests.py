@@ -81,7 +81,6 @@ class Guest:
             session.fail,
             member=False,
         )
-        downstream.bulk = node.bulk
         # A search for a queue's clients finds it among them.
         session.handles = downstream.handles
         self._on_event: dict[int, Callable[[memoryview, Frame], None]] = {

@@ -122,14 +122,10 @@ class Posts:
         self.take({guid: self._packed(guid, content, ())}, size)
         return KEPT if queue.broadcast else PENDING
 
-    def take_event(
+    def forward(
         self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]
     ) -> bool:
-        """Forward posts to the poster's queue `queue_id`, unchanged except for the queue id.
-
-        Returns False, without effect, if they need more than that. `number` is the poster's, for the schemas of its
-        properties.
-        """
+        """See `broker.bmq.queue.queue.Queue`; the posts are unchanged except for the queue id."""
         queue = self._queue
         if queue.broadcast or frames[-1].end - frames[0].body > EVENT_BYTES_MAX:
             return False

@@ -64,7 +64,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.control.messages import Subscription as SubscriptionInfo
 from formats.bmq.expressions import ExpressionError, compile_expression
-from formats.bmq.wire.event import EventType
+from formats.bmq.wire.event import EventType, Frame
 from formats.bmq.wire.options import SubQueueInfo
 from formats.bmq.wire.push import Push, PushFlag
 from formats.bmq.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
@@ -496,6 +496,11 @@ class RelayQueue(Queue):
             self.posts.acknowledge_later(message.guid, *waiting)
         return posted
 
+    def forward(
+        self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]
+    ) -> bool:
+        return self.posts.forward(poster, number, queue_id, data, frames)
+
     def acknowledge_later(self, guid: bytes, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
         self.posts.acknowledge_later(guid, poster, queue_id, correlation_id)
 
@@ -714,15 +719,16 @@ class RelayQueue(Queue):
     # -- confirms and rejects up
 
     def confirm(self, stream: Stream, guids: Sequence[bytes]) -> int:
-        return sum([self._confirm(stream, guid) for guid in guids])
-
-    def _confirm(self, stream: Stream, guid: bytes) -> int:
+        app, has_room = stream.app, self.confirms.has_room_for(len(guids))
+        if len(guids) > 1 and not (has_room and app.is_at_rest):
+            return self._confirm_each(stream, guids)
         if self._unsettled.inherited.held:
-            self._unsettled.inherited.take(guid)
-        known = super().confirm(stream, (guid,))
+            for guid in guids:
+                self._unsettled.inherited.take(guid)
+        known = super().confirm(stream, guids)
         try:
-            if known or self.confirms.has_room:
-                self.confirms.send(stream.app.app_id, (guid,))
+            if known or has_room:
+                self.confirms.send(app.app_id, guids)
         except Exception as error:
             raise Inconsistent(f"the confirmation of a message of queue '{self.uri}'", error) from error
         return known

@@ -20,7 +20,7 @@ from broker.bmq.queue.routing import Stream
 from formats.bmq.codes import AckStatus, PutFlag
 from formats.bmq.wire.confirm import iter_confirms
 from formats.bmq.wire.event import Frame
-from formats.bmq.wire.put import correlation_id, iter_put_fields
+from formats.bmq.wire.put import PUT_HEADER, correlation_id, iter_put_fields
 from formats.errors import FormatError
 
 __all__ = ["RUN_BYTES_MAX", "Confirming", "Posting", "take_confirms", "take_posts"]
@@ -30,8 +30,12 @@ RUN_BYTES_MAX: Final = 1 << 18
 
 UNSET_GUID: Final = bytes(16)
 
+_PUT_SIZE: Final = PUT_HEADER.size
+_QUEUE_ID_AT: Final = PUT_HEADER.offset("queue_id")
 _ACK_REQUESTED: Final = int(PutFlag.ACK_REQUESTED)
 _MESSAGE_PROPERTIES: Final = int(PutFlag.MESSAGE_PROPERTIES)
+
+_queue_id: Final = PUT_HEADER.word("queue_id").unpack_from
 
 
 class Posting(MessagePoster, Protocol):
@@ -66,6 +70,8 @@ def take_posts(
 
     `number` is the poster's, for the schemas of its properties; `next_guid` makes GUIDs, if the poster makes none.
     """
+    if next_guid is None and _forward(poster, number, handles, data, frames):
+        return
     queue: Queue | None = None
     run_id = acks = correlation = size = all_apps = now_ms = 0
     messages: list[Message] = []
@@ -122,6 +128,21 @@ def take_posts(
         _post(poster, queue, run_id, correlation, acks, messages, payloads)
     if malformed is not None:
         raise malformed
+
+
+def _forward(
+    poster: Posting, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
+) -> bool:
+    """Have the queue of the first post forward the events unchanged; return False, without effect, if it does not."""
+    start: int = frames[0].body
+    if frames[-1].end - start <= _PUT_SIZE:
+        return False
+    queue_id: int
+    (queue_id,) = _queue_id(data, start + _QUEUE_ID_AT)
+    handle = handles.get(queue_id)
+    if handle is None or not handle.writes or handle.queue.is_root:
+        return False
+    return handle.queue.forward(poster, number, queue_id, data, frames)
 
 
 def _post(

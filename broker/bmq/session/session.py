@@ -23,7 +23,7 @@ from broker.bmq.session.entrance import Entrance, uncertified
 from broker.bmq.session.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
 from broker.bmq.session.outbox import EVENT_BYTES_SOFT, Outbox
 from broker.bmq.session.posting import RUN_BYTES_MAX, take_confirms, take_posts
-from broker.bmq.session.session_ports import BrokerPeer, Bulk
+from broker.bmq.session.session_ports import BrokerPeer
 from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from broker.common.clock import Now
 from broker.common.faults import Faults
@@ -96,9 +96,6 @@ _RUN_KINDS: Final = (_PUT, _CONFIRM)
 
 class SessionHost(QueueHost, Protocol):
     """The node's interface for a session."""
-
-    @property
-    def bulk(self) -> Bulk | None: ...
 
     @property
     def identity(self) -> NodeIdentity: ...
@@ -272,14 +269,11 @@ class Session:
         except FormatError:
             # Earlier input is valid; `receive` comes to this next.
             pass
-        handles, bulk = self.handles, self.host.bulk
         if kind == _CONFIRM:
-            if bulk is None or not bulk.confirms(handles, data, frames):
-                take_confirms(self, handles, data, frames)
-        elif not self._generates_guids:
-            take_posts(self, self.session_id, handles, data, frames, self.host.next_guid)
-        elif bulk is None or not bulk.puts(self, self.session_id, handles, data, frames):
-            take_posts(self, self.session_id, handles, data, frames)
+            take_confirms(self, self.handles, data, frames)
+        else:
+            next_guid = None if self._generates_guids else self.host.next_guid
+            take_posts(self, self.session_id, self.handles, data, frames, next_guid)
         return at
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:

@@ -1,17 +1,14 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A session's interfaces to another broker's link and to a relay of whole events."""
+"""A session's interface to another broker's link."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from broker.bmq.core.messages import MessagePoster
-from broker.bmq.queue.handles import Handle
 from broker.common.standing import Standing
 from formats.bmq.wire.event import Frame
 
-__all__ = ["BrokerPeer", "Bulk"]
+__all__ = ["BrokerPeer"]
 
 
 class BrokerPeer(Protocol):
@@ -56,19 +53,3 @@ class BrokerPeer(Protocol):
     def ended(self) -> None:
         """Handle the end of the session."""
         ...
-
-
-class Bulk(Protocol):
-    """Takes whole events of one kind, one after the other; returns False, without effect, for those to be taken message
-    by message.
-    """
-
-    def puts(
-        self,
-        poster: MessagePoster,
-        number: int,
-        handles: Mapping[int, Handle],
-        data: memoryview,
-        frames: Sequence[Frame],
-    ) -> bool: ...
-    def confirms(self, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]) -> bool: ...

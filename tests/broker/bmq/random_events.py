@@ -1,10 +1,9 @@
-"""Clients' events drawn from a seed, some of them odd, and the number of events taken whole."""
+"""Clients' events drawn from a seed, some of them odd."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from crc32c import crc32c
 
@@ -14,7 +13,7 @@ from formats.bmq.wire.event import build_event
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.rig import guid
 
-__all__ = ["CountedBulk", "RandomEvents", "Row"]
+__all__ = ["RandomEvents", "Row"]
 
 # Queue id, GUID and sub-queue id of a message that a consumer got.
 Row = tuple[int, bytes, int]
@@ -70,21 +69,3 @@ class RandomEvents:
             chosen[rng.randrange(len(chosen)) : 0] = odd[: rng.choice((1, 2))]
         size = rng.choice((1, 7, 100))
         return b"".join([build_confirm_event(chosen[at : at + size]) for at in range(0, len(chosen), size)])
-
-
-class CountedBulk:
-    """Wraps the taker of whole events, and counts the events that it takes."""
-
-    def __init__(self, bulk: Any) -> None:
-        self._bulk = bulk
-        self.whole_puts = self.whole_confirms = 0
-
-    def puts(self, *given: object) -> bool:
-        done = bool(self._bulk.puts(*given))
-        self.whole_puts += done
-        return done
-
-    def confirms(self, *given: object) -> bool:
-        done = bool(self._bulk.confirms(*given))
-        self.whole_confirms += done
-        return done

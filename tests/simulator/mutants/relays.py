@@ -97,8 +97,8 @@ RELAYS = (
         "hop-confirms-not-sent",
         "relays",
         "A hop does not pass confirms on.",
-        "broker.bmq.relay.bulk",
-        (("        relay.confirms.send(app.app_id, confirmed)\n        if app", "        if app"),),
+        "broker.bmq.relay.relay",
+        (("            if known or has_room:\n", "            if False:\n"),),
     ),
     Mutant(
         "downstream-stays",

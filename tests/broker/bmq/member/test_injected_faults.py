@@ -14,6 +14,7 @@ import pytest
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.relay.relay import RelayQueue
 from broker.common.faults import Inconsistent
+from formats.bmq.codes import PutFlag
 from formats.bmq.wire.confirm import build_confirm_event
 from formats.bmq.wire.reject import build_reject_event
 from tests.broker.bmq.injecting import (
@@ -33,6 +34,9 @@ from tests.families import mostly_slow
 pytestmark = pytest.mark.interpreted
 
 URI = "bmq://priority/q"
+
+# A hop forwards a post with another flag by itself.
+NOT_PLAIN = PutFlag.ACK_REQUESTED | 4
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +59,9 @@ class Step:
     at: int = 1
 
 
-def build(*, bulk: bool, mortal: bool = False) -> tuple[World, HopClient, HopClient]:
+def build(*, mortal: bool = False) -> tuple[World, HopClient, HopClient]:
     """A producer and a consumer on a hop, who has three messages; nothing is on its way."""
-    world = World([DomainConfig("priority", Mode.PRIORITY, delivery_attempts_max=int(mortal))], bulk=bulk)
+    world = World([DomainConfig("priority", Mode.PRIORITY, delivery_attempts_max=int(mortal))])
     world.make_primary(0)
     producer, consumer = world.client(1), world.client(1)
     producer.open(1, URI, WRITE | ACK)
@@ -79,9 +83,15 @@ def on_its_way(world: World, source: int, target: int) -> bytearray:
     return world.nodes[source].links.sent.pop(target)
 
 
-def post(*, bulk: bool) -> Step:
-    world, producer, _ = build(bulk=bulk)
+def post() -> Step:
+    world, producer, _ = build()
     event = memoryview(put_event(1, guid(50), b"payload"))
+    return Step(world, lambda: _received(producer, event), producer)
+
+
+def post_singly() -> Step:
+    world, producer, _ = build()
+    event = memoryview(put_event(1, guid(50), b"payload", flags=NOT_PLAIN))
     return Step(world, lambda: _received(producer, event), producer)
 
 
@@ -89,22 +99,22 @@ def _received(client: HopClient, event: memoryview) -> None:
     client.session.receive(event)
 
 
-def confirm(*, bulk: bool) -> Step:
-    world, _, consumer = build(bulk=bulk)
+def confirm() -> Step:
+    world, _, consumer = build()
     event = memoryview(build_confirm_event([(1, guid(0), 0), (1, guid(1), 0)]))
     return Step(world, lambda: _received(consumer, event), consumer)
 
 
-def ack(*, bulk: bool) -> Step:
-    world, producer, _ = build(bulk=bulk)
+def ack() -> Step:
+    world, producer, _ = build()
     producer.session.receive(memoryview(put_event(1, guid(50), b"payload")))
     world._deliver(1, 0, on_its_way(world, 1, 0))
     data = on_its_way(world, 0, 1)
     return Step(world, lambda: world._deliver(0, 1, data))
 
 
-def push(*, bulk: bool) -> Step:
-    world, _, _ = build(bulk=bulk)
+def push() -> Step:
+    world, _, _ = build()
     other = world.client(0)
     other.world = None
     other.open(1, URI, WRITE | ACK)
@@ -113,9 +123,9 @@ def push(*, bulk: bool) -> Step:
     return Step(world, lambda: world._deliver(0, 1, data))
 
 
-def primary_put(*, bulk: bool, count: int = 3) -> Step:
+def primary_put(*, count: int = 3) -> Step:
     """Posts of the hop's producer come to the primary, which has a consumer of its own."""
-    world, producer, _ = build(bulk=bulk)
+    world, producer, _ = build()
     own = world.client(0)
     own.read(1, URI)
     own.world = None
@@ -125,16 +135,16 @@ def primary_put(*, bulk: bool, count: int = 3) -> Step:
     return Step(world, lambda: world._deliver(1, 0, data), at=0)
 
 
-def primary_confirm(*, bulk: bool, count: int = 3) -> Step:
-    world, _, consumer = build(bulk=bulk)
+def primary_confirm(*, count: int = 3) -> Step:
+    world, _, consumer = build()
     consumer.session.receive(memoryview(build_confirm_event((1, guid(number), 0) for number in range(count))))
     data = on_its_way(world, 1, 0)
     return Step(world, lambda: world._deliver(1, 0, data), at=0)
 
 
-def primary_reject(*, bulk: bool, count: int = 3) -> Step:
+def primary_reject(*, count: int = 3) -> Step:
     """The hop's consumer has not survived its messages."""
-    world, _, _ = build(bulk=bulk, mortal=True)
+    world, _, _ = build(mortal=True)
     (handle,) = [each for each in world.nodes[0].queues._downstreams[1].handles.values() if each.streams]
     ((sub_queue_id, stream),) = handle.streams.items()
     held = list(stream.unconfirmed)[:count]
@@ -168,10 +178,9 @@ def check(world: World) -> None:
             assert app.messages == len(wanted)
 
 
-@pytest.mark.parametrize("bulk", mostly_slow([False, True], 1), ids=["singly", "whole events"])
-@pytest.mark.parametrize("make", [post, confirm, ack, push])
-def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool, calls: slice) -> None:
-    step = make(bulk=bulk)
+@pytest.mark.parametrize("make", mostly_slow([post_singly, post, confirm, ack, push], 4))
+def test_every_call_of_a_hop(make: Callable[..., Step], calls: slice) -> None:
+    step = make()
     before = state(step.world)
     probe = Injector()
     with probe.active():
@@ -180,7 +189,7 @@ def test_every_call_of_a_hop(make: Callable[..., Step], bulk: bool, calls: slice
     assert before != after
     kinds = {"on purpose": 0, "the actor": 0, "others": 0}
     for at in one_of_a_kind(probe.sites, calls):
-        step = make(bulk=bulk)
+        step = make()
         hop = step.world.nodes[1]
         links_failed: list[tuple[int, Exception]] = []
         hop.links.fail = lambda *which, found=links_failed: found.append(which)  # type: ignore[method-assign]
@@ -218,10 +227,9 @@ def primary_state(world: World) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bulk", [False, True], ids=["singly", "whole events"])
 @pytest.mark.parametrize("make", [primary_put, primary_confirm, primary_reject])
-def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool, calls: slice) -> None:
-    step = make(bulk=bulk)
+def test_every_call_of_a_primary(make: Callable[..., Step], calls: slice) -> None:
+    step = make()
     states = [primary_state(step.world)]
     probe = Injector()
     with probe.active():
@@ -229,12 +237,12 @@ def test_every_call_of_a_primary(make: Callable[..., Step], bulk: bool, calls: s
     states.append(primary_state(step.world))
     assert states[0] != states[1]
     for count in (1, 2):
-        partly = make(bulk=bulk, count=count)
+        partly = make(count=count)
         partly.take()
         states.append(primary_state(partly.world))
     kinds = {"on purpose": 0, "the hop": 0, "others": 0}
     for at in one_of_a_kind(probe.sites, calls):
-        step = make(bulk=bulk)
+        step = make()
         primary = step.world.nodes[0]
         links_failed: list[tuple[int, Exception]] = []
         primary.links.fail = lambda *which, found=links_failed: found.append(which)  # type: ignore[method-assign]

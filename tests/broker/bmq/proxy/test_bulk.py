@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from crc32c import crc32c
 
 from broker.bmq.proxy.proxy import BridgeLimits
-from broker.bmq.relay.bulk import WholeEvents
+from broker.bmq.relay.posts import Posts
 from broker.bmq.relay.relay import RelayQueue
 from formats.bmq.codes import AckStatus, PutFlag
 from formats.bmq.wire.confirm import build_confirm_event
@@ -56,7 +57,7 @@ def test_a_whole_event_goes_through(it: Bridge) -> None:
     relay, root = relay_of(it), it.root.node.queues[QUEUE]
     assert (relay.usage.messages, relay.usage.bytes) == (len(PAYLOADS), sum(map(len, PAYLOADS)))
     assert relay.posts.room.messages == relay.posts.room.bytes == 0
-    with patch.object(RelayQueue, "confirm", side_effect=AssertionError("one by one")):
+    with patch.object(RelayQueue, "_confirm_each", side_effect=AssertionError("one by one")):
         it.consumer.confirm(5, *(guid(number) for number in numbers))
     assert not root.messages
     assert not relay.messages
@@ -189,16 +190,16 @@ def test_what_is_left_to_others() -> None:
     it = Bridge()
     it.producer.open(7, QUEUE, WRITE | ACK)
     taken: list[bool] = []
-    whole = WholeEvents.puts
+    forward = Posts.forward
 
-    def puts_of(self: WholeEvents, *args: object) -> bool:
-        taken.append(whole(self, *args))  # type: ignore[arg-type]
+    def forwarded(self: Posts, *args: Any) -> bool:
+        taken.append(forward(self, *args))
         return taken[-1]
 
-    with patch.object(WholeEvents, "puts", puts_of):
+    with patch.object(Posts, "forward", forwarded):
         it.producer.send(puts((7, 1, b"a")))
         it.producer.send(puts((7, 2, b"a"), flags=0))
         it.producer.send(puts((9, 3, b"a")))
-    assert taken == [True, False, False]
+    assert taken == [True, False]
     assert {ack.guid: ack.status for ack in it.producer.acks()} == {guid(1): 0, guid(3): AckStatus.UNKNOWN}
     assert set(it.root.node.queues[QUEUE].messages) == {guid(1), guid(2)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,12 +12,13 @@ from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.messages import Message
 from broker.bmq.core.statistics import Kept
 from broker.bmq.proxy.proxy import BridgeLimits
+from broker.bmq.queue.routing import Stream
 from broker.bmq.relay import relay_links
-from broker.bmq.relay.bulk import WholeEvents
+from broker.bmq.relay.posts import Posts
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.store.partition_files import PartitionLimits
 from tests.broker.bmq.proxy.tree import Tree, TreeClient
-from tests.broker.bmq.random_events import CountedBulk, RandomEvents, Row
+from tests.broker.bmq.random_events import RandomEvents, Row
 from tests.broker.bmq.rig import ACK, WRITE, Wanted
 
 DOMAINS = (
@@ -32,14 +33,12 @@ LIMITS = PartitionLimits(journal=1 << 20, data=4 << 20, qlist=16 << 10)
 
 
 class Result(NamedTuple):
-    """Bytes received by clients and sent up and down, the state of queues, and the number of events taken whole."""
+    """Bytes received by clients and sent up and down, and the state of queues."""
 
     outputs: list[bytes]
     up: bytes
     down: bytes
     states: list[Any]
-    whole_puts: int
-    whole_confirms: int
 
 
 def state_of(relay: RelayQueue) -> Any:
@@ -75,17 +74,13 @@ def state_of(relay: RelayQueue) -> Any:
 class Play:
     """A root, a proxy, and clients of both whose events follow from a seed."""
 
-    def __init__(self, seed: int, *, whole: bool) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.tree = Tree({config.name: config for config in DOMAINS})
         self.root = self.tree.root(limits=LIMITS)
         limits = BridgeLimits(messages_max=self.random.choice((7, 1000, 1000)))
-        self.proxy = self.tree.proxy("proxy", limits=limits, bulk=whole)
+        self.proxy = self.tree.proxy("proxy", limits=limits)
         self.link = self.tree.join(self.proxy, self.root.node)
-        self.counts = CountedBulk(self.proxy.node.bulk)
-        if whole:
-            assert isinstance(self.proxy.node.bulk, WholeEvents)
-            self.proxy.node.bulk = self.counts
         self.outputs: list[bytes] = []
         self.events = RandomEvents(self.random, range(3, 3 + len(NAMES)), (9, 4))
         self.producers = [self._producer(each) for each in (self.proxy.node, self.proxy.node, self.root.node)]
@@ -157,25 +152,41 @@ class Play:
             self.random.choices([*acts, self.join], (10, 10, 10, 3, 1, 1, 1))[0]()
         relays = [queue for queue in self.proxy.node.queues.values() if isinstance(queue, RelayQueue)]
         states = [state_of(relay) for relay in relays]
-        counts = self.counts
-        up, down = bytes(self.link.up), bytes(self.link.down)
-        return Result(self.outputs, up, down, states, counts.whole_puts, counts.whole_confirms)
+        return Result(self.outputs, bytes(self.link.up), bytes(self.link.down), states)
 
 
 @pytest.mark.parametrize("seeds", range(4))
 def test_whole_events_do_and_send_the_same(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    puts = confirms = 0
+    puts: list[bool] = []
+    confirms: list[int] = []
+    forward, confirm = Posts.forward, RelayQueue.confirm
+
+    def counted(posts: Posts, *given: Any) -> bool:
+        puts.append(forward(posts, *given))
+        return puts[-1]
+
+    def noted(relay: RelayQueue, stream: Stream, guids: Sequence[bytes]) -> int:
+        confirms.append(len(guids))
+        return confirm(relay, stream, guids)
+
     for seed in range(seeds * 10, seeds * 10 + 10):
-        whole = Play(seed, whole=True).run(60)
         with monkeypatch.context() as patch:
-            # Each push by itself.
+            patch.setattr(Posts, "forward", counted)
+            patch.setattr(RelayQueue, "confirm", noted)
+            whole = Play(seed).run(60)
+        with monkeypatch.context() as patch:
+            # Each post, confirm and push by itself.
+            patch.setattr(Posts, "forward", lambda *_: False)
+            patch.setattr(
+                RelayQueue,
+                "confirm",
+                lambda relay, stream, guids: sum(confirm(relay, stream, (guid,)) for guid in guids),
+            )
             patch.setattr(relay_links, "hand_out", lambda relay, raw, at, end, infos_of: at)
-            single = Play(seed, whole=False).run(60)
+            single = Play(seed).run(60)
         assert whole.outputs == single.outputs, seed
         assert whole.up == single.up, seed
         assert whole.down == single.down, seed
         assert whole.states == single.states, seed
-        puts += whole.whole_puts
-        confirms += whole.whole_confirms
-    assert puts > 20
-    assert confirms > 10
+    assert sum(puts) > 20
+    assert sum(count > 1 for count in confirms) > 10

@@ -131,16 +131,12 @@ class Tree:
         nodes: Iterable[UpstreamNode] = (UpstreamNode(0, "root"),),
         limits: BridgeLimits | None = None,
         data_center: str = "",
-        *,
-        bulk: bool = True,
     ) -> Below:
         now = Now(NODE_START_S, 1_000_000)
         guids = (guid(len(self.proxies) << 24 | number) for number in range(1 << 20))
         basis = Basis(replace(NODE, cluster_name="", process_name=name), now, unknown_domain, guids.__next__)
         clusters = [UpstreamCluster(CLUSTER, tuple(nodes))]
         node, proxy = make_proxy(basis, clusters, data_center, limits or BridgeLimits(), lambda below: below - 1)
-        if not bulk:
-            node.bulk = None
         proxy.start()
         below = Below(name, node, proxy, now)
         self.proxies.append(below)

@@ -24,7 +24,6 @@ from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal
 from broker.bmq.queue.queue_requests import Opened
-from broker.bmq.relay.bulk import WholeEvents
 from broker.bmq.relay.guests import Guests
 from broker.bmq.store.recovery import Recovered
 from formats.bmq.control import ber
@@ -101,7 +100,6 @@ class HopRole(SingleNode):
         self.links = links
         self.requests = Requests(links, node.now, node.timers)
         self.queues = ClusterQueues(node, links, self.requests, places, copies)
-        self.bulk = WholeEvents()
 
     def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         self.queues.place(name, domain, parameters, opened)
@@ -140,8 +138,7 @@ class Hop:
 class World:
     """`nodes` by id. After what a test does, `run` lets everything happen that follows from it."""
 
-    def __init__(self, domains: Iterable[DomainConfig], node_ids: Iterable[int] = (0, 1), *, bulk: bool = True) -> None:
-        self.bulk = bulk  # whether nodes take whole events
+    def __init__(self, domains: Iterable[DomainConfig], node_ids: Iterable[int] = (0, 1)) -> None:
         self.domains = {config.name: config for config in domains}
         self.ids = tuple(node_ids)
         self.places = Places()
@@ -162,10 +159,7 @@ class World:
         links = Links(node_id, tuple(each for each in self.ids if each != node_id))
 
         def make_role(node: Node) -> HopRole:
-            role = HopRole(node, links, self.places, OneCopy(self, node_id))
-            if not self.bulk:
-                role.bulk = None
-            return role
+            return HopRole(node, links, self.places, OneCopy(self, node_id))
 
         rig = self._start(node_id, make_role)
         rig.node.ledger.state.queues = self.places.state.queues

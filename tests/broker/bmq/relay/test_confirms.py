@@ -20,7 +20,7 @@ def confirms_without_upstream() -> Confirms:
 def fill(confirms: Confirms, most: int) -> int:
     """Send confirms of unknown messages while there is room, up to `most`; return their number."""
     count = 0
-    while count < most and confirms.has_room:
+    while count < most and confirms.has_room_for(1):
         confirms.send(APP, (guid(count),))
         count += 1
     return count
