@@ -329,21 +329,26 @@ class Delivery:
         except Exception as error:
             stream.sink.fail(error)
 
-    def send_run(self, messages: Sequence[Message], payloads: Sequence[Buffer], size: int) -> bool:
+    def send_run(
+        self, messages: Sequence[Message], payloads: Sequence[Buffer], size: int, app: App | None = None
+    ) -> bool:
         """Send messages of `size` bytes together, all without waiting, if one consumer gets them all.
 
-        Otherwise return False, having done nothing.
+        They are for one app, or for all. Otherwise return False, having done nothing.
         """
-        subscription = self._only_consumer(len(messages), size)
+        subscription = self._only_consumer(len(messages), size, app)
         if subscription is None or any(message.schema_id for message in messages):
             return False
         stream, now_ms = subscription.stream, self._now.ms
-        newest, waits = stream.unconfirmed.newest, stream.app.statistics
+        newest, waits, late = stream.unconfirmed.newest, stream.app.statistics, 0
         for message in messages:
             newest[message.guid] = (message, subscription)
-            message.sent_ms = now_ms
-            waits.waited(now_ms - message.arrived_ms)
+            if message.arrived_ms != now_ms:
+                message.sent_ms = now_ms
+                waits.waited(now_ms - message.arrived_ms)
+                late += 1
         count = len(messages)
+        waits.waits += count - late
         subscription.messages_left -= count
         subscription.bytes_left -= size
         self._statistics.pushes += count
@@ -354,11 +359,12 @@ class Delivery:
             stream.sink.fail(error)
         return True
 
-    def _only_consumer(self, count: int, size: int) -> Subscription | None:
+    def _only_consumer(self, count: int, size: int, app: App | None) -> Subscription | None:
         """Return the consumer that gets all `count` messages now; None if there may be others."""
-        if len(self._source.apps) != 1:
-            return None
-        (app,) = self._source.apps.values()
+        if app is None:
+            if len(self._source.apps) != 1:
+                return None
+            (app,) = self._source.apps.values()
         group = app.only
         if group is None or len(group.subscriptions) != 1 or app.pending or app.redelivery or app.is_behind:
             return None

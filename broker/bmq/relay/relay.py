@@ -34,7 +34,6 @@ from broker.bmq.core.messages import (
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.capacity import Usage
-from broker.bmq.queue.delivery import STOP
 from broker.bmq.queue.handles import Handle, Refusal, app_id_of
 from broker.bmq.queue.purges import strip, take_all
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Surroundings
@@ -677,15 +676,15 @@ class RelayQueue(Queue):
             app.attempts[guid] = counter
             app.redelivery.append(message)
             self.deliver(app)
-        elif app.redelivery or app.pending or app.is_behind:
+        else:
+            self.give(app, message, data)
+
+    def give(self, app: App, message: Message, data: Buffer) -> None:
+        """Send a message that has just come to a consumer of the app, or append it to the waiting ones."""
+        if app.redelivery or app.pending or app.is_behind:
             app.pending.append(message)
         else:
-            only = app.only
-            if only is not None and (subscription := only.choose()) is not None:
-                self.delivery.send(subscription, message, data)
-            elif self.delivery.offer(app, message, data) is STOP:
-                self.delivery.log_exit(app, message)
-                app.pending.append(message)
+            self._offer(app, message, data)
 
     def purged(self, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
         """Drop the messages that the root has purged, even from consumers.

@@ -51,7 +51,7 @@ from formats.bmq.wire.event import (
     next_frame,
     schema_encoding,
 )
-from formats.bmq.wire.push import PushFlag, append_push
+from formats.bmq.wire.push import PushFlag, append_push, push_frame
 from formats.errors import FormatError
 
 __all__ = ["Session", "SessionHost"]
@@ -553,17 +553,17 @@ class Session:
         self, queue_id: int, messages: Sequence[Message], payloads: Sequence[Buffer], subscription_id: int
     ) -> None:
         out = self.out.event(_PUSH)
+        pieces: list[Buffer] = []
+        before = after = padding = b""
+        size, compression, has_properties = -1, 0, False
         for message, payload in zip(messages, payloads, strict=True):
-            flags = _PUSH_PROPERTIES if message.has_properties else 0
-            append_push(out, queue_id, message.guid, payload, subscription_id, flags, message.compression, 0)
-        if len(out) > PUSH_BYTES_HIGH:
-            self.ready = self.has_room = False
-        self.host.dirty.add(self)
-
-    def push_packed(self, messages: bytes | bytearray) -> None:
-        """Push messages in the form of `push`, without schemas of properties."""
-        out = self.out.event(_PUSH)
-        out += messages
+            # Messages in a row differ in little more than their GUIDs.
+            if len(payload) != size or message.compression != compression or message.has_properties != has_properties:
+                size, compression, has_properties = len(payload), message.compression, message.has_properties
+                flags = _PUSH_PROPERTIES if has_properties else 0
+                before, after, padding = push_frame(queue_id, size, subscription_id, flags, compression)
+            pieces += (before, message.guid, after, payload, padding)
+        out += b"".join(pieces)
         if len(out) > PUSH_BYTES_HIGH:
             self.ready = self.has_room = False
         self.host.dirty.add(self)

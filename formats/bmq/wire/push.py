@@ -30,6 +30,7 @@ __all__ = [
     "append_push",
     "append_push_with_options",
     "iter_pushes",
+    "push_frame",
     "pushes_to_one",
 ]
 
@@ -42,6 +43,9 @@ _TO_ONE_SIZE: Final = PUSH_TO_ONE.size
 _TO_ONE_SIZES: Final = 2 << 8 | _HEADER_SIZE // WORD
 _HEADER_WORDS_MIN: Final = 7  # without the schema id
 _ONE_ID_OPTION: Final = OptionType.SUB_QUEUE_IDS_OLD << 26 | 2
+_GUID_AT: Final = PUSH_HEADER.offset("guid")
+_SCHEMA_ID_AT: Final = PUSH_HEADER.offset("schema_id")
+_UNSET_GUID: Final = bytes(16)
 _EMPTY: Final = memoryview(b"")
 _IMPLICIT_PAYLOAD: Final = int(PushFlag.IMPLICIT_PAYLOAD) << 28
 
@@ -80,6 +84,27 @@ def append_push(
     )
     out += data
     out += padding
+
+
+def push_frame(
+    queue_id: int, size: int, subscription_id: int, flags: int, compression: int
+) -> tuple[bytes, bytes, bytes]:
+    """Return the bytes of `append_push` around `size` bytes of data: before the GUID, after it, and after the data.
+
+    The message's properties have no schema.
+    """
+    padding = PADDING[WORD - size % WORD]
+    head: bytes = _pack_to_one(
+        flags << 28 | (_TO_ONE_SIZE + size + len(padding)) // WORD,
+        compression << 5 | _TO_ONE_SIZES,
+        queue_id,
+        _UNSET_GUID,
+        0,
+        b"",
+        _ONE_ID_OPTION,
+        subscription_id,
+    )
+    return head[:_GUID_AT], head[_SCHEMA_ID_AT:], padding
 
 
 def append_push_with_options(

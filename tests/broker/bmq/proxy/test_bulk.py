@@ -14,6 +14,7 @@ from broker.bmq.relay.relay import RelayQueue
 from formats.bmq.codes import AckStatus, PutFlag
 from formats.bmq.wire.confirm import build_confirm_event
 from formats.bmq.wire.event import EventType, build_event
+from formats.bmq.wire.push import append_push
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.proxy.test_bridging import Bridge
 from tests.broker.bmq.proxy.test_proxy import FANOUT, QUEUE
@@ -203,3 +204,16 @@ def test_what_is_left_to_others() -> None:
     assert taken == [True, False]
     assert {ack.guid: ack.status for ack in it.producer.acks()} == {guid(1): 0, guid(3): AckStatus.UNKNOWN}
     assert set(it.root.node.queues[QUEUE].messages) == {guid(1), guid(2)}
+
+
+def test_a_push_of_a_message_that_is_here_sends_nothing() -> None:
+    it = Bridge()
+    it.producer.open(7, QUEUE, WRITE | ACK)
+    it.consumer.read(5, QUEUE)
+    it.producer.send(puts((7, 1, b"a")))
+    assert it.consumer.payloads() == [b"a"]
+    body = bytearray()
+    append_push(body, relay_of(it).queue_id, guid(1), b"a", 1, 0, 0, 0)
+    it.links[0].lower.receive(memoryview(build_event(EventType.PUSH, bytes(body))))
+    it.proxy.node.end_step()
+    assert it.consumer.take() == b""
