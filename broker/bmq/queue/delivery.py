@@ -378,15 +378,14 @@ class Delivery:
             return None
         return subscription
 
-    def _push(self, subscription: Subscription, message: Message, data: Buffer) -> None:
-        stream = subscription.stream
+    def _push(self, stream: Stream, message: Message, data: Buffer, subscription_id: int) -> None:
         self._statistics.pushes += 1
         self._statistics.push_bytes += message.size
         schema_id = message.schema_id
         if schema_id:
             schema_id = _announced(stream, schema_id)
         try:
-            stream.sink.push(stream.queue_id, message, data, subscription.subscription_id, schema_id)
+            stream.sink.push(stream.queue_id, message, data, subscription_id, schema_id)
         except Exception as error:
             stream.sink.fail(error)
 
@@ -395,13 +394,7 @@ class Delivery:
         if stream.sink.has_room and any(
             each.group is not None and each.priority == each.group.priority for each in stream.subscriptions
         ):
-            self._statistics.pushes += 1
-            self._statistics.push_bytes += message.size
-            schema_id = _announced(stream, message.schema_id) if message.schema_id else 0
-            try:
-                stream.sink.push(stream.queue_id, message, data, DEFAULT_SUBSCRIPTION_ID, schema_id)
-            except Exception as error:
-                stream.sink.fail(error)
+            self._push(stream, message, data, DEFAULT_SUBSCRIPTION_ID)
 
     def log_exit(self, app: App, message: Message) -> None:
         since, count = self._exit_lines.get(app, (NEVER_MS, 0))
@@ -475,7 +468,7 @@ class Delivery:
                             and subscription.messages_left > 0
                             and self._matches(group, message, data)
                         ):
-                            self._push(subscription, message, data)
+                            self._push(stream, message, data, subscription.subscription_id)
                             break
 
 
