@@ -182,7 +182,7 @@ def test_whole_events_do_and_send_the_same(seeds: int, monkeypatch: pytest.Monke
                 "confirm",
                 lambda relay, stream, guids: sum(confirm(relay, stream, (guid,)) for guid in guids),
             )
-            patch.setattr(relay_links, "hand_out", lambda relay, raw, at, end, infos_of: at)
+            patch.setattr(relay_links, "hand_out", lambda relay, raw, at, end: at)
             single = Play(seed).run(60)
         assert whole.outputs == single.outputs, seed
         assert whole.up == single.up, seed
