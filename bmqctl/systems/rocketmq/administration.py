@@ -2,24 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import trio
 
-from bmqctl.clients.rocketmq.link import AccessKeys
+from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
 from bmqctl.systems.administration import ConnectedClient, DefinitionHolder, Move, Seek
 from bmqctl.systems.definitions.model import KINDS, ROCKETMQ, Change
 from bmqctl.systems.definitions.rocketmq import Master, apply_changes, forget_topics, masters_of
-from bmqctl.systems.rocketmq.clients import clients_of, members_of
 from bmqctl.systems.rocketmq.cluster import places_of, secret_of
-from bmqctl.systems.rocketmq.electing import step_down
 from bmqctl.systems.rocketmq.seeking import plan_seek, seek
-from bmqctl.systems.rocketmq.status.group import GroupUnknown, NobodyAnswers
+from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
+from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
+from bmqctl.systems.rocketmq.status.group import GroupUnknown
+from bmqctl.systems.rocketmq.status.view import Broker, view_of
 from bmqctl.systems.system import ClusterOptions, Unanswered
+from formats.rocketmq.remoting.bodies.inspection import CONSUMER_CONNECTION, PRODUCER_TABLE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.headers.administration import GetConsumerConnectionListRequest
+from formats.rocketmq.remoting.headers.codec import read_header, write_header
+from formats.rocketmq.remoting.headers.replicating import ElectMasterRequest, ElectMasterResponse
+from formats.rocketmq.remoting.versions import version_name
 
 __all__ = ["RocketMQAdministration"]
+
+
+def clients_of(masters: Sequence[Master], timeout_s: float, secret: Secret | None) -> list[ConnectedClient]:
+    """Return all producers and the consumers of all groups. Raises `NobodyAnswers`."""
+
+    async def clients(link: RemotingLink, master: Master) -> list[ConnectedClient]:
+        groups = master.definitions.tables["groups"]
+        return [*await _producers(link, master, timeout_s), *await _consumers(link, master, groups, timeout_s)]
+
+    return trio.run(_at_each, masters, clients, timeout_s, secret)
+
+
+def members_of(masters: Sequence[Master], group: str, timeout_s: float, secret: Secret | None) -> list[ConnectedClient]:
+    """Return the consumers of a group. Raises `NobodyAnswers`."""
+
+    async def members(link: RemotingLink, master: Master) -> list[ConnectedClient]:
+        return await _consumers(link, master, (group,), timeout_s)
+
+    return trio.run(_at_each, masters, members, timeout_s, secret)
+
+
+async def _at_each(
+    masters: Sequence[Master],
+    ask_for: Callable[[RemotingLink, Master], Awaitable[list[ConnectedClient]]],
+    timeout_s: float,
+    secret: Secret | None,
+) -> list[ConnectedClient]:
+    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
+    found: list[ConnectedClient] = []
+    for master in masters:
+
+        async def ask_master(link: RemotingLink, master: Master = master) -> list[ConnectedClient]:
+            return await ask_for(link, master)
+
+        found += await ask.over(master.address, ask_master)
+    return sorted(found)
+
+
+async def _consumers(
+    link: RemotingLink, master: Master, groups: Iterable[str], timeout_s: float
+) -> list[ConnectedClient]:
+    found = []
+    for group in groups:
+        fields = write_header(GetConsumerConnectionListRequest(group))
+        answer = await link.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, fields, timeout_s)
+        if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            continue
+        told = CONSUMER_CONNECTION.read(body_of(answer, f"the consumers of {group}"))
+        subscriptions = ", ".join(
+            f"{topic} {each.sub_string}" for topic, each in sorted(told.subscription_table.items())
+        )
+        found += [
+            ConnectedClient(
+                master.name,
+                "consumer",
+                group,
+                each.client_id,
+                each.client_address,
+                each.language,
+                version_name(each.version),
+                subscriptions,
+            )
+            for each in told.connection_set
+        ]
+    return found
+
+
+async def _producers(link: RemotingLink, master: Master, timeout_s: float) -> list[ConnectedClient]:
+    answer = await link.call(RequestCode.GET_ALL_PRODUCER_INFO, {}, timeout_s)
+    table = PRODUCER_TABLE.read(body_of(answer, "the producers")).data
+    return [
+        ConnectedClient(
+            master.name,
+            "producer",
+            group,
+            each.client_id,
+            each.remote_ip.removeprefix("/"),
+            each.language,
+            version_name(each.version),
+        )
+        for group, members in table.items()
+        for each in members
+    ]
+
+
+async def step_down(places: Places, name: str, wanted: int | None, timeout_s: float, secret: Secret | None) -> str:
+    """Have a broker in sync become the master of a name, the one with an id or the one that lacks least.
+
+    Returns its address. Raises `NobodyAnswers`, also if there is no such broker, or the controller refuses.
+    """
+    view = view_of(await hear(places, timeout_s, secret))
+    found = next((each for each in view.names if each.name == name), None)
+    if found is None:
+        raise NobodyAnswers(
+            f"{name}: no such brokers; there are {', '.join(each.name for each in view.names) or 'none'}"
+        )
+    if view.leader is None or not found.has_controller:
+        raise NobodyAnswers(f"{name}: no controller leads that knows these brokers, and only controllers elect masters")
+    chosen = _chosen(name, found.brokers, wanted)
+    header = ElectMasterRequest(
+        found.cluster, name, chosen, designate_elect=True, invoked_ms=time.time_ns() // 1_000_000
+    )
+
+    async def elect(link: RemotingLink) -> str:
+        answer = await link.call(RequestCode.CONTROLLER_ELECT_MASTER, write_header(header), timeout_s)
+        body_of(answer, f"broker {chosen} as the master of {name}")
+        return read_header(ElectMasterResponse, answer.ext_fields).master_address or ""
+
+    keys = None if secret is None else AccessKeys(*secret)
+    return await Asker(timeout_s, keys).over(view.leader, elect)
+
+
+def _chosen(name: str, brokers: Sequence[Broker], wanted: int | None) -> int:
+    fit = {
+        each.broker_id: each
+        for each in brokers
+        if each.broker_id is not None and not each.is_master and each.is_in_sync and each.error is None
+    }
+    if wanted is not None and wanted not in fit:
+        raise NobodyAnswers(
+            f"{name}: broker {wanted} is no slave in sync; there are {', '.join(map(str, fit)) or 'none'}"
+        )
+    if not fit:
+        raise NobodyAnswers(f"{name}: no slave is in sync, which could become the master")
+    return wanted if wanted is not None else min(fit, key=lambda each: (fit[each].behind or 0, each))
 
 
 class RocketMQAdministration:

@@ -20,12 +20,12 @@ from broker.rocketmq.administration.registration import Nameservers
 from broker.rocketmq.administration.retention import FileRetention, RetentionLimits
 from broker.rocketmq.administration.upkeep import Upkeep
 from broker.rocketmq.broker.configuration import BrokerConfiguration, ConfiguredParts
-from broker.rocketmq.broker.own_positions import set_back
 from broker.rocketmq.consuming.consumers import ConsumerRequests
 from broker.rocketmq.consuming.lite.placing import LitePlaces
 from broker.rocketmq.consuming.lite.service import LiteService
 from broker.rocketmq.consuming.pop.assignments import AssignmentRequests
 from broker.rocketmq.consuming.pop.order import Orders
+from broker.rocketmq.consuming.pop.revive_log import REVIVE_GROUP
 from broker.rocketmq.consuming.pop.service import PopService
 from broker.rocketmq.consuming.progress import Progress
 from broker.rocketmq.consuming.pulling import Puller
@@ -48,6 +48,7 @@ from broker.rocketmq.sending.transactions import Transactions, TransactionTimes
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
+from broker.rocketmq.tables import names
 from broker.rocketmq.tables.clients import Clients
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.locks import Locks
@@ -64,6 +65,7 @@ from formats.rocketmq.files.checkpoints import TimerCheckpoint
 from formats.rocketmq.remoting.bodies.delays import DelayOffsets
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.topic_names import TRANSACTION_GROUP
 
 __all__ = ["Broker", "Given", "State", "World"]
 
@@ -72,6 +74,29 @@ log = logging.getLogger("broker.rocketmq")
 OFFSETS_MS: Final = 5_000
 SECOND_MS: Final = 1_000
 EXPIRY_MS: Final = 10_000
+
+
+def set_back(services: Services) -> bool:
+    """Set positions after the end of a queue back to it; return whether there were any.
+
+    After a loss of power, a position may count messages that no longer exist. New messages reuse their offsets.
+    """
+    store, offsets = services.store, services.offsets
+    found = False
+    for topic, group, queue_id, processed in _positions(services):
+        offset, end = offsets.get(topic, group, queue_id), store.end(topic, queue_id) - processed
+        if offset is not None and offset > end:
+            offsets.commit_own(topic, group, queue_id, end)
+            found = True
+    return found
+
+
+def _positions(services: Services) -> Iterator[tuple[str, str, int, int]]:
+    """Yield topic, group and queue of each position, and by how many processed messages it is too low: 0 or 1."""
+    yield names.HALF_TOPIC, TRANSACTION_GROUP, 0, 0
+    yield names.OP_TOPIC, TRANSACTION_GROUP, 0, 0
+    for queue_id in range(services.options.revive_queues):
+        yield names.revive_topic(services.options.cluster), REVIVE_GROUP, queue_id, 1
 
 
 class World(NamedTuple):

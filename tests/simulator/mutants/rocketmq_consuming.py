@@ -87,14 +87,14 @@ ROCKETMQ_CONSUMING = (
     _mutant(
         "revived-before-acks",
         "Checkpoints do not wait for acknowledgements that come into the log with them.",
-        "consuming.pop.revive_queue",
+        "consuming.pop.revival",
         "if now_ms - known.visible_ms <= _WAIT_MS:",
         "if now_ms < known.visible_ms:",
     ),
     _mutant(
         "revived-in-part",
         "Of the messages of a checkpoint, those after one that was acknowledged are not revived.",
-        "consuming.pop.revive_queue",
+        "consuming.pop.revival",
         "known.acked |= 1 << offsets.index(each)",
         "known.acked |= -1 << offsets.index(each)",
     ),
@@ -157,7 +157,7 @@ ROCKETMQ_CONSUMING = (
     _mutant(
         "batch-acked-in-part",
         "An acknowledgement of several messages counts for the first one.",
-        "consuming.pop.revive_queue",
+        "consuming.pop.revival",
         "note.ack_offsets if isinstance",
         "note.ack_offsets[:1] if isinstance",
     ),

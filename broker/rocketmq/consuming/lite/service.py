@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.rocketmq.consuming.lite.acks import LiteAcks
+from broker.rocketmq.consuming.lite.attributes import expiration_ms, is_lite_topic, lite_group
 from broker.rocketmq.consuming.lite.dispatching import Dispatcher
-from broker.rocketmq.consuming.lite.expiry import Expiry
 from broker.rocketmq.consuming.lite.inquiries import LiteInquiries
 from broker.rocketmq.consuming.lite.popping import LitePopper
 from broker.rocketmq.consuming.lite.registry import Registry
@@ -16,11 +17,91 @@ from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.remoting.requests import Handlers
 from broker.rocketmq.tables.routes import FindQueues
 from broker.rocketmq.tables.services import Services
-from formats.rocketmq.lite import QUEUE_ID, is_lite_queue
+from formats.rocketmq.lite import QUEUE_ID, is_lite_queue, split_queue_name
 
 __all__ = ["LiteService"]
 
 _UNUSED_MS: Final = 300_000
+
+log = logging.getLogger("broker.rocketmq.lite")
+
+# The interval of the checks (liteTtlCheckInterval), and the minimum time for which lite topics are kept (minLiteTTl),
+# also after a start.
+CHECK_MS: Final = 120_000
+LEAST_MS: Final = 15 * 60_000
+_AT_A_TIME: Final = 100
+# Units of removing the files of a lite topic; see `Scheduler`.
+_REMOVAL_UNITS: Final = 150_000
+
+
+class Expiry:
+    """Removes expired lite topics, and those of deleted parents, in small steps.
+
+    Source: AbstractLiteLifecycleManager. Messages stay in the commit log until it expires.
+    """
+
+    def __init__(self, services: Services, registry: Registry, orders: Orders, begun_ms: int) -> None:
+        self._services = services
+        self._registry = registry
+        self._orders = orders
+        self._begun_ms = begun_ms
+        self._checked_ms = begun_ms
+        # Queues still to be checked, each with its parent topic.
+        self._left: list[tuple[str, str]] = []
+        # Queues that had never had a message when they were checked: storing the first one has failed.
+        self._empty: set[str] = set()
+
+    def tick(self, now_ms: int) -> None:
+        """Run the check if it is due; continue one that is under way."""
+        if not 0 <= now_ms - self._checked_ms < CHECK_MS:
+            self._checked_ms = now_ms
+            if now_ms - self._begun_ms >= LEAST_MS:
+                self._left = self._queues()
+        for queue, parent in self._left[-_AT_A_TIME:]:
+            if self._has_expired(queue, parent, now_ms):
+                self.remove(queue, parent)
+        del self._left[-_AT_A_TIME:]
+
+    def _queues(self) -> list[tuple[str, str]]:
+        """Return the queues of lite topics, each with its parent topic."""
+        found = ((name, split_queue_name(name)) for name, _ in self._services.store.queues)
+        return [(name, lite[0]) for name, lite in found if lite is not None]
+
+    def _has_expired(self, queue: str, parent: str, now_ms: int) -> bool:
+        config = self._services.topics.get(parent)
+        kept_ms = expiration_ms(config) if config is not None and is_lite_topic(config) else None
+        if kept_ms is None:
+            return False
+        end = self._services.store.span(queue, QUEUE_ID)[1]
+        if not end:
+            was_empty = queue in self._empty
+            self._empty ^= {queue}
+            return was_empty
+        return now_ms - self._services.store.stored_ms(queue, QUEUE_ID, end - 1) > max(kept_ms, LEAST_MS)
+
+    def remove(self, queue: str, parent: str) -> None:
+        """Remove a lite topic with its subscriptions and offsets."""
+        log.info("lite topic %s is removed", queue)
+        self._services.offsets.forget_topic(queue)
+        for group, config in self._services.groups.table.items():
+            if lite_group(config).bound_topic == parent:
+                self._orders.drop((queue, group, QUEUE_ID))
+        self._services.store.delete_topic(queue)
+        self._registry.drop_queue(queue)
+
+    def remove_all(self, parent: str) -> None:
+        """Start to remove all lite topics of a parent; it is `leaving` until that is done."""
+        queues = [queue for queue, of_parent in self._queues() if of_parent == parent]
+        if queues:
+            self._services.leaving.add(parent)
+            self._services.scheduler.add(self, self._remove_in_turn(queues, parent))
+
+    def _remove_in_turn(self, queues: list[str], parent: str) -> Iterator[None]:
+        for queue in queues:
+            self._services.scheduler.spend(_REMOVAL_UNITS)
+            self.remove(queue, parent)
+            yield
+        self._services.leaving.discard(parent)
 
 
 class LiteService:

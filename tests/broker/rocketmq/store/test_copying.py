@@ -328,7 +328,7 @@ def test_most_records_are_taken_together(monkeypatch: pytest.MonkeyPatch, readin
         Writer(master).put(make_message(number, queue_id=number % 3), 1000 + number)
     monkeypatch.setattr(slave, "run_of", lambda *arguments: 1 // 0)
     other = "plain_records" if reading == "columns" else "_long_run"
-    monkeypatch.setattr(f"broker.rocketmq.store.run_reading.{other}", lambda *arguments: 1 // 0)
+    monkeypatch.setattr(f"broker.rocketmq.store.copying.{other}", lambda *arguments: 1 // 0)
     told: list[tuple[str, int, int, int]] = []
     copy_records(slave, 0, memoryview(log_bytes(master)), lambda *arrived: told.append(arrived))
     assert log_bytes(slave) == log_bytes(master)
@@ -376,7 +376,7 @@ def test_records_behind_delayed_ones_are_not_read_in_columns_again_and_again(mon
         calls.append(arguments)
         return read_columns(*arguments)
 
-    monkeypatch.setattr("broker.rocketmq.store.run_reading.read_columns", counted)
+    monkeypatch.setattr("broker.rocketmq.store.copying.read_columns", counted)
     copy_records(slave, 0, memoryview(log_bytes(master)))
     assert log_bytes(slave) == log_bytes(master)
     assert len(calls) == 1
