@@ -7,11 +7,12 @@ identity, or refuses.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.bmq.core.received import received
-from broker.bmq.links.authentication_client import AuthenticationClient
+from broker.bmq.session.authentication import AssumedCredential
 from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.session import Session, SessionHost
 from broker.bmq.session.session_ports import BrokerPeer
@@ -20,8 +21,16 @@ from broker.common.clock import Now
 from broker.common.timers import Timers
 from formats.bmq.codes import EncodingType, EventType
 from formats.bmq.control import ber
-from formats.bmq.control.messages import BrokerResponse, ClientIdentity, NegotiationMessage, StatusCategory
-from formats.bmq.wire.event import Frame, build_schema_event, schema_message
+from formats.bmq.control.messages import (
+    AuthenticationMessage,
+    AuthenticationRequest,
+    AuthenticationResponse,
+    BrokerResponse,
+    ClientIdentity,
+    NegotiationMessage,
+    StatusCategory,
+)
+from formats.bmq.wire.event import Frame, build_schema_event, schema_encoding, schema_message
 from formats.errors import FormatError
 
 __all__ = ["REDIAL_MS", "REDIAL_MS_MAX", "REFUSED_MS", "DialedSession", "Dialer", "Redialer"]
@@ -31,6 +40,88 @@ REDIAL_MS: Final = 100
 REDIAL_MS_MAX: Final = 1_000
 # Time after a refusal by the other side, which will not change soon.
 REFUSED_MS: Final = 5_000
+
+log: Final = logging.getLogger("broker.authentication")
+
+# A session authenticates again after this share of its lifetime, and at least this long before the end: it checks once
+# a second.
+RENEWED_AT: Final = 0.8
+SPARE_MS: Final = 2_500
+
+
+class OutgoingSession(Protocol):
+    """The session that authenticates itself."""
+
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def description(self) -> str: ...
+
+    def send_event(self, event: bytes) -> None: ...
+
+
+class AuthenticationClient:
+    """The authentication of a session, before it sends its identity, and again before it expires.
+
+    `authenticated` is called once, `failed` with the reason after each failure. Source: mqba::AuthenticationClient.
+    """
+
+    def __init__(
+        self,
+        session: OutgoingSession,
+        credentials: Credentials,
+        now: Now,
+        authenticated: Callable[[], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._session = session
+        self._credentials = credentials
+        self._now = now
+        self._authenticated = authenticated
+        self._failed = failed
+        self._is_known = False
+        self._is_answered = True
+        self._due_ms: int | None = None
+
+    def begin(self) -> None:
+        """Send a request as soon as there is a credential."""
+        self._due_ms = None
+        self._credentials.get(self._send)
+
+    def tick(self) -> None:
+        """Authenticate again before the lifetime of the last authentication ends; called once a second."""
+        if self._due_ms is not None and self._now.ms >= self._due_ms:
+            self.begin()
+
+    def _send(self, credential: AssumedCredential | str) -> None:
+        session = self._session
+        if session.finished:
+            return
+        if isinstance(credential, str):
+            self._failed(f"requires authentication, but there are no credentials: {credential}")
+            return
+        log.info("%s: authenticates with mechanism '%s'", session.description, credential.mechanism)
+        request = AuthenticationRequest(mechanism=credential.mechanism, data=credential.data or None)
+        self._is_answered = False
+        message = ber.encode(AuthenticationMessage(choice=request))
+        session.send_event(build_schema_event(message, EventType.AUTHENTICATION))
+
+    def on_response(self, data: memoryview, frame: Frame) -> None:
+        """Handle the answer to a request. Raises FormatError if it is none."""
+        body = data[frame.body : frame.end]
+        response = received(AuthenticationMessage, body, schema_encoding(frame.type_specific)).choice
+        if not isinstance(response, AuthenticationResponse) or self._is_answered:
+            raise FormatError("AuthenticationMessage", frame.body, "does not answer a request of this broker")
+        self._is_answered = True
+        if response.status.category is not StatusCategory.SUCCESS:
+            self._failed(f"refused this broker's credentials: {response.status.message}")
+            return
+        if response.lifetime_ms is not None:
+            lasts_ms = response.lifetime_ms
+            self._due_ms = self._now.ms + max(0, min(int(lasts_ms * RENEWED_AT), lasts_ms - SPARE_MS))
+        if not self._is_known:
+            self._is_known = True
+            self._authenticated()
 
 
 class Dialer(Protocol):

@@ -8,33 +8,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker.bmq.core.cluster_view import ProxyView
+from broker.bmq.core.config import DomainConfig, Mode
+from broker.bmq.core.messages import Content
 from broker.bmq.core.received import received
 from broker.bmq.core.state_monitor import Observed
 from broker.bmq.links.peer_links import PeerLink, PeerLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.node.node import Node
 from broker.bmq.proxy.active_node import ActiveNode, UpstreamNode
-from broker.bmq.proxy.queue import ProxyQueue
 from broker.bmq.queue.domains import DomainInUse
+from broker.bmq.queue.queue import Surroundings
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.put_room import PutRoom
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.relay_links import RelayLinks
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.common.faults import Change
-from formats.bmq.codes import EventType
+from formats.bmq.codes import DEFAULT_APP_ID, EventType
 from formats.bmq.control.messages import (
     ClusterMessage,
     ControlMessage,
     NodeStatus,
     NodeStatusAdvisory,
+    OpenQueueResponse,
     QueueHandleParameters,
+    RoutingConfigurationFlags,
     StopRequest,
     StopResponse,
 )
+from formats.bmq.disk.keys import DEFAULT_APP_KEY, NULL_KEY
 from formats.bmq.wire.event import Frame, schema_encoding, schema_message
 from formats.errors import FormatError
 
@@ -47,6 +53,52 @@ NEAR_WAIT_MS: Final = 10_000
 
 # Time that consumers have to confirm messages from a node that is stopping.
 LEAVE_MS: Final = 3_000
+
+UNCONFIRMED_BYTES_MAX: Final = 256 << 20
+
+
+class ProxyQueue(RelayQueue):
+    """A proxy's queue. Each answer to an open request has its routing, so no client has it open before the first.
+
+    Consumers may leave very many messages unconfirmed. A proxy keeps these in memory and so has its own limit.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        config: DomainConfig,
+        around: Surroundings,
+        queue_id: int,
+        unused: Callable[[RelayQueue], None],
+        room: PutRoom,
+    ) -> None:
+        super().__init__(uri, NULL_KEY, config, (), around, queue_id, _nothing, unused, None, _no_store, room)
+
+    @property
+    def asked_bytes_max(self) -> int:
+        return UNCONFIRMED_BYTES_MAX
+
+    def learn(self, response: OpenQueueResponse) -> None:
+        mode = _mode(response.routing_configuration.flags)
+        deduplication_time_ms = response.deduplication_time_ms
+        if mode is not Mode.FANOUT and DEFAULT_APP_ID not in self.apps:
+            self.app(DEFAULT_APP_ID).key = DEFAULT_APP_KEY
+        if (mode, deduplication_time_ms) != (self.config.mode, self.config.deduplication_time_ms):
+            self.configure_domain(replace(self.config, mode=mode, deduplication_time_ms=deduplication_time_ms))
+
+
+def _mode(flags: int) -> Mode:
+    if flags >> RoutingConfigurationFlags.AT_MOST_ONCE & 1:
+        return Mode.BROADCAST
+    return Mode.FANOUT if flags >> RoutingConfigurationFlags.HAS_MULTIPLE_SUB_STREAMS & 1 else Mode.PRIORITY
+
+
+def _nothing(guid: bytes) -> Content | None:
+    return None
+
+
+def _no_store(queue: RelayQueue) -> None:
+    """Reject a message without payload: only brokers with a store can use it."""
 
 
 class UpstreamCluster(NamedTuple):

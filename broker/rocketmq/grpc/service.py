@@ -6,7 +6,9 @@ Every client has a link of its own to the brokers, over which the requests of it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -20,12 +22,10 @@ from broker.rocketmq.grpc.calling import Asked, Handlers
 from broker.rocketmq.grpc.clients import ClientCalls, GrpcClient
 from broker.rocketmq.grpc.consuming.lite import LiteCalls, farewell, unsubscription
 from broker.rocketmq.grpc.consuming.receiving import Receiving
-from broker.rocketmq.grpc.held import HeldCalls
 from broker.rocketmq.grpc.http2.call import Call
 from broker.rocketmq.grpc.http2.session import GrpcSession
 from broker.rocketmq.grpc.http2.wire import GrpcError, GrpcStatus
 from broker.rocketmq.grpc.probing import Services
-from broker.rocketmq.grpc.registry import GrpcClients
 from broker.rocketmq.grpc.routing import RouteCalls
 from broker.rocketmq.grpc.sending import Sending
 from broker.rocketmq.grpc.statuses import CallRejected, status
@@ -58,6 +58,105 @@ _LITE_FIELDS_MAX: Final = 16_384
 _EXPIRED_MS: Final = 120_000
 _ID_MAX: Final = 255
 _FAULT: Final = "a fault of this broker"
+
+# Maximum sizes of the messages of one call, which has one or is a stream of small ones, and of all calls.
+_MESSAGES_MAX: Final = 16
+_BYTES_MAX: Final = 64 << 20
+
+_ALL_MAX: Final = 50_000
+# There may be many clients at one address, but they must leave room for others.
+_ADDRESS_MAX: Final = 5_000
+
+
+class GrpcClients:
+    """The clients by address, user and id.
+
+    Ids are not secret: the id alone gives no access to a client of another host or user.
+    """
+
+    def __init__(self, all_max: int = _ALL_MAX, address_max: int = _ADDRESS_MAX) -> None:
+        self._all_max = all_max
+        self._address_max = address_max
+        self._clients: dict[tuple[str, str, str], GrpcClient] = {}
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __iter__(self) -> Iterator[GrpcClient]:
+        """Yield a snapshot of all clients; clients may be forgotten meanwhile."""
+        return iter(list(self._clients.values()))
+
+    def get(self, address: str, client_id: str, user: str = "") -> GrpcClient | None:
+        return self._clients.get((address, user, client_id))
+
+    def check_room(self, address: str) -> None:
+        """Raise `CallRejected` if there may be no more clients."""
+        if len(self._clients) >= self._all_max:
+            raise CallRejected(Code.TOO_MANY_REQUESTS, "there are too many clients")
+        if self._counts[address] >= self._address_max:
+            raise CallRejected(Code.TOO_MANY_REQUESTS, f"there are too many clients of {address}")
+
+    def add(self, client: GrpcClient) -> None:
+        """Add a client, of an address and id that has none."""
+        address = client.host.address
+        self._clients[address, client.user, client.client_id] = client
+        self._counts[address] += 1
+
+    def discard(self, client: GrpcClient) -> None:
+        """Forget a client, if it is known."""
+        address = client.host.address
+        if self.get(address, client.client_id, client.user) is not client:
+            return
+        del self._clients[address, client.user, client.client_id]
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A waiting call: its messages, and whether it is half closed."""
+
+    messages: list[bytes] = field(default_factory=list)
+    is_half_closed: bool = False
+
+
+class HeldCalls:
+    def __init__(self) -> None:
+        self._calls: dict[Call, Held] = {}
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def begin(self, call: Call) -> None:
+        self._calls[call] = Held()
+
+    def keep(self, call: Call, data: bytes) -> bool:
+        """Keep a message of a call; return False if it does not wait. Raises `GrpcError` beyond the limits."""
+        held = self._calls.get(call)
+        if held is None:
+            return False
+        if len(held.messages) >= _MESSAGES_MAX or self._bytes + len(data) > _BYTES_MAX:
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too much input waits for the check of its caller")
+        held.messages.append(data)
+        self._bytes += len(data)
+        return True
+
+    def half_close(self, call: Call) -> bool:
+        """Note that a call has no more messages; return False if it does not wait."""
+        held = self._calls.get(call)
+        if held is not None:
+            held.is_half_closed = True
+        return held is not None
+
+    def end(self, call: Call) -> Held | None:
+        """Remove a call, and return its messages; None if it does not wait."""
+        held = self._calls.pop(call, None)
+        if held is not None:
+            self._bytes -= sum(map(len, held.messages))
+        return held
 
 
 class _Open(NamedTuple):

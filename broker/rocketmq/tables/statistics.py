@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from broker.common.limited_log import LimitedLog
 from broker.rocketmq.remoting.requests import Handlers, Request, failure, with_body
-from broker.rocketmq.tables.rates import Rate
 from formats.rocketmq.remoting.bodies.statistics import Span, write_broker_stats
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
@@ -37,6 +36,34 @@ _SAMPLED_AT_ONCE: Final = 6_000
 DEAD_LETTERS: Final = "DEAD_LETTERS"
 # By span (minute, hour and day): the interval of remembered samples, and their number.
 _STEPS: Final = ((1, 6), (60, 6), (360, 24))
+
+_SPANS_S: Final = (10, 60, 600)
+
+
+class Rate:
+    """A counter, and its samples."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._samples: deque[tuple[int, int]] = deque(maxlen=_SPANS_S[-1] + 1)
+
+    def add(self, count: int = 1) -> None:
+        self.total += count
+
+    def sample(self, now_ms: int) -> None:
+        """Remember the count; to be called once a second."""
+        self._samples.append((now_ms, self.total))
+
+    def text(self) -> str:
+        """Return the three rates, as the original writes them."""
+        return " ".join(str(self._over(span)) for span in _SPANS_S)
+
+    def _over(self, seconds: int) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        end_ms, end = self._samples[-1]
+        begin_ms, begin = self._samples[max(0, len(self._samples) - 1 - seconds)]
+        return (end - begin) * 1000 / max(1, end_ms - begin_ms)
 
 
 class _Sample(NamedTuple):

@@ -18,7 +18,6 @@ from bmqctl.bench.coordinator import Outcome
 from bmqctl.bench.plan import Plan
 from bmqctl.bench.tally import ProducerTally, settle
 from bmqctl.cli.run import bench as command
-from bmqctl.cli.run import bench_runs as runs
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import NodeProcess
 
@@ -101,7 +100,7 @@ def test_the_status_tells_whether_all_went_well(
         plans.append(plan)
         return outcome_of(plan, **outcome)
 
-    monkeypatch.setattr(runs, "run_bench", run)
+    monkeypatch.setattr(command, "run_bench", run)
     result = bench("--broker", "tcp://example:1234", "--rate", "50", "--size", "100")
     assert result.exit_code == status
     assert said in result.stdout
@@ -111,7 +110,7 @@ def test_the_status_tells_whether_all_went_well(
 
 
 def test_a_count_needs_no_duration(bench: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "run_bench", lambda plan, _: outcome_of(plan))
+    monkeypatch.setattr(command, "run_bench", lambda plan, _: outcome_of(plan))
     result = bench("--count", "2", "--json")
     assert result.exit_code == 0
     report = json.loads(result.stdout)
@@ -122,7 +121,7 @@ def test_a_count_needs_no_duration(bench: Runner, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_report_is_one_row_for_spreadsheets(bench: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "run_bench", lambda plan, _: outcome_of(plan, nacked=3))
+    monkeypatch.setattr(command, "run_bench", lambda plan, _: outcome_of(plan, nacked=3))
     result = bench("--count", "2", "--output", "csv")
     assert result.exit_code == 1
     (row,) = csv.DictReader(io.StringIO(result.stdout))
@@ -159,7 +158,7 @@ def test_a_scenario_is_posted_at_the_published_rate(bench: Runner, monkeypatch: 
         plans.append(plan)
         return outcome_of(plan)
 
-    monkeypatch.setattr(runs, "run_bench", run)
+    monkeypatch.setattr(command, "run_bench", run)
     given = ("--broker", "tcp://example:1234", "--scenario", "priority-10q-strong-direct", "--count", "5", "--json")
     result = bench(*given, "--published-rate")
     assert result.exit_code == 0, result.stderr

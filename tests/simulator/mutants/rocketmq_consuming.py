@@ -31,14 +31,14 @@ ROCKETMQ_CONSUMING = (
     _mutant(
         "ack-not-noted",
         "Acknowledgements of popped messages are not noted.",
-        "consuming.pop.acks",
+        "consuming.pop.service",
         "        self._log.put_ack(receipt.revive_queue, note, receipt.visible_ms, now_ms)\n",
         "        pass\n",
     ),
     _mutant(
         "checkpoints-alike",
         "A message that is hidden again in the millisecond of its pop has the same checkpoint twice.",
-        "consuming.pop.acks",
+        "consuming.pop.service",
         "        popped_ms = now_ms + (now_ms == receipt.popped_ms)\n",
         "        popped_ms = now_ms\n",
     ),
@@ -171,7 +171,7 @@ ROCKETMQ_CONSUMING = (
     _mutant(
         "lite-offset-stays",
         "The acknowledgment of the message at a group's offset in a lite topic is taken for an old one.",
-        "consuming.lite.acks",
+        "consuming.lite.service",
         "        if offset < (self._services.offsets.get(queue, group, QUEUE_ID) or 0):\n            return success()",
         "        if offset <= (self._services.offsets.get(queue, group, QUEUE_ID) or 0):\n            return success()",
     ),

@@ -5,21 +5,191 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import chain
+from typing import Final
 
-from broker.rocketmq.consuming.pop.acks import PopAcks
+from broker.rocketmq.consuming.pop.checks import HIDDEN_MS_MAX, NO_CODE_SET, check_queue
 from broker.rocketmq.consuming.pop.inquiries import Inquiries
-from broker.rocketmq.consuming.pop.order import Orders
+from broker.rocketmq.consuming.pop.order import ILLEGAL, UNCHANGED, Orders
 from broker.rocketmq.consuming.pop.popping import Popper
 from broker.rocketmq.consuming.pop.revival import Revival
 from broker.rocketmq.consuming.pop.revive_log import ReviveLog
 from broker.rocketmq.consuming.pop.waiting import ALL_QUEUES, Place
 from broker.rocketmq.delays.levels import Storing
-from broker.rocketmq.remoting.requests import Handlers
+from broker.rocketmq.remoting.requests import Handlers, Refused, Request, failure, success
+from broker.rocketmq.tables import names
 from broker.rocketmq.tables.services import Services
+from formats.rocketmq.remoting.bodies.popping import (
+    BATCH_ACK_REQUEST,
+    AckNote,
+    BatchAck,
+    BatchAckNote,
+    CheckPoint,
+    bits_of,
+)
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
+from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.codec import codec_of
+from formats.rocketmq.remoting.headers.consuming import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    ChangeInvisibleTimeResponse,
+)
+from formats.rocketmq.remoting.receipts import ORDERED, Receipt, parse_receipt, real_topic
 
 __all__ = ["PopService"]
 
 log = logging.getLogger("broker.rocketmq.popping")
+
+_ACK = codec_of(AckMessageRequest)
+_CHANGE = codec_of(ChangeInvisibleTimeRequest)
+_CHANGED = codec_of(ChangeInvisibleTimeResponse)
+_UNCHANGED: Final = ChangeInvisibleTimeResponse(0, 0, 0)
+
+
+class PopAcks:
+    """Handles acknowledgements of popped messages, and changes of the time for which they are hidden.
+
+    `freed` gets each queue in which a group may go on in order. Source: AckMessageProcessor,
+    ChangeInvisibleTimeProcessor.
+    """
+
+    def __init__(
+        self, services: Services, orders: Orders, revive_log: ReviveLog, freed: Callable[[str, str, int, int], None]
+    ) -> None:
+        self._services = services
+        self._orders = orders
+        self._log = revive_log
+        self._freed = freed
+        self.handlers: Handlers = {
+            RequestCode.ACK_MESSAGE: self._acknowledge,
+            RequestCode.BATCH_ACK_MESSAGE: self._acknowledge_batch,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self._change,
+        }
+
+    # -- acknowledgements
+
+    def _acknowledge(self, request: Request) -> Frame:
+        header = _ACK.read(request.fields)
+        topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
+        check_queue(self._services, topic, queue_id, request.peer)
+        begin, end = self._services.store.span(topic, queue_id)
+        if not begin <= offset <= end:
+            text = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{begin}~{end}"
+            raise Refused(ResponseCode.NO_MESSAGE, text)
+        receipt = parse_receipt(header.extra_info)
+        _check_group(group)
+        if receipt.is_ordered:
+            self._acknowledge_ordered(topic, group, queue_id, offset, receipt.popped_ms, request)
+        else:
+            self._note(topic, group, queue_id, offset, receipt, request.now_ms)
+        return success()
+
+    def _note(self, topic: str, group: str, queue_id: int, offset: int, receipt: Receipt, now_ms: int) -> None:
+        note = AckNote(offset, receipt.start_offset, group, topic, queue_id, receipt.popped_ms, receipt.broker)
+        self._log.put_ack(receipt.revive_queue, note, receipt.visible_ms, now_ms)
+
+    def _acknowledge_ordered(
+        self, topic: str, group: str, queue_id: int, offset: int, popped_ms: int, request: Request
+    ) -> None:
+        """Acknowledge a message that is consumed in order. Raises `Refused`."""
+        if group not in self._services.groups.table:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._services.groups.missing(group))
+        offsets, key = self._services.offsets, (topic, group, queue_id)
+        old = offsets.get(topic, group, queue_id)
+        if old is not None and offset < old:
+            return
+        following = self._orders.acknowledge(key, offset, popped_ms)
+        if following == ILLEGAL:
+            text = (
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{-1 if old is None else old}, "
+                f"commit:{offset}, next:{following}, /{request.peer.host}"
+            )
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
+        if following != UNCHANGED:
+            offsets.commit(topic, group, queue_id, min(following, self._services.store.span(topic, queue_id)[1]))
+            if not self._orders.is_blocked(key, None, request.now_ms):
+                self._freed(topic, group, queue_id, request.now_ms)
+
+    def _acknowledge_batch(self, request: Request) -> Frame:
+        body = BATCH_ACK_REQUEST.read(request.body) if len(request.body) else None
+        if body is None or not body.acks:
+            return Frame(ResponseCode.NO_MESSAGE, 0)
+        answer = success()
+        for batch in body.acks:
+            try:
+                self._acknowledge_some(batch, body.broker_name or self._services.options.name, request)
+            except Refused as refused:
+                answer = failure(refused.code, refused.text)
+        return answer
+
+    def _acknowledge_some(self, batch: BatchAck, broker: str, request: Request) -> None:
+        _check_group(batch.group)
+        topic = real_topic(batch.topic, batch.group, batch.kind)
+        group, queue_id = batch.group, batch.queue_id
+        begin, end = self._services.store.span(topic, queue_id)
+        offsets = [batch.start_offset + bit for bit in bits_of(batch.bits)]
+        offsets = [offset for offset in offsets if begin <= offset < end]
+        if batch.revive_queue == ORDERED:
+            for offset in offsets:
+                self._acknowledge_ordered(topic, group, queue_id, offset, batch.popped_ms, request)
+        elif offsets:
+            # The same bounds hold as for the numbers in a handle.
+            terms = (batch.popped_ms, batch.invisible_ms, batch.revive_queue, batch.kind, broker)
+            receipt = parse_receipt(str(Receipt(batch.start_offset, *terms)))
+            note = BatchAckNote(
+                -1, receipt.start_offset, group, topic, queue_id, receipt.popped_ms, receipt.broker, offsets
+            )
+            self._log.put_ack(receipt.revive_queue, note, receipt.visible_ms, request.now_ms)
+
+    # -- changes of the invisible time
+
+    def _change(self, request: Request) -> Frame:
+        try:
+            changed = self._change_time(request)
+        except Refused as refused:
+            return Frame(refused.code, 0, remark=refused.text, ext_fields=_CHANGED.write(_UNCHANGED))
+        return Frame(ResponseCode.SUCCESS, 0, remark=NO_CODE_SET, ext_fields=_CHANGED.write(changed))
+
+    def _change_time(self, request: Request) -> ChangeInvisibleTimeResponse:
+        header = _CHANGE.read(request.fields)
+        topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
+        check_queue(self._services, topic, queue_id, request.peer)
+        begin, end = self._services.store.span(topic, queue_id)
+        if not begin <= offset < end:
+            raise Refused(ResponseCode.NO_MESSAGE, NO_CODE_SET)
+        if not 0 <= header.invisible_ms <= HIDDEN_MS_MAX:
+            text = f"a message cannot be hidden for {header.invisible_ms} ms, but for {HIDDEN_MS_MAX} ms at most"
+            raise Refused(ResponseCode.INVALID_PARAMETER, text)
+        receipt = parse_receipt(header.extra_info)
+        _check_group(group)
+        if receipt.is_ordered:
+            return self._change_ordered(header, receipt, request.now_ms)
+        now_ms = request.now_ms
+        # The time has to differ from that of the checkpoint before: otherwise the two would have the same key in the
+        # revive log.
+        popped_ms = now_ms + (now_ms == receipt.popped_ms)
+        point = CheckPoint(offset, popped_ms, header.invisible_ms, 1, queue_id, topic, group, receipt.broker, [0])
+        # Write the new checkpoint first: a crash in between may deliver the message twice, but does not lose it.
+        self._log.put_checkpoint(receipt.revive_queue, point, now_ms)
+        self._note(topic, group, queue_id, offset, receipt, now_ms)
+        return ChangeInvisibleTimeResponse(popped_ms, header.invisible_ms, receipt.revive_queue)
+
+    def _change_ordered(
+        self, header: ChangeInvisibleTimeRequest, receipt: Receipt, now_ms: int
+    ) -> ChangeInvisibleTimeResponse:
+        key = (header.topic, header.consumer_group, header.queue_id)
+        old = self._services.offsets.get(*key)
+        if old is not None and header.offset < old:
+            return _UNCHANGED
+        visible_ms = now_ms + header.invisible_ms
+        self._orders.change(key, header.offset, receipt.popped_ms, visible_ms)
+        return ChangeInvisibleTimeResponse(receipt.popped_ms, visible_ms - receipt.popped_ms, receipt.revive_queue)
+
+
+def _check_group(group: str) -> None:
+    fault = names.fault_of_group(group)
+    if fault is not None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, fault)
 
 
 class PopService:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.carrying.messages import reading
+from bmqctl.carrying.messages import sources
 from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.sources import Form, Input, make_source
 from formats.bmq.wire.properties import Property, PropertyType
@@ -44,7 +44,7 @@ async def messages_of(
 async def test_lines_are_as_long_as_they_are_whatever_the_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_size: int, end: bytes
 ) -> None:
-    monkeypatch.setattr(reading, "_CHUNK_SIZE", chunk_size)
+    monkeypatch.setattr(sources, "_CHUNK_SIZE", chunk_size)
     found = await messages_of(tmp_path, Form.LINES, b"one\n\ntwo\r\n" + b"x" * 20 + end)
     wanted = [b"one", b"", b"two\r", b"x" * 20]
     assert found == [(number, Outgoing(payload)) for number, payload in enumerate(wanted, 1)]
@@ -77,9 +77,9 @@ async def test_a_line_that_is_no_message_is_named(tmp_path: Path) -> None:
 
 
 async def test_input_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LINE_SIZE_MAX", 100)
-    monkeypatch.setattr(reading, "PAYLOAD_SIZE_MAX", 100)
-    monkeypatch.setattr(reading, "_CHUNK_SIZE", 10)
+    monkeypatch.setattr(sources, "LINE_SIZE_MAX", 100)
+    monkeypatch.setattr(sources, "PAYLOAD_SIZE_MAX", 100)
+    monkeypatch.setattr(sources, "_CHUNK_SIZE", 10)
     with pytest.raises(BadInput, match="line 2: is longer than 100 bytes"):
         await messages_of(tmp_path, Form.LINES, b"x\n" + b"y" * 1000)
     with pytest.raises(BadInput, match="larger than 100 bytes"):

@@ -9,9 +9,8 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from bmqctl.pipeline.live.property_columns import property_reader
 from bmqctl.pipeline.live.queue_options import ConsumeOptions, PostOptions
-from bmqctl.pipeline.live.stream_sink import QueueWriter, Row, row_guid
+from bmqctl.pipeline.live.stream_sink import QueueWriter, Row, property_reader, row_guid
 from bmqctl.pipeline.live.stream_source import QueueStreamReader, stream_schema
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.pipeline.source.rows.properties import PROPERTIES_TYPE, property_items

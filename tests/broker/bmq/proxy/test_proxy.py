@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.bmq.core.config import DomainConfig, Mode
-from broker.bmq.proxy.queue import ProxyQueue
+from broker.bmq.proxy.cluster import ProxyQueue
 from formats.bmq.codes import AckStatus, EventType
 from formats.bmq.control import ber
 from formats.bmq.control.messages import ControlMessage, OpenQueue, Status, StatusCategory, SubQueueIdInfo

@@ -9,7 +9,7 @@ import pytest
 
 from broker.rocketmq.remoting.changes import TOPIC_ATTRIBUTES, altered
 from broker.rocketmq.remoting.requests import Refused
-from broker.rocketmq.tables.rates import Rate
+from broker.rocketmq.tables.statistics import Rate
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS, GroupConfig
 from formats.rocketmq.remoting.bodies.inspection import (

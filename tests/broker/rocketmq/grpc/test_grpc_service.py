@@ -12,8 +12,8 @@ from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.flush_gate import late
 from broker.rocketmq.grpc.brokers.loopback import Loopback
 from broker.rocketmq.grpc.clients import GrpcClient
-from broker.rocketmq.grpc.registry import GrpcClients
 from broker.rocketmq.grpc.sending import consistent_hash
+from broker.rocketmq.grpc.service import GrpcClients
 from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import ClientType, Code, MessageType, Permission, TransactionResolution
 from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of, time_of_ms

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.grpc import held as held_module
+from broker.rocketmq.grpc import service as service_module
 from broker.rocketmq.proxy.access import Checks
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.grpc.codes import Code
@@ -283,7 +283,7 @@ def test_a_call_is_not_carried_out_if_it_is_over_before_it_is_allowed() -> None:
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_module, "_BYTES_MAX", 10_000)
+    monkeypatch.setattr(service_module, "_BYTES_MAX", 10_000)
     served = stuck()
     body = b"x" * 6_000
     first, second = (
