@@ -22,7 +22,7 @@ from broker.bmq.member.names import described
 from broker.bmq.member.pushes import is_pushed_to, may_lack
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.member.queues import ClusterQueues
-from broker.bmq.member.removals import QueueRemovals
+from broker.bmq.member.removals import QueueRemovals, Removal
 from broker.bmq.node.node import Node
 from broker.bmq.relay.guests import Guests
 from broker.bmq.relay.last_confirms import LastConfirms
@@ -137,10 +137,11 @@ class Member:
             for partition_id, stored in node.partitions.items()
         }
         self._healing = Healing(self.partitions, self._pace)
-        self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self)
+        removals: dict[str, Removal] = {}
+        self.queues = ClusterQueues(node, self.links, self.requests, self.metadata, self, removals)
         self.guests = Guests(node, NodeStatus.STARTING)
         self._last_confirms = LastConfirms(node, self.queues.downstreams)
-        self.removals = QueueRemovals(node, self.metadata, self.queues)
+        self.removals = QueueRemovals(node, self.metadata, self.queues, removals)
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues, self.removals)
         self.status = NodeStatus.STARTING
         # The others' reported statuses; none for those whose link is down.

@@ -45,7 +45,10 @@ OUT_OF_STEP_MS: Final = 100
 
 
 class ClusterQueues:
-    """The queues of a member; see the module. Call `flush` after each step, after that of the partitions."""
+    """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
+
+    Queues that are `leaving`, by URI, are about to be unassigned, and cannot be opened until the outcome is known.
+    """
 
     def __init__(
         self,
@@ -54,9 +57,11 @@ class ClusterQueues:
         requests: Requests,
         places: QueuePlaces,
         copies: Copies,
+        leaving: Container[str] = (),
     ) -> None:
         self.node = node
         self._links = links
+        self._leaving = leaving
         self._relay_links = RelayLinks(links, requests, node.identity.cluster_name, node.now)
         self.on_ack = self._relay_links.on_ack
         self.on_push = self._relay_links.on_push
@@ -75,8 +80,6 @@ class ClusterQueues:
         self._moving: dict[int, list[RelayQueue]] = {}
         # Restored queues whose names other queues have, by partition: they are to be erased.
         self.outdated: dict[int, list[Queue]] = {}
-        # Queues about to be unassigned, which cannot be opened until the outcome is known.
-        self.leaving: set[str] = set()
 
     @property
     def reopening(self) -> int:
@@ -88,7 +91,7 @@ class ClusterQueues:
     def serves(self, uri: str) -> bool:
         """Return True if this node is the active primary of a queue."""
         info = self._places.state.queues.get(uri)
-        return info is not None and info.partition_id in self._served and uri not in self.leaving
+        return info is not None and info.partition_id in self._served and uri not in self._leaving
 
     def serves_partition(self, partition_id: int) -> bool:
         """Return True if this node is the active primary of a partition."""

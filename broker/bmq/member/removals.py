@@ -21,7 +21,7 @@ from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from formats.bmq.control.messages import QueueHandleParameters, QueueInfo, StatusCategory
 
-__all__ = ["QueueRemovals"]
+__all__ = ["QueueRemovals", "Removal"]
 
 log: Final = logging.getLogger("broker.cluster")
 
@@ -33,7 +33,7 @@ OPENINGS_MAX: Final = 10_000
 NOT_RECORDED: Final = frozenset({ClusterError.CSL_FAILURE, ClusterError.NOT_PRIMARY})
 
 
-class _Removal:
+class Removal:
     """A removal that this node has requested; uncertain once a leader may have recorded it without confirming it."""
 
     __slots__ = ("info", "is_uncertain", "openings")
@@ -45,13 +45,16 @@ class _Removal:
 
 
 class QueueRemovals:
-    """The removals requested by a partition's primary. `take_away` and `place` are those of its role; see `Role`."""
+    """The removals requested by a partition's primary. `take_away` and `place` are those of its role; see `Role`.
 
-    def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues) -> None:
+    `removals` are the undecided ones, by URI, whose queues `queues` does not serve.
+    """
+
+    def __init__(self, node: Node, metadata: Metadata, queues: ClusterQueues, removals: dict[str, Removal]) -> None:
         self._node = node
         self._metadata = metadata
         self._queues = queues
-        self._removals: dict[str, _Removal] = {}
+        self._removals = removals
 
     def take_away(self, queue: Queue) -> None:
         """Request the removal of an idle queue that this node serves."""
@@ -59,14 +62,13 @@ class QueueRemovals:
         info = self._metadata.state.queues.get(uri)
         if uri in self._removals or info is None or not self._queues.serves(uri):
             return
-        self._removals[uri] = removal = _Removal(info)
-        self._queues.leaving.add(uri)
+        self._removals[uri] = removal = Removal(info)
         self._request(removal)
 
-    def _request(self, removal: _Removal) -> None:
+    def _request(self, removal: Removal) -> None:
         self._metadata.unassign(removal.info, lambda refusal: self._answered(removal, refusal))
 
-    def _answered(self, removal: _Removal, refusal: Refusal | None) -> None:
+    def _answered(self, removal: Removal, refusal: Refusal | None) -> None:
         uri = removal.info.uri
         if self._removals.get(uri) is not removal:
             # It was decided before the answer arrived.
@@ -85,7 +87,7 @@ class QueueRemovals:
             removal.is_uncertain = True
             self._node.timers.at(self._node.now.ms + ASK_AGAIN_MS, lambda: self._ask_again(removal))
 
-    def _ask_again(self, removal: _Removal) -> None:
+    def _ask_again(self, removal: Removal) -> None:
         if self._removals.get(removal.info.uri) is not removal:
             return
         if self._queues.serves_partition(removal.info.partition_id):
@@ -93,10 +95,9 @@ class QueueRemovals:
         else:
             self._settle(removal)
 
-    def _settle(self, removal: _Removal) -> None:
+    def _settle(self, removal: Removal) -> None:
         """Let a queue be opened again; if it was removed, that assigns it to a partition again."""
         del self._removals[removal.info.uri]
-        self._queues.leaving.discard(removal.info.uri)
         for opening in removal.openings:
             opening()
 
@@ -131,7 +132,7 @@ class QueueRemovals:
         removal.openings.append(again)
 
 
-def _is_certain(removal: _Removal, refusal: Refusal) -> bool:
+def _is_certain(removal: Removal, refusal: Refusal) -> bool:
     """Return whether a refusal shows that no leader has recorded a removal."""
     if refusal.status.category is not StatusCategory.REFUSED:
         return False

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from broker.bmq.core.cluster_errors import ClusterError
-from broker.bmq.member.removals import ASK_AGAIN_MS, OPENINGS_MAX, QueueRemovals
+from broker.bmq.member.removals import ASK_AGAIN_MS, OPENINGS_MAX, QueueRemovals, Removal
 from broker.bmq.queue.handles import Refusal
 from broker.common.clock import Now
 from broker.common.timers import Timers
@@ -29,13 +29,13 @@ class Primary:
 
     def __init__(self) -> None:
         self.now, self.timers = Now(1, 1_000), Timers()
-        self.leaving: set[str] = set()
+        self.leaving: dict[str, Removal] = {}
         self.asked: list[Callable[[Refusal | None], None]] = []
         self.placed: list[str] = []
         self.served = {2}
         self.state = SimpleNamespace(queues={QUEUE: INFO})
         metadata = SimpleNamespace(state=self.state, unassign=lambda info, done: self.asked.append(done))
-        self.removals = QueueRemovals(cast(Any, self), cast(Any, metadata), cast(Any, self))
+        self.removals = QueueRemovals(cast(Any, self), cast(Any, metadata), cast(Any, self), self.leaving)
         self.queue = cast(Any, SimpleNamespace(uri=QUEUE))
 
     # -- see `ClusterQueues`
@@ -73,7 +73,7 @@ def primary() -> Primary:
 @pytest.mark.parametrize("refusal", [NOT_LEADER, FULL])
 def test_a_refusal_of_the_first_request_opens_the_queue(primary: Primary, refusal: Refusal) -> None:
     primary.asked[0](refusal)
-    assert (primary.placed, primary.leaving) == ([QUEUE], set())
+    assert (primary.placed, set(primary.leaving)) == ([QUEUE], set())
 
 
 @pytest.mark.parametrize("unknown", [LOST, SLOW, None])
@@ -90,14 +90,14 @@ def test_a_removal_that_may_be_recorded_is_asked_for_again(
     primary.asked[1](refusal)
     assert bool(primary.placed) == (refusal is FULL)
     primary.removals.healed()
-    assert (primary.placed, primary.leaving) == ([QUEUE], set())
+    assert (primary.placed, set(primary.leaving)) == ([QUEUE], set())
 
 
 def test_the_commit_decides(primary: Primary) -> None:
     primary.asked[0](LOST)
     del primary.state.queues[QUEUE]
     primary.removals.committed(INFO)
-    assert (primary.placed, primary.leaving) == ([QUEUE], set())
+    assert (primary.placed, set(primary.leaving)) == ([QUEUE], set())
     primary.pass_time(ASK_AGAIN_MS)
     assert len(primary.asked) == 1
 
@@ -110,9 +110,9 @@ def test_a_late_answer_decides_nothing_of_the_next_removal(primary: Primary) -> 
     primary.open()
     assert (len(primary.asked), primary.placed) == (3, [QUEUE])
     primary.asked[1](NOT_LEADER)
-    assert (primary.placed, primary.leaving) == ([QUEUE], {QUEUE})
+    assert (primary.placed, set(primary.leaving)) == ([QUEUE], {QUEUE})
     primary.asked[2](NOT_LEADER)
-    assert (primary.placed, primary.leaving) == ([QUEUE, QUEUE], set())
+    assert (primary.placed, set(primary.leaving)) == ([QUEUE, QUEUE], set())
 
 
 def test_one_request_is_on_its_way_however_often_the_leader_changes(primary: Primary) -> None:
@@ -130,7 +130,7 @@ def test_a_node_that_serves_the_partition_no_longer_does_not_ask_again(primary: 
     primary.served.clear()
     primary.pass_time(ASK_AGAIN_MS)
     assert len(primary.asked) == 1
-    assert (primary.placed, primary.leaving) == ([QUEUE], set())
+    assert (primary.placed, set(primary.leaving)) == ([QUEUE], set())
 
 
 def test_waiting_opens_have_a_bound(primary: Primary) -> None:
