@@ -24,6 +24,7 @@ __all__ = [
     "MessagePoster",
     "Posted",
     "Sink",
+    "Unrecorded",
     "content_of",
     "message_of",
 ]
@@ -251,6 +252,45 @@ class Log(Protocol):
     def awaits_payload(self, message: Message) -> bool:
         """Return True if unsound data may soon be restored."""
         ...
+
+
+class Unrecorded:
+    """What a `Log` without files has in common with others: nothing is recorded, and nothing waits."""
+
+    wants_copies = False
+    is_cut_off = False
+    is_replicated = False
+    is_copying = False
+    is_rolling_over = False
+
+    def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
+        raise AssertionError("messages without files have no copies")
+
+    def settle(
+        self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
+    ) -> None:
+        """Record nothing."""
+
+    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
+        """Record nothing."""
+
+    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
+        """Record nothing."""
+
+    def holds(self, messages: Mapping[bytes, Message]) -> None:
+        """Note nothing."""
+
+    def when_open(self, post: Callable[[], None], size: int) -> None:
+        raise AssertionError("messages without files never wait")
+
+    def begin_purge(self, task: Iterator[None]) -> None:
+        """Leave the task alone, as there are no files."""
+
+    def release(self, records: int) -> None:
+        """Release nothing, as no records were set aside."""
+
+    def awaits_payload(self, message: Message) -> bool:
+        return False
 
 
 class Sink(Protocol):

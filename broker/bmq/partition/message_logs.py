@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
-from broker.bmq.core.messages import Buffer, Message
+from broker.bmq.core.messages import Buffer, Message, Unrecorded
 from broker.bmq.partition.stored_partition import StoredPartition
 from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag, QueueOpType
 from formats.bmq.disk.keys import NULL_KEY
@@ -98,28 +98,13 @@ class FileLog:
         return self._partition.payloads.is_wanted(self._key, message.guid)
 
 
-class MemoryLog:
+class MemoryLog(Unrecorded):
     """A queue whose messages are kept in memory only; their offsets are their numbers."""
 
     __slots__ = ("_count",)
 
     def __init__(self) -> None:
         self._count = 0
-
-    @property
-    def wants_copies(self) -> bool:
-        return False
-
-    @property
-    def is_cut_off(self) -> bool:
-        return False
-
-    @property
-    def is_replicated(self) -> bool:
-        return False
-
-    def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
-        raise AssertionError("what is kept in memory has no copies")
 
     def append(
         self,
@@ -135,43 +120,9 @@ class MemoryLog:
             self._count += 1
         return True
 
-    def settle(
-        self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
-    ) -> None:
-        """Record nothing."""
-
-    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Record nothing."""
-
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
-        """Record nothing."""
-
-    def holds(self, messages: Mapping[bytes, Message]) -> None:
-        """Note nothing."""
-
-    def when_open(self, post: Callable[[], None], size: int) -> None:
-        raise AssertionError("what is kept in memory never waits")
-
-    @property
-    def is_copying(self) -> bool:
-        return False
-
-    @property
-    def is_rolling_over(self) -> bool:
-        return False
-
-    def begin_purge(self, task: Iterator[None]) -> None:
-        """Leave the task alone, as there are no files."""
-
-    def release(self, records: int) -> None:
-        """Release nothing, as no records were set aside."""
-
     def read(self, message: Message) -> Buffer:
         assert message.payload is not None
         return message.payload
 
     def read_sound(self, message: Message) -> Buffer | None:
         return self.read(message)
-
-    def awaits_payload(self, message: Message) -> bool:
-        return False

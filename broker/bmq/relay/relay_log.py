@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from broker.bmq.core.config import DomainConfig
-from broker.bmq.core.messages import Buffer, Content, Message
-from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag
-from formats.bmq.disk.keys import NULL_KEY
+from broker.bmq.core.messages import Buffer, Content, Message, Unrecorded
 
 __all__ = ["RelayLog", "relay_config"]
 
@@ -29,18 +27,12 @@ def relay_config(config: DomainConfig) -> DomainConfig:
     )
 
 
-class RelayLog:
-    """The contents of the messages that have arrived; see `broker.bmq.core.messages.Log`. Nothing is recorded.
+class RelayLog(Unrecorded):
+    """The contents of the messages that have arrived; see `broker.bmq.core.messages.Log`.
 
     `find` returns a message of the node's own store, or None. Messages delivered while this node was their root are
     read there, unless they are to be redelivered.
     """
-
-    is_replicated = False
-    wants_copies = False
-    is_cut_off = False
-    is_copying = False
-    is_rolling_over = False
 
     def __init__(self, find: Callable[[bytes], Content | None]) -> None:
         self._find = find
@@ -54,9 +46,6 @@ class RelayLog:
             message.payload = None if content is None else bytes(content.data)
         return message.payload
 
-    def awaits_payload(self, message: Message) -> bool:
-        return False
-
     def append(
         self,
         messages: Sequence[Message],
@@ -66,29 +55,3 @@ class RelayLog:
         auto_confirms: Sequence[bytes] = (),
     ) -> bool:
         raise AssertionError("a relay takes no messages from clients")
-
-    def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
-        raise AssertionError("a relay has no copies")
-
-    def settle(
-        self, messages: Sequence[Message], app_key: bytes, reason: ConfirmReason = ConfirmReason.CONFIRMED
-    ) -> None:
-        """Record nothing."""
-
-    def remove(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
-        """Record nothing."""
-
-    def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
-        """Record nothing."""
-
-    def holds(self, messages: Mapping[bytes, Message]) -> None:
-        """Note nothing."""
-
-    def when_open(self, post: Callable[[], None], size: int) -> None:
-        raise AssertionError("a relay takes no messages from clients")
-
-    def begin_purge(self, task: Iterator[None]) -> None:
-        """Leave the task alone, as there are no files."""
-
-    def release(self, records: int) -> None:
-        """Release nothing, as no records were set aside."""
