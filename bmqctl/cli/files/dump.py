@@ -39,9 +39,8 @@ from bmqctl.stores.blazingmq.dump.follow import Follower
 from bmqctl.stores.blazingmq.dump.ledger import LedgerFilters
 from bmqctl.stores.blazingmq.dump.output import (
     ArrowSink,
-    CsvSink,
     DumpFormat,
-    JsonLineSink,
+    LineSink,
     PrettySink,
     Sink,
     TableSink,
@@ -203,10 +202,8 @@ class _Request:
     def sink(self, stream: IO[bytes]) -> Sink:
         if self.chosen is DumpFormat.TABLE:
             return TableSink(self.is_store)
-        if self.chosen is DumpFormat.JSON_LINE:
-            return JsonLineSink(stream, self.is_store)
-        if self.chosen is DumpFormat.CSV:
-            return CsvSink(stream, self.is_store)
+        if self.chosen in (DumpFormat.JSON_LINE, DumpFormat.CSV):
+            return LineSink(stream, self.is_store, as_csv=self.chosen is DumpFormat.CSV)
         if self.chosen is DumpFormat.JSON_PRETTY:
             return PrettySink(stream, self.counted)
         return ArrowSink(stream, self.is_store, parquet=self.chosen is DumpFormat.PARQUET)

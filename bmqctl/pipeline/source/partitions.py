@@ -19,20 +19,18 @@ from numpy.typing import NDArray
 from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.blazingmq.read.files import companions, missing_journals
+from bmqctl.stores.blazingmq.read.files import companions, is_finished, missing_journals
 from bmqctl.stores.blazingmq.read.losses import lose_hidden, lose_qlist, lose_sizes, sizes_stated
 from bmqctl.stores.blazingmq.read.regular import open_buffered
 from bmqctl.stores.blazingmq.read.scan import JournalScan
 from formats.bmq.disk.columns import guid_numbers, sound_kinds
 from formats.bmq.disk.files import (
-    HEADERS_SIZE_MAX,
     JOURNAL_RECORD_SIZE,
     FileSet,
     FileType,
     group_file_sets,
     parse_file_name,
     recovery_set,
-    rollover_finished,
 )
 from formats.bmq.disk.journal import ANY_RECORD, LAYOUTS, RecordType
 from formats.errors import FormatError
@@ -129,7 +127,7 @@ def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
     for _, sets in sorted(by_partition.items()):
         # A broker takes no set without its DATA file; if none has one there are at least records.
         sets = [files for files in sets if files.data is not None] or sets
-        chosen = sets if which is FileSets.ALL else [recovery_set(sets, lambda files: _is_finished(path, files))]
+        chosen = sets if which is FileSets.ALL else [recovery_set(sets, lambda files: is_finished(path, files))]
         yield from ((path, files) for files in chosen)
 
 
@@ -325,15 +323,6 @@ def _identity(journal: Journal, place: int) -> bytes:
 def _is_journal(path: Path) -> bool:
     named = parse_file_name(path.name)
     return named is not None and named.file_type is FileType.JOURNAL
-
-
-def _is_finished(directory: Path, files: FileSet) -> bool:
-    assert files.journal is not None
-    try:
-        with open_buffered(directory / files.journal) as file:
-            return rollover_finished(file.read(HEADERS_SIZE_MAX))
-    except (FormatError, OSError):
-        return False
 
 
 def _hint(store: Path) -> str:

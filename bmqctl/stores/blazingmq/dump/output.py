@@ -34,9 +34,8 @@ from formats.errors import FormatError
 
 __all__ = [
     "ArrowSink",
-    "CsvSink",
     "DumpFormat",
-    "JsonLineSink",
+    "LineSink",
     "NoArrow",
     "PrettySink",
     "Sink",
@@ -109,34 +108,18 @@ class Sink(Protocol):
         """Print the end of the output; `unseen` was requested and not found."""
 
 
-class JsonLineSink:
-    """JSON lines, one object each; with `with_partition` each begins with its partition."""
+class LineSink:
+    """A line for each record: CSV after a line of names, or JSON objects; each may begin with its partition."""
 
-    def __init__(self, stream: IO[bytes], with_partition: bool) -> None:
+    def __init__(self, stream: IO[bytes], with_partition: bool, *, as_csv: bool) -> None:
         self._stream = stream
         self._with_partition = with_partition
-
-    def begin(self, source: Source) -> None:
-        self._writer = TextWriter(JsonLineStyle(), source.columns(self._with_partition), source.names)
-
-    def write(self, chunk: Chunk) -> None:
-        self._stream.write(self._writer.text(chunk))
-
-    def close(self, unseen: Collection[Wanted] = ()) -> None:
-        self._stream.flush()
-
-
-class CsvSink:
-    """CSV: a line of names, then one line for each record."""
-
-    def __init__(self, stream: IO[bytes], with_partition: bool) -> None:
-        self._stream = stream
-        self._with_partition = with_partition
+        self._as_csv = as_csv
         self._begun = False
 
     def begin(self, source: Source) -> None:
         columns = source.columns(self._with_partition)
-        style = CsvStyle(columns)
+        style = CsvStyle(columns) if self._as_csv else JsonLineStyle()
         if not self._begun:
             self._stream.write(style.header)
             self._begun = True

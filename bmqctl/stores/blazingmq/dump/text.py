@@ -36,6 +36,8 @@ class Style(Protocol):
 
 
 class JsonLineStyle:
+    header = b""
+
     def template(self, groups: tuple[Columns, ...]) -> bytes:
         return b"{" + b"".join(map(self._slot, groups)).removeprefix(b", ") + b"}\n"
 

@@ -46,6 +46,7 @@ __all__ = [
     "companions",
     "find_files",
     "identify",
+    "is_finished",
     "map_data",
     "missing_journals",
     "read_blocks",
@@ -141,7 +142,7 @@ def recovery_sets(directory: Path) -> dict[int, FileSet]:
     if not by_partition:
         raise NotAStoreFile(f"{directory} holds no JOURNAL file")
     return {
-        partition_id: recovery_set(sets, lambda files: _is_finished(directory, files))
+        partition_id: recovery_set(sets, lambda files: is_finished(directory, files))
         for partition_id, sets in by_partition.items()
     }
 
@@ -164,7 +165,8 @@ def missing_journals(directory: Path) -> list[str]:
     ]
 
 
-def _is_finished(directory: Path, files: FileSet) -> bool:
+def is_finished(directory: Path, files: FileSet) -> bool:
+    """Return True if the rollover that began a set of files is finished, as far as its journal can be read."""
     assert files.journal is not None
     try:
         with open_buffered(directory / files.journal) as file:
