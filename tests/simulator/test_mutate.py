@@ -82,7 +82,7 @@ def test_a_fault_with_a_reason_needs_a_test_that_fails_under_it(
 def test_only_the_faulty_module_and_its_users_are_loaded_again() -> None:
     name = "broker.rocketmq.raft.raft"
     users = importers(name, ROOT)
-    assert {name, "broker.rocketmq.controller.turns", "tests.simulator.worlds.recipes"} <= users
+    assert {name, "broker.rocketmq.controller.service", "tests.simulator.worlds.recipes"} <= users
     assert "broker.rocketmq.raft.journal" not in users
     before = sys.modules[name]
     assert first_failure(MUTANTS["controllers-two-votes"], [], system="controllers") is None

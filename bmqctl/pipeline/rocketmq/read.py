@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +16,20 @@ from bmqctl.pipeline.rocketmq.brokers import Broker
 from bmqctl.pipeline.rocketmq.columns import RecordColumns
 from bmqctl.pipeline.rocketmq.figures import figure_batches
 from bmqctl.pipeline.rocketmq.plan import BrokerPart, LogPart, StorePart
-from bmqctl.pipeline.rocketmq.store_faults import store_fault_batches
+from bmqctl.pipeline.rocketmq.tables import batch_of_rows
 from bmqctl.pipeline.rocketmq.walk import read_range
 from bmqctl.pipeline.source.decoding.decode import Decoder, decoder_of
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.pushdown import kept
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
+from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+from bmqctl.stores.rocketmq.check.check import check_log_store
 from bmqctl.stores.rocketmq.read.payload import decompressed
 from bmqctl.stores.rocketmq.read.queues import record_of
 from bmqctl.stores.rocketmq.read.records import LogRecords
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
+from formats.bmq.stores.faults import Fault
 from formats.errors import FormatError
 from formats.rocketmq.files.record import body_crc
 from formats.rocketmq.flags import SystemFlag
@@ -36,6 +41,33 @@ _BYTES_PER_BATCH: Final = 16 << 20
 
 # A plain integer: an operation with an enumeration's member makes another member.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
+
+# Maximum number of faults kept for a store, to bound memory.
+_FAULTS_MAX: Final = 1 << 18
+_FAULTS_PER_BATCH: Final = 1 << 12
+
+
+def store_fault_batches(broker: str, root: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the faults of the store `root`, at most the first _FAULTS_MAX. Raises `OSError` and StoreError."""
+    try:
+        faults = iter(check_log_store(root, _FAULTS_MAX, lambda done, total: None).faults)
+    except NotAStoreFile as error:
+        raise StoreError(str(error)) from None
+    while rows := [_row(broker, root, one) for one in islice(faults, _FAULTS_PER_BATCH)]:
+        yield batch_of_rows(rows, schema)
+
+
+def _row(broker: str, root: Path, one: Fault) -> dict[str, Any]:
+    return {
+        "broker": broker,
+        "store": str(root),
+        "file": one.file.removeprefix(f"{root}/"),
+        "offset": one.offset,
+        "code": one.code,
+        "severity": one.severity.value,
+        "reason": one.reason,
+        "advice": one.advice,
+    }
 
 
 class PayloadRows:

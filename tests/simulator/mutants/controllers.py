@@ -130,7 +130,7 @@ CONTROLLERS = (
     _mutant(
         "told-too-early",
         "A decision is told before it is agreed to.",
-        "controller.turns",
+        "controller.service",
         "            elif raft.applied >= proposed.position:\n",
         "            else:\n",
     ),
