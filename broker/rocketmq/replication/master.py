@@ -13,7 +13,7 @@ from broker.rocketmq.replication.streams.entrance import StreamEntrance
 from broker.rocketmq.replication.waiting import WaitingSenders
 from broker.rocketmq.store.message_store import MessageStore
 from formats.rocketmq.hosts import Host
-from formats.rocketmq.remoting.bodies.replication import HaConnection, HaRuntime
+from formats.rocketmq.remoting.bodies.replication import HaRuntime
 
 __all__ = ["OpenOther", "ReplicationMaster"]
 
@@ -74,14 +74,8 @@ class ReplicationMaster:
 
     def status(self) -> HaRuntime:
         """Describe the slaves."""
-        end = self._store.log.end
-        found = [
-            HaConnection(
-                each.address, each.acknowledged, end - each.acknowledged, each.is_in_sync, each.rate, each.next_offset
-            )
-            for each in self.copies.status()
-        ]
-        return HaRuntime(True, end, sum(each.in_sync for each in found), found)
+        found = self.copies.status()
+        return HaRuntime(True, self._store.log.end, sum(each.in_sync for each in found), found)
 
     def end_step(self) -> bool:
         """Send what the step has added to the log."""

@@ -21,7 +21,7 @@ from broker.rocketmq.store.copying import Arrived
 from broker.rocketmq.store.message_store import MessageStore
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
-from formats.rocketmq.remoting.bodies.replication import HaConnection, HaRuntime, HaSlave
+from formats.rocketmq.remoting.bodies.replication import HaRuntime, HaSlave
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.headers.codec import read_header, write_header
@@ -125,14 +125,7 @@ class MasterTerm:
 
     def status(self) -> HaRuntime:
         """Describe the slaves."""
-        end = self._store.log.end
-        found = [
-            HaConnection(
-                each.address, each.acknowledged, end - each.acknowledged, each.is_in_sync, each.rate, each.next_offset
-            )
-            for each in self.copies.status()
-        ]
-        return HaRuntime(True, end, len(self.in_sync.members) - 1, found)
+        return HaRuntime(True, self._store.log.end, len(self.in_sync.members) - 1, self.copies.status())
 
     def end_step(self) -> None:
         """Send the part of the log that the step has added, and the new confirmed offset."""

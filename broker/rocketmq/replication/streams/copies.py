@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.rocketmq.replication.lifecycles import COPY_TRANSITIONS, CopyEvent, CopyState
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.streams.connection import ReplicationSession
 from broker.rocketmq.store.commit_log import CommitLog
 from formats.errors import FormatError
+from formats.rocketmq.remoting.bodies.replication import HaConnection
 from formats.rocketmq.remoting.replication import TRANSFER, Transfer, next_report
 
-__all__ = ["Copies", "Copy", "CopyStatus"]
+__all__ = ["Copies", "Copy"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
@@ -27,16 +28,6 @@ log = logging.getLogger("broker.rocketmq.replication")
 STEP_BYTES: Final = 256 << 10
 SECOND_MS: Final = 1000
 _NEW_SLAVE: Final = 0
-
-
-class CopyStatus(NamedTuple):
-    """The state of a slave, as administrators see it."""
-
-    address: str
-    acknowledged: int
-    is_in_sync: bool
-    next_offset: int
-    rate: int
 
 
 class Copy:
@@ -230,10 +221,17 @@ class Copies:
         for copy in self._copies:
             copy.tick(now_ms)
 
-    def status(self) -> list[CopyStatus]:
+    def status(self) -> list[HaConnection]:
         """Describe all slaves."""
         end = self._log.end
         return [
-            CopyStatus(str(copy.session.host), copy.acknowledged, copy.is_in_sync(end), copy.next_offset, copy.rate)
-            for copy in self._copies
+            HaConnection(
+                str(each.session.host),
+                each.acknowledged,
+                end - each.acknowledged,
+                each.is_in_sync(end),
+                each.rate,
+                each.next_offset,
+            )
+            for each in self._copies
         ]

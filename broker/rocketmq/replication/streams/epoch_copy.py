@@ -13,12 +13,12 @@ from typing import Final
 from broker.rocketmq.replication.lifecycles import EPOCH_COPY_TRANSITIONS, CopyEvent, CopyState
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.streams.connection import ReplicationSession
-from broker.rocketmq.replication.streams.copies import CopyStatus
 from broker.rocketmq.replication.streams.epochs import EpochBook, epoch_end, epoch_of
 from broker.rocketmq.replication.streams.in_sync import InSyncSet
 from broker.rocketmq.store.commit_log import CommitLog
 from formats.errors import FormatError
 from formats.rocketmq.files.epochs import EpochEntry
+from formats.rocketmq.remoting.bodies.replication import HaConnection
 from formats.rocketmq.remoting.replication import (
     EPOCH_TRANSFER,
     EPOCHS_MAX,
@@ -260,12 +260,19 @@ class EpochCopies:
                 if copy.has_output():
                     copy.session.send()
 
-    def status(self) -> list[CopyStatus]:
+    def status(self) -> list[HaConnection]:
         """Describe all slaves."""
-        members = self._in_sync.members
+        members, end = self._in_sync.members, self._log.end
         return [
-            CopyStatus(str(copy.session.host), copy.acknowledged, copy.broker_id in members, copy.next_offset, 0)
-            for copy in self._copies
+            HaConnection(
+                str(each.session.host),
+                each.acknowledged,
+                end - each.acknowledged,
+                each.broker_id in members,
+                0,
+                each.next_offset,
+            )
+            for each in self._copies
         ]
 
     def close(self) -> None:
