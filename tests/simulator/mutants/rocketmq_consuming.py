@@ -185,7 +185,7 @@ ROCKETMQ_CONSUMING = (
     _mutant(
         "lite-taken-back",
         "A client that repeats its subscriptions takes back a lite topic that another one has taken over.",
-        "consuming.lite.subscribing",
+        "consuming.lite.service",
         "            queues = [each for each in queues if mine.issuperset(self._registry.members(each, change.group))]\n",
         "            queues = [each for each in queues if mine]\n",
     ),
