@@ -12,6 +12,8 @@ from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import reconfigure
 from broker.bmq.node.node import Node
 from broker.bmq.queue.purges import purge, purge_app
+from broker.bmq.queue.queue import Queue
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.machines.hosts import Host
 from tests.simulator.worlds.features import Feature, own_random
 
@@ -104,7 +106,7 @@ class Operator:
             case Feature.LIMITS:
                 self._change_limit(self._random.choice((0, 3, 20)))
             case _:
-                self._change_apps()
+                self.change_apps()
 
     # -- queues that are emptied
 
@@ -169,7 +171,8 @@ class Operator:
         """Return whether the domain names the extra app."""
         return EXTRA_APP in self._world.domains[self._fanout].app_ids
 
-    def _change_apps(self) -> None:
+    def change_apps(self) -> None:
+        """Have the domain name the extra app, or no longer."""
         domains = self._world.domains
         config = domains[self._fanout]
         apps = [app for app in config.app_ids if app != EXTRA_APP]
@@ -203,6 +206,9 @@ class Operator:
             reconfigure(node, domain, config)
         except Full as full:
             self._world.say(f"n{node.identity.node_id} cannot change apps: {full}")
+            queue = node.queues.get(self._uri)
+            if not self._world.is_cluster and queue is not None and not _is_as_in_ledger(node, queue):
+                raise Violation(f"a change of the apps of {self._uri} is refused, and its ledger has it") from full
 
     def _insist(self) -> None:
         """A queue whose primary comes back late may have the apps of long ago."""
@@ -220,13 +226,17 @@ class Operator:
             queue = host.node.queues.get(self._uri) if host.node is not None else None
             if queue is not None and queue.is_root and set(queue.apps) != wanted:
                 return f"{self._uri} has the apps {sorted(queue.apps)} at {host.name}"
-            info = host.node.ledger.state.queues.get(self._uri) if host.node is not None else None
-            if queue is not None and info is not None and queue.is_root:
-                keys = {app.app_id: app.app_key for app in info.app_ids}
-                if {app.app_id: app.key for app in queue.apps.values()} != keys:
-                    return f"the apps of {self._uri} have other keys at {host.name} than in its ledger"
+            if queue is not None and queue.is_root and not _is_as_in_ledger(host.node, queue):
+                return f"the apps of {self._uri} have other keys at {host.name} than in its ledger"
             for queue in host.node.queues.values() if host.node is not None else ():
                 name = queue.config.name
                 if name in self._reconfigured and queue.is_root and queue.config != self._world.domains[name]:
                     return f"{queue.uri} is not configured at {host.name} as its domain is"
         return ""
+
+
+def _is_as_in_ledger(node: Node | None, queue: Queue) -> bool:
+    """Return whether a queue has the apps that its node's ledger says, if the ledger has the queue."""
+    info = node.ledger.state.queues.get(queue.uri) if node is not None else None
+    keys = {app.app_id: app.key for app in queue.apps.values()}
+    return info is None or {app.app_id: app.app_key for app in info.app_ids} == keys

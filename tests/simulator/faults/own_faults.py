@@ -16,7 +16,7 @@ from tests.simulator.actors.clients import Consumer, Producer
 from tests.simulator.faults.moments import cut_from_brokers, roll_over, roll_over_all
 from tests.simulator.faults.not_ready import NotReady
 from tests.simulator.faults.rotting import rotted_at
-from tests.simulator.machines.hosts import Host
+from tests.simulator.machines.hosts import Death, Host
 from tests.simulator.worlds.features import Feature, own_random
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ VACANT = "bmq://priority/v"  # a queue to which nobody posts
 VACANT_US_MAX = 60_000
 OPENS_US_MAX = 10_000
 LATE_US = (0, 0, 100_000, 700_000)  # of answers to posts that a broker is not ready for
+CHANGES = 12  # of apps, while a disk is full
+CHANGE_US = 20_000
+BURST_MAX = 20  # posts before a rollover that is made in slices
+AMID_US_MAX = 30_000  # before it, and from its end to that of its process
 
 
 class OwnFaults:
@@ -41,6 +45,7 @@ class OwnFaults:
             Feature.TTL: (self.set_clock, SECOND_US),
             Feature.WHOLE_QUEUES: (self.trouble_queues, SECOND_US),
             Feature.VACANT: (self.remove_vacant, SECOND_US // 3),
+            Feature.SLICES: (self.act_amid_rollover, SECOND_US),
         }
         if world.is_cluster:
             kinds[Feature.ROTTING] = (self.rot_running, SECOND_US)
@@ -48,6 +53,8 @@ class OwnFaults:
             kinds[Feature.FULL_LEDGERS] = (self.fill_leader, SECOND_US // 2)
             kinds[Feature.LAGGING] = (self.roll_over_while_healing, SECOND_US // 2)
             kinds[Feature.CONTESTS] = (self.contest_election, 6 * SECOND_US)
+        else:
+            kinds[Feature.APPS] = (self.fill_while_apps_change, SECOND_US)
         self._kinds = [
             (kind, interval_us, own_random(feature, world.seed))
             for feature, (kind, interval_us) in kinds.items()
@@ -124,6 +131,14 @@ class OwnFaults:
                 for asked in random.sample(world.hosts, 2):
                     world.ask_place(asked, f"bmq://priority/l{random.randrange(40)}")
 
+    def fill_while_apps_change(self, random: Random) -> None:
+        """A node's disk has no room, and an operator changes the apps of its queues until that is refused, too."""
+        (host,) = self._world.hosts
+        host.fill_disk(random.randrange(200))
+        for number in range(CHANGES):
+            self._world.clock.after(number * CHANGE_US + 1, self._world.operator.change_apps)
+        self._world.clock.after(CHANGES * CHANGE_US, host.free_disk)
+
     def refuse_posts(self, random: Random) -> None:
         """The brokers that a producer's broker is linked to are not ready for posts for a while."""
         brokers = [client.host for client in self._world.clients if isinstance(client, Producer) and client.link]
@@ -166,6 +181,41 @@ class OwnFaults:
         world.clock.after(random.randrange(SECOND_US // 2), lambda: world.network.heal(pairs))
         world.trap(3 * SECOND_US, _heals, _roll_over, is_over=lambda: world.faults.must_wait)
 
+    def act_amid_rollover(self, random: Random) -> None:
+        """Much happens between two slices of a rollover, and its process dies soon after: it must be in the new files.
+
+        Consumers go on in any case. An operator may change apps, or empty a queue.
+        """
+        world = self._world
+        for client in world.clients:
+            if isinstance(client, Producer) and client.opened:
+                client.post(random.choice(sorted(client.opened)), random.randrange(BURST_MAX))
+        amid: list[Callable[[], None]] = [lambda: None]
+        if Feature.APPS in world.features:
+            amid.append(world.operator.change_apps)
+        if Feature.PURGE in world.features:
+            amid.append(lambda: world.operator.purge(random.choice(sorted(world.promises))))
+        act = random.choice(amid)
+
+        def changed(host: Host) -> None:
+            world.clock.after(random.randrange(AMID_US_MAX), partial(self._kill, host, random))
+
+        def rolling(host: Host) -> None:
+            act()
+            world.trap(SECOND_US, lambda other: other is host and not _rolls(host), changed, is_over=is_over)
+
+        def is_over() -> bool:
+            return world.faults.must_wait
+
+        world.trap(SECOND_US, _rolls, rolling, is_over=is_over)
+        world.clock.after(random.randrange(AMID_US_MAX), partial(roll_over_all, world))
+
+    def _kill(self, host: Host, random: Random) -> None:
+        world = self._world
+        if world.is_busy and host.node is not None and not world.faults.must_wait:
+            host.die(Death.KILL)
+            world.clock.after(random.randrange(1, SECOND_US), lambda: world.revive(host))
+
     def contest_election(self, random: Random) -> None:
         """Cut off all nodes from each other for a while, after which each stands for election as soon as it may."""
         world = self._world
@@ -189,6 +239,11 @@ def _take_away(node: Node) -> None:
     if queue is not None and queue.is_root and queue.is_idle:
         with suppress(Full):
             node.role.take_away(queue)
+
+
+def _rolls(host: Host) -> bool:
+    partitions = host.node.partitions.values() if host.node is not None else ()
+    return any(partition.records.rolling is not None for partition in partitions)
 
 
 def _heals(host: Host) -> bool:

@@ -42,6 +42,7 @@ GRPC_LUCK = 0.35
 ORDERED_LUCK = 0.3
 LITE_LUCK = 0.25
 # Worlds with clients that lock queues, and those in which a group pops with a filter.
+AT_ONCE_LUCK = 0.4
 LOCKS_LUCK = 0.3
 FILTER_LUCK = 0.35
 # A group in order retries for ever.
@@ -112,6 +113,8 @@ class RocketNode(NotedWorld):
             self.poppers.append(GrpcPopGroup(self, "g3", "t0", limit))
         # A popper that acknowledges several messages in one request.
         self.poppers[0].acks_together = own.random() < 0.3
+        own = Random(f"rocketmq {seed} hidden at once")
+        self.poppers[0].at_once = own if own.random() < AT_ONCE_LUCK else None
         has_order = own.random() < ORDERED_LUCK
         old = Random(f"rocketmq {seed} old handles")
         self.ordered = [OrderedGroup(self, "g4", "t1", old, is_grpc=has_grpc)] if has_order else []

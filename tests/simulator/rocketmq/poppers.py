@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 
 from broker.rocketmq.tables import names
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,6 +21,7 @@ from tests.simulator.rocketmq.wire import Connection
 __all__ = ["PopGroup"]
 
 POPS_MAX = 3
+AT_ONCE_PART = 0.3
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class PopGroup:
         self._since_ms = self._lost_ms = 0
         self.is_careful = False
         self.acks_together = False
+        # Chooses the messages that it hides again as soon as they are popped; None where it chooses none.
+        self.at_once: Random | None = None
         self.filter = EVERYTHING
         self.connection: Connection
 
@@ -114,7 +118,7 @@ class PopGroup:
         elif self._unacked and (self.is_careful or luck < 0.5):
             self._acknowledge(*self._unacked.pop(0 if self.is_careful else random.randrange(len(self._unacked))))
         elif self._unacked and luck < 0.6:
-            self._hide(*self._unacked.pop(random.randrange(len(self._unacked))))
+            self._hide(*self._unacked.pop(random.randrange(len(self._unacked))), random)
         elif self._unacked and luck < (0.7 if self.limit is None else 0.9):
             # It forgets one.
             self._unacked.pop(random.randrange(len(self._unacked)))
@@ -166,6 +170,8 @@ class PopGroup:
             self._bury(popped)
         else:
             self._unacked.append((popped.name, popped.handle))
+            if self.at_once is not None and self.at_once.random() < AT_ONCE_PART:
+                self._hide(*self._unacked.pop(), self.at_once)
 
     def _bury(self, popped: Popped) -> None:
         """Give a message to the dead letters, and acknowledge it once it is there."""
@@ -232,8 +238,8 @@ class PopGroup:
         if self.world.wall_ms < hidden.until_ms and not hidden.is_done and not self.world.was_full:
             raise Violation(f"the handle of {name} is said to be over, {hidden.until_ms - self.world.wall_ms} ms early")
 
-    def _hide(self, name: str, handle: str) -> None:
-        ms = self.world.random.randrange(1_000, 8_000)
+    def _hide(self, name: str, handle: str, random: Random) -> None:
+        ms = random.randrange(1_000, 8_000)
         hidden = self._hidden.get(name)
         if hidden is not None and hidden.handle == handle and self.world.wall_ms < hidden.until_ms:
             # Until it is answered nobody knows which time counts.
