@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import permutations
 from random import Random
 from typing import Protocol
@@ -39,6 +40,11 @@ UNCLEAN_CHANCE = 0.3
 UNCLEAN_MS = (10_000, 40_000)
 FORK_CHANCE = 0.01
 LATE_CHANCE = 0.005
+# In these worlds a leader loses one follower, and the others when that one is about to ask them for their votes.
+ISOLATED_CHANCE = 0.4
+ISOLATE_CHANCE = 0.01
+ISOLATE_MS = (800, 2_500)
+ISOLATED_MS = 2_500
 FORK_MS = (3_000, 10_000)
 
 
@@ -73,6 +79,7 @@ class Faults:
         own_random: Random,
         unclean_random: Random,
         late_random: Random,
+        isolating: Random,
     ) -> None:
         self._world = world
         self._random = random
@@ -87,6 +94,10 @@ class Faults:
         # The time at which the controllers of a contested election hear each other again.
         self._contest_ms: int | None = None
         self._late_random = late_random
+        self._isolating = isolating
+        self._isolates = isolating.random() < ISOLATED_CHANCE
+        # The leader that is to lose its other followers, too, and when.
+        self._isolated: tuple[str, int] | None = None
         self._unclean_random = unclean_random
         has_unclean = unclean_random.random() < UNCLEAN_CHANCE
         self._unclean_ms = unclean_random.randrange(*UNCLEAN_MS) if has_unclean else None
@@ -97,7 +108,7 @@ class Faults:
     @property
     def randoms(self) -> tuple[Random, ...]:
         """The generators that decide on faults."""
-        return self._random, self._own_random, self._unclean_random, self._late_random
+        return self._random, self._own_random, self._unclean_random, self._late_random, self._isolating
 
     def act(self) -> None:
         """Let something break, or become well."""
@@ -105,6 +116,9 @@ class Faults:
             self._contest_ms = None
             self._world.note("all can reach each other")
             self._world.network.cut.clear()
+        if self._isolated is not None and self._world.now_ms >= self._isolated[1]:
+            self._cut_controller(self._isolated[0], self._world.controllers)
+            self._isolated, self._contest_ms = None, self._world.now_ms + ISOLATED_MS
         if self._unclean_ms is not None and self._world.now_ms >= self._unclean_ms:
             self._is_unclean, self._unclean_ms = True, None
             self._world.permit_unclean()
@@ -114,6 +128,8 @@ class Faults:
             return
         if self._is_unclean:
             self._fork()
+        if self._isolates and self._isolating.random() < ISOLATE_CHANCE:
+            self._isolate()
         if self._flicker_chance and self._own_random.random() < EMPTY_CHANCE:
             self._empty_controller()
         if self._flicker_chance and self._own_random.random() < self._flicker_chance:
@@ -205,7 +221,7 @@ class Faults:
         """Make everything well."""
         if self._flicker_chance:
             self._flicker(is_slave=True)
-        self._mending = self._contest_ms = self._rejoining = self._forked = None
+        self._mending = self._contest_ms = self._rejoining = self._forked = self._isolated = None
         for controller in self._world.controllers.values():
             controller.is_hasty = False
         self._world.network.cut.clear()
@@ -242,6 +258,24 @@ class Faults:
         world.network.cut |= set(permutations(world.controllers, 2))
         self._contest_ms = world.now_ms + self._random.randrange(*CONTEST_MS)
         world.note(f"no controller can reach another one{', and none waits at random' if is_hasty else ''}")
+
+    def _isolate(self) -> None:
+        """Cut off a follower from its leader, which loses all others when the follower has missed it for long."""
+        world, random = self._world, self._isolating
+        sure = [
+            name
+            for name, each in world.controllers.items()
+            if each.service and each.service.raft.is_sure(each.now_ms())
+        ]
+        if len(world.controllers) < 3 or not sure or world.network.cut:
+            return
+        self._cut_controller(sure[0], [random.choice([name for name in world.controllers if name != sure[0]])])
+        self._isolated = sure[0], world.now_ms + random.randrange(*ISOLATE_MS)
+
+    def _cut_controller(self, name: str, others: Iterable[str]) -> None:
+        others = [other for other in others if other != name]
+        self._world.note(f"{name} and {', '.join(others)} are cut off from each other")
+        self._world.network.cut |= {pair for other in others for pair in ((name, other), (other, name))}
 
     def _empty_controller(self) -> None:
         """Replace a controller's disk, while all others run and one of them leads."""

@@ -83,6 +83,7 @@ class ControllerWorld(NotedWorld):
             Random(f"own faults {seed}"),
             Random(f"unclean {seed}"),
             Random(f"late proposals {seed}"),
+            Random(f"isolated {seed}"),
         )
 
     def _begin(self, network: Network) -> None:
