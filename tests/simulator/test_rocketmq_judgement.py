@@ -28,7 +28,7 @@ HOST = Host("127.0.0.1", 10911).pack()
 RECORD = encode_record(
     Record(Magic.V1, body_crc(BODY), 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0, memoryview(BODY), "t0", b"")
 )
-FIELDS = {"invisibleTime": "5000", "reviveQid": "0", "startOffsetInfo": "0 0 0"}
+FIELDS = {"invisibleTime": "5000", "reviveQid": "0", "restNum": "0", "startOffsetInfo": "0 0 0"}
 
 
 class _Broker:
@@ -193,12 +193,36 @@ def test_answer_about_a_handle_of_an_earlier_ordered_pop_changes_nothing(world: 
     group.pops = cast("Pops", pops)
     world.random = _Luck(luck)
     old = "0 0 9000 999 0 broker-s 0 0"
-    for popped_ms in (0, 2_000, 4_000):
+    for attempts, popped_ms in enumerate((0, 2_000, 4_000)):
         handle = f"0 {popped_ms} 1000 999 0 broker-s 0 0"
         world.wall_ms = popped_ms
-        group._popped([Popped("m0", handle, 0, 0, 0, 0)])
+        group._popped([Popped("m0", handle, 0, 0, 0, attempts)])
         if popped_ms == 2_000:
             pops.done(Outcome(is_done=True, handle=old))
         elif not popped_ms:
             group.act()
     assert group.low == 0
+
+
+def test_ordered_pops_of_one_message_are_counted(world: _World) -> None:
+    group = OrderedGroup(world, "g4", "t0", Random(0), is_grpc=False)
+    group.connect()
+    pops = [[Popped(f"m{n}", f"0 0 1000 999 0 broker-s 0 {n}", 0, n, 0, attempts)] for n, attempts in ((0, 0), (0, 1))]
+    for found in pops:
+        group.check_counts(found)
+    with pytest.raises(Violation, match="counted 1 times"):
+        group.check_counts(pops[1])
+    group.broker_died()
+    group.check_counts(pops[1])
+
+
+def test_broker_asks_for_no_outcome_that_it_has_noted() -> None:
+    """A process that has ended may not have noted the last commits that it had answered."""
+    promises = Promises()
+    sent = Sent("m0", "t0", "A", 0, is_half=True, is_told=True, ended_ms=1_000)
+    promises.messages["m0"] = sent
+    promises.died(1_000)
+    with pytest.raises(Violation, match="was answered, and the broker asks"):
+        promises.asked(sent)
+    promises.died(999)
+    promises.asked(sent)

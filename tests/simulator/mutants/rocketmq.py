@@ -386,4 +386,11 @@ ROCKETMQ = (
         hidden="Power must fail with the deletion, and the topic be back before the log has grown over that place.",
         unit="tests/broker/rocketmq/store/test_deletions.py::test_messages_in_the_place_of_lost_ones_are_there",
     ),
+    _mutant(
+        "noted-commits-unread",
+        "The next process does not read the notes of transactions that have ended.",
+        "sending.transactions",
+        "offset is not None and offset >= first)",
+        "offset is not None and offset < 0)",
+    ),
 )

@@ -218,6 +218,13 @@ ROCKETMQ_CONSUMING = (
         "self._filter(asked.header._replace(expression=None))",
     ),
     _mutant(
+        "order-counts-lost",
+        "Pops of a message in order are not counted.",
+        "consuming.pop.order",
+        "                known = set(_offsets(old))\n",
+        "                known = set(before)\n",
+    ),
+    _mutant(
         "renewed-handle-forgotten",
         "After a renewal a client's message keeps its first handle.",
         "grpc.consuming.renewals",

@@ -48,6 +48,9 @@ FILTER_LUCK = 0.35
 # A group in order retries for ever.
 RETRIES_MAX = 10_000
 ENOUGH_ROOM = 1 << 40
+# The time in which a broker, which stores notes every three seconds, notes a commit that it has answered; and the time
+# in which the note is on the platter, where senders wait for that.
+NOTED_MS, FLUSHED_MS = 4_500, 10_000
 
 
 class Death(Enum):
@@ -151,6 +154,8 @@ class RocketNode(NotedWorld):
         self._ports = 40_000
         self._ticked_ms = self.wall_ms
         self.was_full = False
+        # When the disk last came to have room.
+        self._room_ms = 0
         self._planned: Death | None = None
         self._is_begun = False
         # Producers answer questions then, and send nothing.
@@ -213,7 +218,7 @@ class RocketNode(NotedWorld):
                 if not self.was_full:
                     raise
                 self.note("the disk is too full to start")
-                self.disk.shared.free = ENOUGH_ROOM
+                self.make_room()
                 self.disk.process_died()
         for topic, queues in self.topics.items():
             self.process.make_topic(topic, queues)
@@ -246,6 +251,11 @@ class RocketNode(NotedWorld):
         for client in dict.fromkeys(self._clients):
             client.connect()
 
+    def make_room(self) -> None:
+        """Give the disk room for everything."""
+        if self.disk.shared.free <= ENOUGH_ROOM // 2:
+            self.disk.shared.free, self._room_ms = ENOUGH_ROOM, self.wall_ms
+
     def judge(self, judged: Judged | None = None) -> list[Kept]:
         """Judge the store as it is, but for what was judged already."""
         store = self.process.store
@@ -262,13 +272,19 @@ class RocketNode(NotedWorld):
                 consumer.broker_died()
         for connection in self.connections:
             connection.lost()
-        self.promises.died()
+        self.promises.died(self._noted_ms(death))
         if death in POWER:
             self.promises.forget_untold()
             self.disk.power_lost()
         else:
             self.disk.process_died()
         self.open()
+
+    def _noted_ms(self, death: Death) -> int:
+        """Return the time by which commits were answered that the process has certainly noted on its disk."""
+        noted_ms = self.wall_ms - NOTED_MS - (FLUSHED_MS if death in POWER else 0)
+        is_sure = self.disk.shared.free > ENOUGH_ROOM // 2 and (self.is_sync or death not in POWER)
+        return noted_ms if is_sure and self._room_ms <= noted_ms else 0
 
     def _lose_consumer(self, group: PullGroup | PopGroup | OrderedGroup) -> None:
         """End the process of a consumer, and start it again."""

@@ -45,6 +45,8 @@ class OrderedGroup:
         # When the broker gave them out: an acknowledgment of an earlier time changes nothing.
         self._popped_ms = 0
         self._is_popping = False
+        # How often the messages of the last pop were popped before it, by offset; None if nobody knows.
+        self._counts: dict[int, int] | None = {}
         self.is_careful = False
         self.pops: Pops
         self.link: Link
@@ -76,6 +78,7 @@ class OrderedGroup:
         self._acked.clear()
         self._under_way.clear()
         self._lows = [(0, self.low)]
+        self._counts = None
 
     def act(self) -> None:
         """Pop, acknowledge, or hide a message for longer or shorter."""
@@ -122,8 +125,11 @@ class OrderedGroup:
 
     def _popped(self, found: list[Popped] | None) -> None:
         self._is_popping = False
+        if found is None:
+            self._counts = None
         if not found:
             return
+        self.check_counts(found)
         now_ms, offsets = self.world.wall_ms, [each.offset for each in found]
         first = offsets[0]
         upper = _first_without(self.low, self._acked | self._maybe)
@@ -143,6 +149,13 @@ class OrderedGroup:
         self._given = [(each.offset, each.handle) for each in found]
         self._handles = list(self._given)
         self._popped_ms = parse_receipt(found[0].handle).popped_ms
+
+    def check_counts(self, found: list[Popped]) -> None:
+        """Check that a message of the pop before counts one pop more, and any other none."""
+        known, self._counts = self._counts, {each.offset: each.attempts for each in found}
+        for each in found if known is not None else ():
+            if each.attempts != (known or {}).get(each.offset, -1) + 1:
+                raise Violation(f"{self.name} pops offset {each.offset}, counted {each.attempts} times, after {known}")
 
     def _move(self, low: int) -> None:
         self.low = _first_without(max(self.low, low), self._acked)

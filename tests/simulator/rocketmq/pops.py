@@ -11,11 +11,12 @@ from formats.rocketmq.grpc.messages import Message, duration_of_ms, make, ms_of
 from formats.rocketmq.remoting.bodies.popping import BATCH_ACK_REQUEST, BatchAck, BatchAckRequest
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.popped import read_popped
 from formats.rocketmq.remoting.receipts import Receipt, parse_receipt, retry_topic
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.calls import Calls
 from tests.simulator.rocketmq.process import BROKER
-from tests.simulator.rocketmq.wire import Connection, name_of, popped_of
+from tests.simulator.rocketmq.wire import Connection, name_of
 
 __all__ = ["EVERYTHING", "Done", "Filter", "GrpcPops", "Outcome", "Popped", "Pops", "RemotingPops"]
 
@@ -117,9 +118,9 @@ class RemotingPops:
         if answer.code != ResponseCode.SUCCESS:
             raise Violation(f"{self._group} pops, and is told {answer.code}: {answer.remark}")
         found = []
-        for record, handle in popped_of(answer, BROKER):
-            where = record.queue_id, record.queue_offset, record.stored_ms, record.reconsume_times
-            found.append(Popped(name_of(record.body), handle, *where, record.physical_offset))
+        for record, receipt, attempts in read_popped(BROKER, answer.ext_fields, answer.body):
+            where = record.queue_id, record.queue_offset, record.stored_ms, attempts
+            found.append(Popped(name_of(record.body), str(receipt), *where, record.physical_offset))
         return found
 
     def _fields(self, receipt: Receipt, handle: str) -> dict[str, Any]:

@@ -275,7 +275,8 @@ class Producer:
             return
         if answer.code not in (ResponseCode.SUCCESS, *REFUSALS):
             raise Violation(f"the end of a transaction is answered with {answer.code}: {answer.remark}")
-        sent.is_ended |= fate is Fate.COMMIT and answer.code == ResponseCode.SUCCESS
+        if fate is Fate.COMMIT and answer.code == ResponseCode.SUCCESS and sent.ended_ms is None:
+            sent.ended_ms = self.world.wall_ms
 
     def _asked(self, frame: Frame) -> None:
         if frame.code != RequestCode.CHECK_TRANSACTION_STATE:

@@ -36,10 +36,11 @@ class Sent:
     fate: Fate = Fate.NONE
     is_half: bool = False
     is_told: bool = False
-    # Whether the broker has answered a commit.
-    is_ended: bool = False
-    # After the end of a process the next one may ask about copies of a prepared message that it has not noted as such.
+    # When the broker has first answered a commit.
+    ended_ms: int | None = None
     has_outlived: bool = False
+    # The process has ended, and may not have noted the commit: the next one may ask, and the message may come twice.
+    may_be_open: bool = False
     is_acked: bool = False
     is_refused: bool = False
     is_recalled: bool = False
@@ -124,22 +125,23 @@ class Promises:
             raise Violation(f"{name} {where} {sent.due_ms - stored_ms} ms early")
         if sent.is_half and not sent.is_told:
             raise Violation(f"{name} was {sent.fate.value} or not ended at all, and {where}")
-        if sent.is_half and not sent.may_be_there and not sent.has_outlived:
+        if sent.is_half and not sent.may_be_there and not sent.may_be_open:
             other = self._committed.setdefault(name, (queue_id, offset))
             if other != (queue_id, offset) and self.places[topic, other[0]].get(other[1]) == name:
                 raise Violation(f"{name} was prepared once, is at offset {other[1]} of queue {other[0]}, and {where}")
 
     def asked(self, sent: Sent) -> None:
         """Check that the broker may ask for the outcome of a transaction."""
-        if sent.is_ended and not sent.may_be_there and not sent.has_outlived:
+        if sent.ended_ms is not None and not sent.may_be_there and not sent.may_be_open:
             raise Violation(f"the commit of {sent.name} was answered, and the broker asks for its outcome")
 
-    def died(self) -> None:
-        """Note that the process has ended."""
+    def died(self, noted_ms: int = 0) -> None:
+        """Note that the process has ended, which had noted the commits that it had answered by `noted_ms`."""
         for returned in self.returns.values():
             returned.has_outlived = True
         for sent in self.messages.values():
             sent.has_outlived = True
+            sent.may_be_open |= sent.ended_ms is None or sent.ended_ms > noted_ms
 
     def returning(self, place: Place) -> Returned:
         """Note that a group asks the broker to take a message back."""

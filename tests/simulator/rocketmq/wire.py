@@ -6,15 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.rocketmq.remoting.session import Session
-from formats.rocketmq.files.record import Record
-from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
-from formats.rocketmq.remoting.receipts import Receipt
 from formats.rocketmq.remoting.signature import signed
-from tests.broker.rocketmq.answers import records_of
 
-__all__ = ["Answered", "Connection", "name_of", "popped_of"]
+__all__ = ["Answered", "Connection", "name_of"]
 
 CLIENT_VERSION = 493
 
@@ -79,20 +75,3 @@ class Connection:
 def name_of(body: bytes | bytearray | memoryview) -> str:
     """The name of the message that has this body."""
     return bytes(body).partition(b" ")[0].decode()
-
-
-def popped_of(answer: Frame, broker: str) -> list[tuple[Record, str]]:
-    """The messages of an answer to a POP, with their receipt handles, as clients make them of it."""
-    fields = answer.ext_fields or {}
-    begins = {}
-    for piece in filter(None, fields.get("startOffsetInfo", "").split(";")):
-        kind, queue_id, offset = piece.split(" ")
-        begins[kind, queue_id] = int(offset)
-    found = []
-    for record in records_of(answer):
-        handle = decode_properties(record.properties).get("POP_CK")
-        if handle is None:
-            terms = (int(fields["popTime"]), int(fields["invisibleTime"]), int(fields["reviveQid"]), "0", broker)
-            handle = str(Receipt(begins["0", str(record.queue_id)], *terms, record.queue_id, record.queue_offset))
-        found.append((record, handle))
-    return found

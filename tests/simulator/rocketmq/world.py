@@ -8,7 +8,7 @@ from zlib import crc32
 from tests.broker.fakes import Crash
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.changes import CHANGING
-from tests.simulator.rocketmq.lives import BEGIN_MS, ENOUGH_ROOM, POWER, Death, RocketNode
+from tests.simulator.rocketmq.lives import BEGIN_MS, POWER, Death, RocketNode
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.producers import WAITING_MAX
 from tests.simulator.rocketmq.stores import Judged
@@ -140,7 +140,7 @@ class RocketWorld(RocketNode):
             self.disk.shared.free = self.random.randrange(LITTLE_ROOM)
         elif luck < 0.06 and self.was_full:
             self._inject("the disk has room")
-            self.disk.shared.free = ENOUGH_ROOM
+            self.make_room()
         elif luck > 0.97:
             producer = self.random.choice(self.producers)
             self._inject(f"the requests of {producer.name} are held back")
@@ -199,7 +199,7 @@ class RocketWorld(RocketNode):
 
     def _go_on(self) -> None:
         """Send more to a store that may be shorter than positions in other files: what is acknowledged now, comes."""
-        self.disk.shared.free = ENOUGH_ROOM
+        self.make_room()
         self.disk.shared.flushes_left = FLUSHES_MAX
         self._clients = (*self.producers,)
         for _ in range(MORE_STEPS):
@@ -216,7 +216,7 @@ class RocketWorld(RocketNode):
     def _calm(self) -> None:
         """Go on without faults until everything has come that is owed."""
         self._planned = None
-        self.disk.shared.free = ENOUGH_ROOM
+        self.make_room()
         # A death that was planned, and has not come, comes no more: stopping the process flushes and writes.
         self.disk.shared.flushes_left = FLUSHES_MAX
         self.process.spare()
