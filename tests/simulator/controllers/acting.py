@@ -94,10 +94,14 @@ class ActingJudge(Judge):
         self._is_back = True
         # The slave whose offsets a master that was started is to take.
         self._acted: Machine | None = None
+        # The offsets on the disk of a master that was started, and their version.
+        self._kept: tuple[dict[int, int], tuple[int, ...]] = {}, ()
 
     def opened(self, machine: Machine) -> None:
         if machine.number == 1:
+            assert machine.process is not None
             self._is_back = False
+            self._kept = machine.process.offsets.queues("t", "g"), _version(machine)
             known = self.world.nameserver.known()
             slaves = [each for each in self.machines[1:] if each.is_awake and each.number - 1 in known]
             # Offsets count as a whole: those of the greatest version are taken.
@@ -132,9 +136,15 @@ class ActingJudge(Judge):
             self._check_return(machine)
 
     def _check_return(self, machine: Machine) -> None:
-        """Check that a master which comes back has what slaves have acknowledged before it was started."""
+        """Check that a master which comes back has what slaves have acknowledged before it was started.
+
+        It has no less than its disk had if all slaves have older offsets.
+        """
         now_ms, known = self._world.now_ms, self.world.nameserver.known()
         self._world.note(f"{machine.key} is back")
+        if all(each.process is not None and _version(each) < self._kept[1] for each in self.machines[1:]):
+            for queue_id, offset in self._kept[0].items():
+                self._check_offset(machine, queue_id, offset, f"its disk had {offset}, and slaves have older ones")
         commits, self._commits = self._commits, {machine.life: self._commits.get(machine.life, {})}
         if now_ms - machine.started_ms > GIVEN_UP_MS:
             return

@@ -43,6 +43,8 @@ ORDERED_LUCK = 0.3
 LITE_LUCK = 0.25
 # Worlds with clients that lock queues, and those in which a group pops with a filter.
 AT_ONCE_LUCK = 0.4
+# Worlds in which the disk is too full for a single message at times.
+REFUSING_LUCK = 0.3
 LOCKS_LUCK = 0.3
 FILTER_LUCK = 0.35
 # A group in order retries for ever.
@@ -148,6 +150,8 @@ class RocketNode(NotedWorld):
         )
         # Own streams, so that other draws stay as they are: faults of a group over gRPC, and the end.
         self._forbidding, self._ending = Random(f"rocketmq {seed} forbidden"), Random(f"rocketmq {seed} end")
+        self._refusing = Random(f"rocketmq {seed} refused")
+        self._refuses = self._refusing.random() < REFUSING_LUCK
         self._forbidden_until_ms: int | None = None
         self._has_grpc = has_grpc
         self.connections: list[Link] = []

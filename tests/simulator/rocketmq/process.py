@@ -25,8 +25,10 @@ from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.settings import Settings
 from broker.rocketmq.store.commit_log import CommitLog
+from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import Flush, MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
+from broker.rocketmq.store.runs import Run
 from broker.rocketmq.tables.groups import Groups
 from broker.rocketmq.tables.names import RETRY_PREFIX
 from broker.rocketmq.tables.offsets import Offsets
@@ -354,8 +356,25 @@ class Process(Life):
 
         vars(log)["append"] = torn
 
+    def refuse(self, messages: int) -> None:
+        """Have the disk be too full for one message, when it has had room for some before it."""
+        store, left = self.store, messages
+        put = store.put
+
+        def refusing(run: Run) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                del vars(store)["put"]
+                raise DiskFull("there is no room for one message")
+            put(run)
+
+        if "put" not in vars(store):
+            vars(store)["put"] = refusing
+
     def spare(self) -> None:
-        """Let the process live on: what `tear` has planned, and has not come, comes no more."""
+        """Let the process live on: what `tear` and `refuse` have planned, and has not come, comes no more."""
+        vars(self.store).pop("put", None)
         vars(self.store.log).pop("append", None)
         vars(self.store.index).pop("put", None)
 

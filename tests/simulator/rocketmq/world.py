@@ -41,6 +41,7 @@ CALM_ACTIONS = 8
 # After a loss of power that may have taken anything, producers go on for this number of steps.
 MORE_STEPS = 60
 LITTLE_ROOM = 2_000
+REFUSED_LUCK, REFUSED_AFTER_MAX = 0.03, 5
 # The network holds back the requests of a producer for at most this time: questions about its transactions cross them.
 HELD_MS_MAX = 12_000
 
@@ -161,9 +162,13 @@ class RocketWorld(RocketNode):
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it was promised."""
         for _ in range(steps):
-            with self.chances.at("step", self.random, self._forbidding) as is_taken:
+            with self.chances.at("step", self.random, self._forbidding, self._refusing) as is_taken:
                 if is_taken and self._has_grpc:
                     self._forbid()
+                if is_taken and self._refuses and self._refusing.random() < REFUSED_LUCK:
+                    self._inject("the disk is too full for one message")
+                    self.was_full = True
+                    self.process.refuse(self._refusing.randrange(REFUSED_AFTER_MAX))
                 if is_taken:
                     self._fault()
             self.step(self.random.choice((0, 1, 1, 2, 3, 6)))
