@@ -1,4 +1,7 @@
-"""Bounds on time: an ack comes within a second of its quorum, a message within a second of a consumer's room for it."""
+"""Bounds on time: an ack comes within a second of its quorum, a message within a second of a consumer's room for it.
+
+A message is gone soon after it has expired.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["PromptAcks", "PromptPushes", "follows"]
 
 BOUND_US = 1_000_000
+EXPIRED_US = 400_000  # primaries look for expired messages a few times a second
 LOOK_US = 50_000
 DELAY_US_MAX = 50_000
 LATE_US = 300_000  # a process that takes no step for longer does not run
 
 
 class PromptPushes:
-    """Judges all brokers by what they know: no message waits for long while a consumer has room."""
+    """Judges all brokers by what they know: no message waits for long while a consumer has room, or has expired."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        # By broker: the last look, and since when each queue and app has kept a message from a consumer with room.
-        self._since_us: dict[str, tuple[int, dict[tuple[Queue, App], int]]] = {}
+        # By broker: the last look, and since when each queue and app has kept a message from a consumer with room, and
+        # each queue one that has expired.
+        self._since_us: dict[str, tuple[int, dict[tuple[Queue, App | None], int]]] = {}
+        self._seen_us: dict[bytes, int] = {}  # when a primary was first seen to have each message that expires
 
     def look(self, host: Host) -> None:
         """Look at a broker after its step; it may have taken none for a while, which does not count."""
@@ -40,16 +46,33 @@ class PromptPushes:
         if host.node is None or now_us - last_us < LOOK_US:
             return
         lost_us = max(0, now_us - last_us - LATE_US)
-        since_us = {
-            (queue, app): was.get((queue, app), now_us - lost_us) + lost_us
+        late: list[tuple[Queue, App | None]] = [
+            (queue, app)
             for queue in host.node.queues.values()
             for app in queue.apps.values()
             if _keeps_back(queue, app, self._records.posts)
-        }
+        ]
+        late += [(queue, None) for queue in host.node.queues.values() if self._has_expired(queue, now_us)]
+        since_us = {each: was.get(each, now_us - lost_us) + lost_us for each in late}
         self._since_us[host.name] = now_us, since_us
         for (queue, app), begun_us in since_us.items():
-            if now_us - begun_us > BOUND_US:
-                raise Violation(f"{host.name} keeps messages of {queue.uri} from consumers of '{app.app_id}' with room")
+            if now_us - begun_us <= (EXPIRED_US if app is None else BOUND_US):
+                continue
+            if app is None:
+                raise Violation(f"{host.name} keeps messages of {queue.uri} that have expired")
+            raise Violation(f"{host.name} keeps messages of {queue.uri} from consumers of '{app.app_id}' with room")
+
+    def _has_expired(self, queue: Queue, now_us: int) -> bool:
+        """Return whether a primary has a message that has outlived its time, though clocks are right.
+
+        Records have seconds, so a message that was restored may be a second younger.
+        """
+        ttl_s, hold = queue.config.message_ttl_s, queue.expiry_hold
+        if ttl_s is None or not queue.is_root:
+            return False
+        since_us = min((self._seen_us.setdefault(guid, now_us) for guid in queue.messages), default=now_us)
+        is_held = hold is not None and hold.holds(ttl_s)
+        return now_us - since_us > (ttl_s + 1) * 1_000_000 and not is_held and self._records.are_clocks_right()
 
 
 def _keeps_back(queue: Queue, app: App, posts: Mapping[bytes, Post]) -> bool:
