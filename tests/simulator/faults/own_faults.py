@@ -184,7 +184,7 @@ class OwnFaults:
     def act_amid_rollover(self, random: Random) -> None:
         """Much happens between two slices of a rollover, and its process dies soon after: it must be in the new files.
 
-        Consumers go on in any case. An operator may change apps, or empty a queue.
+        Consumers go on in any case. An operator may change apps, or empty a queue of a single node.
         """
         world = self._world
         for client in world.clients:
@@ -193,7 +193,8 @@ class OwnFaults:
         amid: list[Callable[[], None]] = [lambda: None]
         if Feature.APPS in world.features:
             amid.append(world.operator.change_apps)
-        if Feature.PURGE in world.features:
+        if Feature.PURGE in world.features and not world.is_cluster:
+            # In a cluster the purge is held back: no journal says yet which posts it refuses.
             amid.append(lambda: world.operator.purge(random.choice(sorted(world.promises))))
         act = random.choice(amid)
 

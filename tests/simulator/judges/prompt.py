@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PromptAcks", "PromptPushes", "follows"]
 
 BOUND_US = 1_000_000
+ROUNDED_US = 2_200_000  # of the age of messages that were restored
 EXPIRED_US = 400_000  # primaries look for expired messages a few times a second
 LOOK_US = 50_000
 DELAY_US_MAX = 50_000
@@ -37,7 +38,8 @@ class PromptPushes:
         # By broker: the last look, and since when each queue and app has kept a message from a consumer with room, and
         # each queue one that has expired.
         self._since_us: dict[str, tuple[int, dict[tuple[Queue, App | None], int]]] = {}
-        self._seen_us: dict[bytes, int] = {}  # when a primary was first seen to have each message that expires
+        # By URI: the message that was the oldest at the last look at a primary, and since when.
+        self._oldest: dict[str, tuple[bytes, int]] = {}
 
     def look(self, host: Host) -> None:
         """Look at a broker after its step; it may have taken none for a while, which does not count."""
@@ -52,7 +54,7 @@ class PromptPushes:
             for app in queue.apps.values()
             if _keeps_back(queue, app, self._records.posts)
         ]
-        late += [(queue, None) for queue in host.node.queues.values() if self._has_expired(queue, now_us)]
+        late += [(queue, None) for queue in host.node.queues.values() if self._has_expired(host, queue)]
         since_us = {each: was.get(each, now_us - lost_us) + lost_us for each in late}
         self._since_us[host.name] = now_us, since_us
         for (queue, app), begun_us in since_us.items():
@@ -62,17 +64,29 @@ class PromptPushes:
                 raise Violation(f"{host.name} keeps messages of {queue.uri} that have expired")
             raise Violation(f"{host.name} keeps messages of {queue.uri} from consumers of '{app.app_id}' with room")
 
-    def _has_expired(self, queue: Queue, now_us: int) -> bool:
+    def _has_expired(self, host: Host, queue: Queue) -> bool:
         """Return whether a primary has a message that has outlived its time, though clocks are right.
 
-        Records have seconds, so a message that was restored may be a second younger.
+        `Violation` if it takes its oldest message for younger than that is. Records have seconds, and so has the time
+        since the last one, so a message that was restored may be two seconds younger. One that waits for its copies may
+        be lost, and posted again.
         """
-        ttl_s, hold = queue.config.message_ttl_s, queue.expiry_hold
-        if ttl_s is None or not queue.is_root:
+        guid = next(iter(queue.messages), None)
+        if not queue.is_root or queue.broadcast or guid is None or guid in queue.awaiting:
             return False
-        since_us = min((self._seen_us.setdefault(guid, now_us) for guid in queue.messages), default=now_us)
-        is_held = hold is not None and hold.holds(ttl_s)
-        return now_us - since_us > (ttl_s + 1) * 1_000_000 and not is_held and self._records.are_clocks_right()
+        now_us = self._records.clock.us
+        oldest, since_us = self._oldest.get(queue.uri, (b"", 0))
+        if oldest != guid:
+            since_us = now_us
+            self._oldest[queue.uri] = guid, since_us
+        if not self._records.are_clocks_right():
+            return False
+        age_us = now_us - since_us - ROUNDED_US
+        if (queue.now.ms - queue.messages[guid].arrived_ms) * 1000 < age_us:
+            raise Violation(f"{host.name} takes the oldest message of {queue.uri} for younger than it is")
+        ttl_s, hold = queue.config.message_ttl_s, queue.expiry_hold
+        is_held = hold is not None and ttl_s is not None and hold.holds(ttl_s)
+        return ttl_s is not None and age_us > ttl_s * 1_000_000 and not is_held
 
 
 def _keeps_back(queue: Queue, app: App, posts: Mapping[bytes, Post]) -> bool:

@@ -579,4 +579,28 @@ COPIES = (
         "broker.bmq.replication.removals",
         (("Told(last_s, age_ms, bytes(body))", "Told(age_ms, last_s, bytes(body))"),),
     ),
+    Mutant(
+        "held-queue-misplaced",
+        "rollover",
+        "A queue's record that is held back during a rollover keeps the place that it has among those held back.",
+        "broker.bmq.partition.held_records",
+        (
+            (
+                "                offset = op.queue_uri_record_offset_words + base // WORD\n",
+                "                offset = op.queue_uri_record_offset_words\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "old-lease-counts",
+        "copies",
+        "What a replica had of earlier leases counts as a copy of this lease's records with lesser numbers.",
+        "broker.bmq.replication.replication",
+        (
+            (
+                "            if each.position.primary_lease_id == lease_id\n",
+                "            if each.position.primary_lease_id <= lease_id\n",
+            ),
+        ),
+    ),
 )

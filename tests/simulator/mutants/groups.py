@@ -414,4 +414,13 @@ GROUPS = (
             "        return",
         ),
     ),
+    _mutant(
+        "older-offsets-taken",
+        "A master that returns takes the offsets of a broker that stood in for it though its own are newer.",
+        "tables.offsets",
+        (
+            "        if _order(file.data_version) < _order(self._version):\n            return False\n        self._take",
+            "        self._take",
+        ),
+    ),
 )

@@ -501,4 +501,28 @@ MESSAGES = (
         hidden="About one world in 750 removes a queue at such a moment: none of the first 400 does.",
         unit="tests/broker/bmq/consensus/test_metadata_faults.py::test_random_histories",
     ),
+    Mutant(
+        "restored-young",
+        "expiry",
+        "Messages that a process restores begin to live anew.",
+        "broker.bmq.node.restoring",
+        (
+            (
+                "            arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000\n",
+                "            arrived_ms = self._since_ms\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "latest-not-raised",
+        "deduplication",
+        "A message that is removed long after it was posted does not count as its producer's last.",
+        "broker.bmq.core.history",
+        (
+            (
+                "            if ticks > latest:\n                self._latest[producer] = ticks\n        elif",
+                "        elif",
+            ),
+        ),
+    ),
 )

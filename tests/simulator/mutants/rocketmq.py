@@ -393,4 +393,11 @@ ROCKETMQ = (
         "offset is not None and offset >= first)",
         "offset is not None and offset < 0)",
     ),
+    _mutant(
+        "timer-due-lost",
+        "A timed message that was due in the second of the checkpoint is taken for delivered by the next process.",
+        "delays.timers",
+        "            if due_ms < self._read_ms and offset < self._known_end:\n",
+        "            if due_ms <= self._read_ms and offset < self._known_end:\n",
+    ),
 )

@@ -218,6 +218,13 @@ ROCKETMQ_CONSUMING = (
         "self._filter(asked.header._replace(expression=None))",
     ),
     _mutant(
+        "changed-acked-first",
+        "A message whose time is changed is acknowledged before its new checkpoint is stored.",
+        "consuming.pop.acks",
+        "        self._log.put_checkpoint(receipt.revive_queue, point, now_ms)\n        self._note(topic, group, queue_id, offset, receipt, now_ms)\n",
+        "        self._note(topic, group, queue_id, offset, receipt, now_ms)\n        self._log.put_checkpoint(receipt.revive_queue, point, now_ms)\n",
+    ),
+    _mutant(
         "order-counts-lost",
         "Pops of a message in order are not counted.",
         "consuming.pop.order",

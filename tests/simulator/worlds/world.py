@@ -93,9 +93,9 @@ class World:
         self.promises = self._promises()
         self.records = self.make_records()
         self.records.clock = self.clock
+        self.records.are_clocks_right = lambda: not any(host.clock.was_set for host in self.hosts)
         if Feature.WHOLE_QUEUES in self.features:
             self.records.lives_us[FLEETING] = LIFE_US_MIN
-            self.records.are_clocks_right = lambda: not any(host.clock.was_set for host in self.hosts)
             self.records.wants[FANOUT, APPS[1]] = lambda x: wants(PART, x)
         several = {Feature.WHOLE_CLIENTS, Feature.ATTEMPTS, Feature.WHOLE_QUEUES}
         self.records.by_consumer = self.is_cluster and not several.isdisjoint(self.features)
