@@ -64,6 +64,10 @@ class PromptPushes:
                 raise Violation(f"{host.name} keeps messages of {queue.uri} that have expired")
             raise Violation(f"{host.name} keeps messages of {queue.uri} from consumers of '{app.app_id}' with room")
 
+    def forget(self) -> None:
+        """Forget the ages of messages, some of which a disk may have lost: they are posted again."""
+        self._oldest.clear()
+
     def _has_expired(self, host: Host, queue: Queue) -> bool:
         """Return whether a primary has a message that has outlived its time, though clocks are right.
 

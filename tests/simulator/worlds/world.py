@@ -507,6 +507,7 @@ class World:
             self.records.forgets += 1
 
     def power_lost(self, host: Host) -> None:
+        self.prompt_pushes.forget()
         if Feature.FSYNC not in self.features:
             # Its knowledge of removed messages may be gone, too.
             self.records.forgets += 1
@@ -519,6 +520,7 @@ class World:
         host.start()
         if not host.refused:
             return
+        self.prompt_pushes.forget()
         if host.disk.rotten is not None:
             host.disk.mend()
         elif Feature.FSYNC in self.features:
