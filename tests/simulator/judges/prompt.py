@@ -76,7 +76,10 @@ class PromptPushes:
         be lost, and posted again.
         """
         guid = next(iter(queue.messages), None)
-        if not queue.is_root or queue.broadcast or guid is None or guid in queue.awaiting:
+        if not queue.is_root or queue.broadcast:
+            return False
+        if guid is None or guid in queue.awaiting:
+            self._oldest.pop(queue.uri, None)
             return False
         now_us = self._records.clock.us
         oldest, since_us = self._oldest.get(queue.uri, (b"", 0))
