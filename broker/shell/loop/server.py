@@ -30,6 +30,7 @@ from broker.shell.connections.system import MadeSession, System
 from broker.shell.connections.tls import EitherStream, TlsLink, TlsStream, accept_tls
 from broker.shell.host.calls import HOST, READABLE
 from broker.shell.loop.rounds import Rounds, set_clock
+from broker.shell.process.os_errors import os_error_line
 
 __all__ = ["ListenError", "Listener", "Server", "listen", "run_server"]
 
@@ -301,7 +302,7 @@ class Server:
         except OSError as error:
             # Most likely out of descriptors: existing connections must not suffer. The new connection
             # stays in the backlog, so the listener would be ready again at once; it waits for the next tick.
-            self._refusals.add(f"cannot accept a connection: {error.strerror}", self._node.now.ms)
+            self._refusals.add(f"cannot accept a connection: {os_error_line(error, None)}", self._node.now.ms)
             self._poller.modify(listener.sock.fileno(), 0)
             return
         name = f"{address[0]}:{address[1]}"

@@ -314,7 +314,7 @@ def test_no_descriptors_left(bmq_node: NodeProcess) -> None:
     with Witness(bmq_node) as witness, limit_of_descriptors(bmq_node.pid, bmq_node.open_files() + 20):
         began = time.monotonic()
         links = [Raw(bmq_node, identified=False) for _ in range(60)]
-        bmq_node.wait_for("cannot accept a connection: Too many open files")
+        bmq_node.wait_for("cannot accept a connection: Too many open files; raise the limit of open files (ulimit -n)")
         witness.check()
         threading.Event().wait(0.5)  # that long it must hold out, without a flood in the log
         # It tries again with every tick of 100 ms.
