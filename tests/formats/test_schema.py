@@ -109,10 +109,9 @@ def test_codecs_agree_on_any_bytes(layout: Layout[Any], data: st.DataObject) -> 
 @pytest.mark.slow
 @every_layout
 def test_codecs_agree_on_golden_bytes(layout: Layout[Any], golden: list[bytes]) -> None:
-    for head in golden:
-        for start in range(0, min(len(head), layout.size + 32), 2):
-            whole = (len(head) - start) // layout.size * layout.size
-            _assert_codecs_agree(layout, head[start : start + whole])
+    places = ((head, at) for head in golden for at in range(0, len(head) - layout.size + 1, 2))
+    # Most of the bytes at all places are the same: each structure is read once.
+    _assert_codecs_agree(layout, b"".join(sorted({head[at : at + layout.size] for head, at in places})))
 
 
 @every_layout
