@@ -220,6 +220,19 @@ def test_commands_of_one_message_each_use_all_queues_of_a_topic(rocket: RocketPr
     assert len({each.queue_id for each in messages}) > 1
 
 
+def test_a_topic_without_a_queue_to_write_is_told_instead_of_waited_for(rocket: RocketProcess) -> None:
+    at = ("--nameserver", rocket.nameserver)
+    run("topic", "create", "closed", "--set", "perm=4", *at)
+    # A command that waited would not end within a day.
+    output, errors = run("post", f"rocketmq://{rocket.nameserver}/closed", "x", "--patience", 86_400, code=2)
+    assert output == ""
+    assert "topic closed takes no messages" in errors
+    assert "no broker has a queue of it that can be written" in errors
+    assert len(errors.splitlines()) == 1
+    (settings,) = json.loads(run("topic", "show", "closed", "--output", "json", *at)[0]).values()
+    assert settings["perm"] == 4
+
+
 def test_an_empty_payload_is_refused_in_one_sentence(node: NodeProcess) -> None:
     for words in ((f"{PRIORITY}/empty", ""), (f"{PRIORITY}/empty",)):
         output, errors = run("post", *words, "-b", node.uri, code=1)
