@@ -25,9 +25,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["PROGRAM", "REQUEST_BYTES_MAX", "Request", "ended", "load", "open_pidfd", "serve"]
+__all__ = ["PROGRAM", "REQUEST_BYTES_MAX", "Request", "ended", "load", "load_late", "open_pidfd", "serve"]
 
 # None except on Linux.
 open_pidfd: Any = getattr(os, "pidfd_open", None)
@@ -35,6 +36,19 @@ open_pidfd: Any = getattr(os, "pidfd_open", None)
 PROGRAM: Final = "from bmqctl.app import main; main()"
 REQUEST_BYTES_MAX: Final = 100_000
 _NEEDS_SPARK: Final = "bmqctl.pipeline"
+# Some are private to a library: other versions may not have them.
+_LATE_MODULES: Final = (
+    "anyio._backends._trio",
+    "cryptography.hazmat.primitives.serialization",
+    "cryptography.x509",
+    "encodings.ascii",
+    "encodings.idna",
+    "numpy.ma",
+    "rich._emoji_codes",
+    "typer._adapters",
+    "typer._click._textwrap",
+    "typer._click.decorators",
+)
 # Standard input, output and error, then the pipe for the exit status.
 _DESCRIPTORS: Final = 4
 
@@ -53,9 +67,24 @@ def load() -> None:
     """Import all modules of the tools except those of Spark."""
     import bmqctl
 
-    for module in pkgutil.walk_packages(bmqctl.__path__, "bmqctl."):
-        if not module.name.startswith(_NEEDS_SPARK):
-            import_module(module.name)
+    _load((bmqctl,))
+
+
+def load_late() -> None:
+    """Import the modules that commands and libraries import when they first need them."""
+    import broker
+
+    _load((broker,), _LATE_MODULES)
+
+
+def _load(packages: tuple[ModuleType, ...], names: tuple[str, ...] = ()) -> None:
+    for package in packages:
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith(_NEEDS_SPARK):
+                import_module(module.name)
+    for name in names:
+        with suppress(ImportError):
+            import_module(name)
     # Objects that are never collected are not copied for each process.
     gc.collect()
     gc.freeze()
@@ -69,6 +98,7 @@ def serve(number: int) -> None:
     """
     at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
+    load_late()
     assert len([*Path("/proc/self/task").iterdir()]) == 1, "a process with threads cannot be forked safely"
     requests = socket.socket(fileno=number)
     poller = select.poll()

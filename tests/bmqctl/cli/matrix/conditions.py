@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
-__all__ = ["CONDITIONS", "Condition"]
+__all__ = ["CONDITIONS", "FEW_DESCRIPTORS", "Condition"]
 
 YEAR_S = 31_556_952
-DESCRIPTORS: Final = (6, 8, 12, 24)
+FEW_DESCRIPTORS: Final = {f"{count} descriptors": count for count in (6, 8, 12, 24)}
 
 
 class Condition(NamedTuple):
@@ -92,7 +92,7 @@ CONDITIONS: Mapping[str, Condition] = {
     "stdout unread": Condition(partial(_unread, 1)),
     "stderr unread": Condition(partial(_unread, 2)),
     "ASCII": Condition(_usual, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}),
-    **{f"{count} descriptors": Condition(partial(_few, count)) for count in DESCRIPTORS},
+    **{name: Condition(partial(_few, count)) for name, count in FEW_DESCRIPTORS.items()},
     "the year 1900": Condition(partial(_clock, 1900)),
     "the year 2300": Condition(partial(_clock, 2300)),
 }

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from tests.bmqctl.cli.matrix import conditions
-from tests.rigs.fork_server import load
+from tests.rigs.fork_server import load, load_late
 
 __all__ = ["Outcome", "Run"]
 
@@ -79,8 +79,15 @@ class _Child(NamedTuple):
 
 def main() -> None:
     """Carry out the runs of standard input, some at a time; print each outcome as it comes."""
+    runs = [Run.from_json(line) for line in sys.stdin]
     load()
-    left = [Run.from_json(line) for line in sys.stdin]
+    # With few descriptors a command may be unable to import a module.
+    _carry_out([run for run in runs if run.condition in conditions.FEW_DESCRIPTORS])
+    load_late()
+    _carry_out([run for run in runs if run.condition not in conditions.FEW_DESCRIPTORS])
+
+
+def _carry_out(left: list[Run]) -> None:
     children: list[_Child] = []
     told: set[int] = set()
     while left or children:
