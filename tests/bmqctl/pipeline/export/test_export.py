@@ -222,7 +222,8 @@ def test_names_that_look_like_patterns_are_names(spark: SparkSession, tmp_path: 
     out = tmp_path / name / f"export {name}"
     # For a pattern, these are the same table.
     (tmp_path / "ab").mkdir()
-    for form in FileFormat:
+    # Each format has a reader of its own, and all have the same way of writing a name.
+    for form in FileFormat if name == "a[b]" else (FileFormat.PARQUET,):
         export(spark, store.save(tmp_path / name / "store"), out, format=form, overwrite=True)
         assert differences(spark, out) == []
         assert len(exported_rows(spark, out)) == 1
