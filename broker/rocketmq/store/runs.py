@@ -2,7 +2,7 @@
 """Runs: consecutive records that a store appends to its log, and enters into queues and index, together.
 
 One record is a run of one. Everything in which records differ is decided when their run is built: `writing.py` builds
-the runs of messages, and `run_reading.py` those of another broker's log.
+the runs of messages, and `copying.py` those of another broker's log.
 """
 
 from __future__ import annotations

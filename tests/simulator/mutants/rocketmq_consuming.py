@@ -220,7 +220,7 @@ ROCKETMQ_CONSUMING = (
     _mutant(
         "changed-acked-first",
         "A message whose time is changed is acknowledged before its new checkpoint is stored.",
-        "consuming.pop.acks",
+        "consuming.pop.service",
         "        self._log.put_checkpoint(receipt.revive_queue, point, now_ms)\n        self._note(topic, group, queue_id, offset, receipt, now_ms)\n",
         "        self._note(topic, group, queue_id, offset, receipt, now_ms)\n        self._log.put_checkpoint(receipt.revive_queue, point, now_ms)\n",
     ),
