@@ -255,7 +255,7 @@ class Log(Protocol):
 
 
 class Unrecorded:
-    """What a `Log` without files has in common with others: nothing is recorded, and nothing waits."""
+    """The part of a `Log` that logs without files share: nothing is recorded, and nothing waits."""
 
     wants_copies = False
     is_cut_off = False
