@@ -158,7 +158,7 @@ def hand_out(relay: RelayQueue, raw: bytes, at: int, end: int) -> int:
         app.messages += number - first
         app.bytes += size
         relay.usage.add(size, number - first)
-        if run and not relay.delivery.send_run(run, payloads, size, app):
+        if len(run) < 2 or not relay.delivery.send_run(run, payloads, size, app):
             for message, payload in zip(run, payloads, strict=True):
                 relay.give(app, message, payload)
     except Exception as error:
