@@ -129,7 +129,6 @@ class OrderedGroup:
             self._counts = None
         if not found:
             return
-        self.check_counts(found)
         now_ms, offsets = self.world.wall_ms, [each.offset for each in found]
         first = offsets[0]
         upper = _first_without(self.low, self._acked | self._maybe)
@@ -138,6 +137,7 @@ class OrderedGroup:
         left = [ms for offset, ms in self._under_way.items() if offset not in self._maybe and ms is not None]
         if left and now_ms < max(left):
             raise Violation(f"{self.name} pops {offsets}, and is working for {max(left) - now_ms} ms more")
+        self.check_counts(found)
         for each in found:
             self.world.promises.found(self.topic, each.queue_id, each.offset, each.name, each.stored_ms)
         # From the first message on, all have to be acknowledged once more.
