@@ -217,7 +217,8 @@ def _check_message(
 ) -> Iterator[Fault]:
     compression = layout.column(records, "compression")
     for at in _where(compression > COMPRESSION_MAX):
-        yield chunk.fault("field-unknown", positions[at], f"{layout.name}.compression is {compression[at]}")
+        # Consumers could not read the message.
+        yield chunk.fault("field-invalid", positions[at], f"{layout.name}.compression is {compression[at]}")
     for at in _where((layout.column(records, "ref_count_low") == 0) & (records["ref_count_high"] == 0)):
         yield chunk.fault("field-unknown", positions[at], f"{layout.name}.ref_count is 0")
     yield from _reserved(chunk, layout, records, positions, "file_key")

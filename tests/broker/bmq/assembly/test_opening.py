@@ -7,11 +7,14 @@ import pytest
 from broker.bmq.assembly.opening import StoreDamaged
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.codes import AckStatus
-from formats.bmq.disk.files import FileType, StoreFileName, initial_bytes
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, StoreFileName, initial_bytes
+from formats.bmq.disk.journal import RecordType
 from formats.bmq.stores.faults import Severity
 from tests.broker.bmq.assembly.opening_rig import DAMAGE, LIMITS, QUEUE, damaged, filled
 from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid, start, store_faults
 from tests.broker.fakes import Content, Crash, MemoryDirectory
+
+_MESSAGE = int(RecordType.MESSAGE)
 
 
 def left(rig: Rig) -> list[bytes]:
@@ -225,6 +228,20 @@ def test_any_rotten_bit_is_refused_or_harmless(suffix: str) -> None:
             assert left(again) == ALL[:3], (offset, mask)
             assert not store_faults(directory)
     assert refused > written // 2
+
+
+@pytest.mark.parametrize("algorithm", range(2, 8))
+def test_a_message_that_no_algorithm_decompresses_is_refused(algorithm: int) -> None:
+    rig = filled(3)
+    end = rig.node.partitions[0].files.journal_end
+    directory = rig.directory.after_crash()
+    data = directory.files[directory.find("journal")].data
+    at = next(at for at in range(end - JOURNAL_RECORD_SIZE, 0, -JOURNAL_RECORD_SIZE) if data[at] >> 4 == _MESSAGE)
+    assert data[at + 21] & 7 == 0
+    data[at + 21] |= algorithm
+    error = damaged(directory)
+    assert [each.code for each in error.faults] == ["field-invalid"]
+    assert f"compression is {algorithm}" in str(error)
 
 
 def test_a_torn_journal_is_cut_and_goes_on() -> None:

@@ -162,7 +162,7 @@ def cut(file: str, size: int) -> Damage:
         pytest.param(put("journal", offset_of(1) + 1, 1), "reserved-not-zero", JOURNAL_NAME, offset_of(1), id="flags"),
         pytest.param(put("journal", offset_of(4) + 1, 8), "field-unknown", JOURNAL_NAME, offset_of(4), id="reason"),
         pytest.param(put("journal", offset_of(5) + 1, 3), "field-unknown", JOURNAL_NAME, offset_of(5), id="deletion"),
-        pytest.param(put("journal", offset_of(2) + 21, 5), "field-unknown", JOURNAL_NAME, offset_of(2), id="zip"),
+        pytest.param(put("journal", offset_of(2) + 21, 5), "field-invalid", JOURNAL_NAME, offset_of(2), id="zip"),
         pytest.param(put("journal", offset_of(2) + 1, 0), "field-unknown", JOURNAL_NAME, offset_of(2), id="refs"),
         pytest.param(put("journal", offset_of(6) + 23, 3), "field-invalid", JOURNAL_NAME, offset_of(6), id="sync type"),
         pytest.param(put("journal", offset_of(6) + 27, 9), "journal-op-unknown", JOURNAL_NAME, offset_of(6), id="op"),
