@@ -24,6 +24,7 @@ from broker.rocketmq.config.node import (
     load_rocketmq_config,
     properties_of,
 )
+from formats.addresses import shown_place
 from formats.errors import FormatError
 
 __all__ = [
@@ -114,8 +115,12 @@ def write_cluster(
     except OSError as fault:
         raise BadConfig(f"{fault.filename}: {fault.strerror}") from None
     authority = directory / AUTHORITY_FILE if uses_tls else None
-    address = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-    return Written(folders, address, authority, None if user is None else credentials_file(directory, user))
+    return Written(
+        folders,
+        f"tcp://{shown_place(host, port)}",
+        authority,
+        None if user is None else credentials_file(directory, user),
+    )
 
 
 def targets_in(path: Path, changes: Changes, *, all_nodes: bool) -> list[Target]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from bmqctl.client.address import BadAddress, parse_address
+from formats.addresses import shown_place
 
 __all__ = ["BadContext", "Context", "Contexts", "SecretSource", "System", "parse_contexts"]
 
@@ -229,4 +230,4 @@ def _place(text: str, expected: str) -> str:
         host, port = parse_address(text)
     except BadAddress:
         raise BadContext(f"{text!r}: expected {expected}") from None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return shown_place(host, port)

@@ -18,6 +18,7 @@ import typer
 from bmqctl.cli.arguments import parse_host
 from bmqctl.common.installed import installing
 from bmqctl.common.refusal import refuse
+from formats.addresses import shown_place
 
 __all__ = [
     "NEEDS_EXTRA",
@@ -26,7 +27,6 @@ __all__ = [
     "console_beside",
     "listen_for_console",
     "reachable",
-    "shown_place",
 ]
 
 NEEDS_EXTRA = f"it needs Starlette and Hypercorn, of the extra `console`: {installing('console')}"
@@ -142,11 +142,6 @@ def listen_for_console(command: str, host: str, port: int) -> socket.socket:
 def reachable(host: str, port: int) -> str:
     """Return where this machine reaches what listens on an address, as HOST:PORT."""
     return shown_place("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port)
-
-
-def shown_place(host: str, port: int) -> str:
-    """Return HOST:PORT, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _start_nothing() -> None:

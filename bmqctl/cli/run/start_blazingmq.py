@@ -16,7 +16,6 @@ from bmqctl.cli.run.console_beside import (
     Beside,
     console_beside,
     reachable,
-    shown_place,
 )
 from bmqctl.cli.run.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.client.address import BadAddress, parse_address
@@ -26,6 +25,7 @@ from bmqctl.common.later import Later
 from bmqctl.common.refusal import refuse
 from bmqctl.systems.cluster_run import Member, run_members
 from broker.bmq.proxy.limits import BridgeLimits
+from formats.addresses import shown_place
 
 if TYPE_CHECKING:
     from broker.bmq.assembly import app as assembly

@@ -14,6 +14,7 @@ from bmqctl.cli.run.console_beside import NEEDS_EXTRA, check_certificate, listen
 from bmqctl.cli.watch.cluster_options import Controller, IsRocketmq, Nameserver
 from bmqctl.common.ending import announce
 from bmqctl.common.render import refuse
+from formats.addresses import shown_place
 
 if TYPE_CHECKING:
     from bmqctl.console.application import ConsoleSettings
@@ -141,5 +142,4 @@ def console(
 def _announce(settings: ConsoleSettings, sock: socket.socket) -> None:
     host, port = sock.getsockname()[:2]
     scheme = "https" if settings.is_secure else "http"
-    shown = f"[{host}]" if ":" in host else host
-    announce(f"bmqctl: console of {settings.place} on {scheme}://{shown}:{port}/")
+    announce(f"bmqctl: console of {settings.place} on {scheme}://{shown_place(host, port)}/")

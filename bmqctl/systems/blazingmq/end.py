@@ -50,6 +50,7 @@ from bmqctl.client.session import SessionOptions
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused, ask_for, endpoint_parts
 from bmqctl.systems.blazingmq.status.contents import contents_of, waiting_of
 from bmqctl.systems.blazingmq.status.queues import UnknownApp, check_app, primary_of
+from formats.addresses import shown_place
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
 
@@ -276,7 +277,7 @@ class QueueEnd(BlazingEnd):
     async def _session(self, reach: Reach, **options: Any) -> AsyncIterator[Session]:
         """Begin a session with the broker; `options` are those of the library's `connect`."""
         async with connect(
-            f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}",
+            f"tcp://{shown_place(self.host, self.port)}",
             credentials=_credentials(reach),
             tls=check_authority(reach.authority),
             timeout_s=reach.timeout_s,

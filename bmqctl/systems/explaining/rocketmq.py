@@ -9,6 +9,7 @@ from bmqctl.carrying.messages.ends import CannotBegin, Reach, access_keys
 from bmqctl.clients.rocketmq.link import AccessKeys
 from bmqctl.systems.explaining.cause import Cause, counted
 from bmqctl.systems.rocketmq.status.group import GroupState, GroupUnknown, NobodyAnswers, group_state
+from formats.addresses import shown_place
 
 __all__ = ["causes_of_group", "explain"]
 
@@ -19,11 +20,10 @@ def explain(end: RocketEnd, reach: Reach) -> list[Cause]:
         raise CannotBegin(f"{end}: name the group, as in {end}?group=GROUP")
     pair = access_keys(reach)
     keys = None if pair is None else AccessKeys(*pair)
-    nameserver = f"[{end.host}]:{end.port}" if ":" in end.host else f"{end.host}:{end.port}"
     try:
         state = trio.run(
             group_state,
-            [nameserver],
+            [shown_place(end.host, end.port)],
             end.topic,
             end.group,
             reach.timeout_s,

@@ -24,6 +24,7 @@ from bmqctl.systems.rocketmq.status.printing import (
 from bmqctl.systems.rocketmq.status.problems import problems_of
 from bmqctl.systems.rocketmq.status.view import Unheard, View, view_of
 from bmqctl.systems.system import ClusterOptions, Unanswered, Views
+from formats.addresses import shown_place
 
 if TYPE_CHECKING:
     from bmqctl.systems.bundling.archive import Archive
@@ -109,7 +110,7 @@ def _addresses(option: str, texts: Iterable[str]) -> tuple[str, ...]:
             host, port = parse_address(text)
         except BadAddress:
             raise CannotBegin(f"{option} {text}: expected HOST:PORT") from None
-        found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        found.append(shown_place(host, port))
     return tuple(found)
 
 

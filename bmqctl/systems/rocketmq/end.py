@@ -37,6 +37,7 @@ from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.faults import FAULTS
 from bmqctl.clients.rocketmq.moments import moment
 from bmqctl.common.nurseries import open_nursery
+from formats.addresses import shown_place
 from formats.rocketmq.files.record import Record
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class TopicEnd(RocketEnd):
     async def _session(self, reach: Reach, **options: Any) -> AsyncIterator[Session]:
         """Begin a session with the cluster; `options` are those of the library's `connect`."""
         async with connect(
-            f"rocketmq://[{self.host}]:{self.port}" if ":" in self.host else f"rocketmq://{self.host}:{self.port}",
+            f"rocketmq://{shown_place(self.host, self.port)}",
             credentials=access_keys(reach),
             tls=check_authority(reach.authority),
             timeout_s=reach.timeout_s,

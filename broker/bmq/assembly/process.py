@@ -31,7 +31,6 @@ from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import Endpoint
-from broker.shell.connections.listening import shown_place
 from broker.shell.files.rejected import keep_rejected
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.control_pipe import ControlPipe
@@ -39,6 +38,7 @@ from broker.shell.loop.server import Listener, Server, listen
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import LogSwitches
 from broker.shell.process.os_errors import os_error_line
+from formats.addresses import shown_place
 from formats.bmq.guid import GuidGenerator
 
 __all__ = [

@@ -16,6 +16,7 @@ from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.load import DOMAINS_DIRECTORY, DomainFiles, M, parse
 from broker.bmq.config.node import Changes, DomainSource, NodeConfig
+from formats.addresses import shown_place
 
 __all__ = [
     "DEFAULT_HOST",
@@ -159,12 +160,11 @@ def _broker(host: str, port: int, missed_upstream: int = _MISSED) -> dict[str, A
 
 
 def _node(number: int, host: str, port: int) -> dict[str, Any]:
-    shown = f"[{host}]" if ":" in host else host
     return {
         "id": number,
         "name": host,
         "dataCenter": "UNSPECIFIED",
-        "transport": {"tcp": {"endpoint": f"tcp://{shown}:{port}"}},
+        "transport": {"tcp": {"endpoint": f"tcp://{shown_place(host, port)}"}},
     }
 
 

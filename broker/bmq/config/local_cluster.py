@@ -13,6 +13,7 @@ from broker.bmq.config.default import default_config
 from broker.bmq.config.dump import to_json
 from broker.bmq.config.errors import ConfigError
 from broker.bmq.config.load import load_broker_config
+from formats.addresses import shown_place
 
 __all__ = ["Security", "write_local_cluster"]
 
@@ -56,7 +57,7 @@ def write_local_cluster(
             "id": number,
             "name": folder.name,
             "dataCenter": "UNSPECIFIED",
-            "transport": {"tcp": {"endpoint": f"tcp://{_in_url(host)}:{port + number - 1}", **tls}},
+            "transport": {"tcp": {"endpoint": f"tcp://{shown_place(host, port + number - 1)}", **tls}},
         }
         for number, folder in enumerate(folders, 1)
     ]
@@ -67,10 +68,6 @@ def write_local_cluster(
         else:
             _write_node(folder, nodes, host, port + number - 1, strong=strong, security=security)
     return folders
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _check(file: Path, nodes: list[dict[str, Any]]) -> None:

@@ -21,6 +21,7 @@ from broker.bmq.config.broker_schema import (
 from broker.bmq.config.cluster_schema import ClusterDefinition, ClusterNode, ClusterProxyDefinition, ClustersDefinition
 from broker.bmq.config.domain_schema import Domain, DomainVariant
 from broker.bmq.config.errors import ConfigError, shown
+from formats.addresses import shown_place
 
 __all__ = [
     "DOMAIN_NAME",
@@ -274,9 +275,8 @@ def _moved(cluster: ClusterDefinition, host: str | None, port: int) -> ClusterDe
     tcp = node.transport.tcp
     assert tcp is not None
     # An unspecified address can be listened on but not connected to.
-    unspecified = host is None or host in ("0.0.0.0", "::")
-    shown_host = f"[{host}]" if host is not None and ":" in host else host
-    tcp = tcp.model_copy(update={"endpoint": f"tcp://{node.host if unspecified else shown_host}:{port}"})
+    dialed = node.host if host is None or host in ("0.0.0.0", "::") else host
+    tcp = tcp.model_copy(update={"endpoint": f"tcp://{shown_place(dialed, port)}"})
     transport = node.transport.model_copy(update={"tcp": tcp})
     return cluster.model_copy(update={"nodes": (node.model_copy(update={"transport": transport}),)})
 

@@ -74,7 +74,6 @@ from broker.rocketmq.tables.routes import QueueFinder
 from broker.rocketmq.tables.topics import Topics
 from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import is_own_address
-from broker.shell.connections.listening import shown_place
 from broker.shell.files.config_files import ConfigFile
 from broker.shell.files.flush_thread import FlushThread
 from broker.shell.files.folders import FileFolder
@@ -91,6 +90,7 @@ from broker.shell.loop.runtime import freeze_collector, import_beside, start_clo
 from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
+from formats.addresses import shown_place
 from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.files.property_text import (
     PROPERTIES_ENCODING,

@@ -21,13 +21,13 @@ from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocket
 from broker.rocketmq.controller.service import ControllerService
 from broker.rocketmq.node import Node
 from broker.shell.connections.dialing import is_own_address
-from broker.shell.connections.listening import shown_place
 from broker.shell.files.store_lock import StoreLock
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.runtime import freeze_collector, start_clock
 from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
+from formats.addresses import shown_place
 
 __all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_controller", "with_peers"]
 

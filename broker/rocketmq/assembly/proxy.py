@@ -25,12 +25,12 @@ from broker.rocketmq.config.proxy_keys import ProxyKeys, load_proxy_keys
 from broker.rocketmq.grpc.service import GrpcService
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.proxy.cluster import Cluster
-from broker.shell.connections.listening import shown_place
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.runtime import freeze_collector, start_clock
 from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
+from formats.addresses import shown_place
 from formats.rocketmq.hosts import Host
 
 __all__ = ["PropertyError", "ProxyConfig", "ProxyKeys", "listen_for_remoting", "load_proxy_keys", "run_rocketmq_proxy"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import socket
 
-__all__ = ["ListenError", "listen", "shown_place"]
+from formats.addresses import shown_place
+
+__all__ = ["ListenError", "listen"]
 
 BACKLOG = 1024
 
@@ -17,12 +19,6 @@ _REMEDIES = {
 
 class ListenError(OSError):
     """An address that cannot be listened on; the text has the address, the reason and the remedy."""
-
-
-def shown_place(host: str, port: int | None) -> str:
-    """Return HOST:PORT, with brackets around an IPv6 address."""
-    bare = host.strip("[]")
-    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
