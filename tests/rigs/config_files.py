@@ -16,7 +16,7 @@ BROKER = {
         "allocatorType": "NEWDELETE",
         "allocationLimit": 34359738368,
         "logController": {
-            "fileName": "/nowhere/logs.%T.%p",
+            "fileName": "logs.%T.%p",
             "rotationBytes": 268435456,
             "consoleFormat": "%d (%t) %s %F:%l %m\n",
             "loggingVerbosity": "INFO",
