@@ -217,6 +217,7 @@ WHOLE_MIX_FAILED_ONCE = {
     920002067: "a consumer held a message that it wanted no longer, which its primary had given to others, and died",
     920002982: "a primary left its office, and the payload of a post that waited for copies had rotted there",
     930000219: "a node died when it had purged an app, and the next one forgot that messages had ended by that",
+    4000357: "a file was cut before a bit of a payload that had rotted in it",
 }
 
 

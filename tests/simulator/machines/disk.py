@@ -177,7 +177,8 @@ class Disk:
     def mend_what_is_gone(self) -> None:
         """Rot in payloads that nobody wants any longer is no fault of the store's."""
         for name, at, rotten, mask in self.running_rot:
-            if name in self.directory.files and self.directory.files[name].data[at] == rotten:
+            # A file that was cut may end before the bit.
+            if name in self.directory.files and self.directory.files[name].data[at : at + 1] == bytes((rotten,)):
                 self._flip(name, at, mask)
 
     @property
