@@ -100,14 +100,14 @@ def write_cluster(
     directory: Path, nodes: int, host: str, port: int, *, uses_tls: bool = False, user: str | None = None
 ) -> Written:
     """Write a folder for each node of a cluster on this host. Raises `BadConfig` if that cannot be done."""
-    from bmqctl.systems.blazingmq.securing import AUTHORITY_FILE, TestSecurity, credentials_file
+    from bmqctl.systems.blazingmq.securing import AUTHORITY_FILE, ClusterSecurity, credentials_file
 
     security = None
     if uses_tls or user is not None:
         names = [f"node{number}" for number in range(1, nodes + 1)]
         if user in names:
             raise BadConfig(f"{user} is the name of a node: give the user another")
-        security = TestSecurity(directory, names, host, uses_tls=uses_tls, user=user)
+        security = ClusterSecurity(directory, names, host, uses_tls=uses_tls, user=user)
     try:
         folders = write_local_cluster(directory, nodes, host, port, security=security)
     except ConfigError as fault:

@@ -11,7 +11,7 @@ from typing import Any
 
 from broker.shell.connections.certificates import Certificate, issue_certificate, make_authority
 
-__all__ = ["AUTHORITY_FILE", "TestSecurity", "credentials_file"]
+__all__ = ["AUTHORITY_FILE", "ClusterSecurity", "credentials_file"]
 
 AUTHORITY_FILE = "ca.pem"
 _PASSWORD_BYTES = 24
@@ -22,15 +22,13 @@ def credentials_file(directory: Path, user: str) -> Path:
     return directory / f"{user}.credentials"
 
 
-class TestSecurity:
+class ClusterSecurity:
     """Security of a cluster in `directory`, whose nodes are the folders `nodes` and listen on `host`.
 
     With `uses_tls`, nodes speak TLS and prove their names to each other by certificates. With `user`, every peer must
     authenticate: the user, who may do everything, and the nodes. Keys, passwords and configurations with passwords can
     be read by their owner only.
     """
-
-    __test__ = False
 
     def __init__(self, directory: Path, nodes: Sequence[str], host: str, *, uses_tls: bool, user: str | None) -> None:
         self.uses_tls = uses_tls

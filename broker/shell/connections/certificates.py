@@ -93,7 +93,7 @@ def issue_certificate(authority: Certificate, names: Sequence[str], now_s: int) 
 
 
 def _builder(name: str, now_s: int) -> tuple[CertificateBuilder, Any]:
-    """Return what all certificates have, and a new key on P-256."""
+    """Return a builder with the fields that all certificates share, and a new key on P-256."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -504,7 +504,7 @@ MESSAGES = (
     Mutant(
         "restored-young",
         "expiry",
-        "Messages that a process restores begin to live anew.",
+        "The age of restored messages starts at zero.",
         "broker.bmq.node.restoring",
         (
             (
