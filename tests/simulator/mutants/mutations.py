@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import patch  # noqa: TID251 (faults are planted in interpreted modules only)
 
 from broker.bmq.consensus import primaries
 from broker.bmq.consensus.election import Election

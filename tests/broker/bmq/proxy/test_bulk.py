@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-from unittest.mock import patch
+from typing import Any, NoReturn
 
 import pytest
 from crc32c import crc32c
@@ -46,9 +45,13 @@ def it(request: pytest.FixtureRequest) -> Bridge:
     return it
 
 
-def test_a_whole_event_goes_through(it: Bridge) -> None:
-    with patch.object(RelayQueue, "post", side_effect=AssertionError("one by one")):
-        it.producer.send(puts(*((7, number, payload) for number, payload in enumerate(PAYLOADS))))
+def one_by_one(*_: object) -> NoReturn:
+    raise AssertionError("one by one")
+
+
+def test_a_whole_event_goes_through(it: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RelayQueue, "post", one_by_one)
+    it.producer.send(puts(*((7, number, payload) for number, payload in enumerate(PAYLOADS))))
     numbers = range(len(PAYLOADS))
     assert [(ack.guid, ack.status, ack.queue_id) for ack in it.producer.acks()] == [(guid(n), 0, 7) for n in numbers]
     pushes = it.consumer.pushes()
@@ -58,8 +61,8 @@ def test_a_whole_event_goes_through(it: Bridge) -> None:
     relay, root = relay_of(it), it.root.node.queues[QUEUE]
     assert (relay.usage.messages, relay.usage.bytes) == (len(PAYLOADS), sum(map(len, PAYLOADS)))
     assert relay.posts.room.messages == relay.posts.room.bytes == 0
-    with patch.object(RelayQueue, "_confirm_each", side_effect=AssertionError("one by one")):
-        it.consumer.confirm(5, *(guid(number) for number in numbers))
+    monkeypatch.setattr(RelayQueue, "_confirm_each", one_by_one)
+    it.consumer.confirm(5, *(guid(number) for number in numbers))
     assert not root.messages
     assert not relay.messages
     app = relay.apps["__default"]
@@ -186,7 +189,7 @@ def test_two_apps_and_two_consumers_of_one() -> None:
     assert not relay_of(it, FANOUT).messages
 
 
-def test_what_is_left_to_others() -> None:
+def test_what_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that the quick way leaves to others, with everything as it was."""
     it = Bridge()
     it.producer.open(7, QUEUE, WRITE | ACK)
@@ -197,10 +200,10 @@ def test_what_is_left_to_others() -> None:
         taken.append(forward(self, *args))
         return taken[-1]
 
-    with patch.object(Posts, "forward", forwarded):
-        it.producer.send(puts((7, 1, b"a")))
-        it.producer.send(puts((7, 2, b"a"), flags=0))
-        it.producer.send(puts((9, 3, b"a")))
+    monkeypatch.setattr(Posts, "forward", forwarded)
+    it.producer.send(puts((7, 1, b"a")))
+    it.producer.send(puts((7, 2, b"a"), flags=0))
+    it.producer.send(puts((9, 3, b"a")))
     assert taken == [True, False]
     assert {ack.guid: ack.status for ack in it.producer.acks()} == {guid(1): 0, guid(3): AckStatus.UNKNOWN}
     assert set(it.root.node.queues[QUEUE].messages) == {guid(1), guid(2)}
