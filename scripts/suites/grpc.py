@@ -55,12 +55,14 @@ _SENT = ("send", "burst", "simple", "unknown", "large", "tags", "sql", "fifo", "
 _SETTLED = ("commit", "rollback", "orphan", "nack", "redelivery", "push", "push_retry", "push_fifo", "dead", "tls")
 # Apache RocketMQ has these from 5.5.0 on.
 _LITE = ("lite", "lite_exclusive")
+# Its proxy has no priorities in 5.4.0; later ones have.
+_LATER = (*_LITE, "priority")
 CASES: Final[Mapping[str, Sequence[str]]] = {
-    "node": (*_SENT, "recall", *_SETTLED, *_LITE),
-    "java": (*_SENT, "recall", *_SETTLED, *_LITE),
-    # This client cannot recall messages, and has no lite topics.
+    "node": (*_SENT, "recall", *_SETTLED, *_LATER),
+    "java": (*_SENT, "recall", *_SETTLED, *_LATER),
+    # This client cannot recall messages, and has neither lite topics nor priorities.
     "go": (*_SENT, *_SETTLED),
-    "python": (*_SENT, "recall", *_SETTLED, *_LITE),
+    "python": (*_SENT, "recall", *_SETTLED, *_LATER),
 }
 LANGUAGES: Final = tuple(CASES)
 
@@ -75,6 +77,7 @@ _KINDS: Final = {
     "orphan": "TRANSACTION",
     "lite": "LITE",
     "lite_exclusive": "LITE",
+    "priority": "PRIORITY",
 }
 _ATTRIBUTES: Final = {"lite_exclusive": {"+lite.sub.model": "Exclusive", "+lite.sub.client.quota": "2"}}
 

@@ -18,6 +18,7 @@ from formats.bmq.wire.properties import Property, PropertyType, PropertyValue
 __all__ = [
     "DELAY_S_MAX",
     "PLACE_FIELDS",
+    "PRIORITY_MAX",
     "BadInput",
     "Outgoing",
     "payload_row",
@@ -29,6 +30,7 @@ __all__ = [
 
 # A hundred years; brokers have a bound of their own, timerMaxDelaySec.
 DELAY_S_MAX: Final = 100 * 365 * 86_400
+PRIORITY_MAX: Final = (1 << 31) - 1
 PLACE_FIELDS: Final = frozenset(
     {
         *("guid", "message_id", "topic", "broker", "queue", "offset", "attempt", "born_at", "decoded"),
@@ -40,7 +42,9 @@ PLACE_FIELDS: Final = frozenset(
 Who posts such a line again ignores them.
 """
 
-_FIELDS: Final = frozenset({"payload", "payload_base64", "properties", "tag", "keys", "sharding_key", "delay_s"})
+_FIELDS: Final = frozenset(
+    {"payload", "payload_base64", "properties", "tag", "keys", "sharding_key", "delay_s", "priority"}
+)
 _PLAIN: Final = {bool: PropertyType.BOOL, int: PropertyType.INT64, str: PropertyType.STRING}
 _NUMBERS: Final = frozenset({PropertyType.SHORT, PropertyType.INT32, PropertyType.INT64})
 _RAW: Final = frozenset({PropertyType.BINARY, PropertyType.CHAR})
@@ -63,6 +67,7 @@ class Outgoing(NamedTuple):
     keys: Sequence[str] = ()
     sharding_key: str | None = None
     delay_s: float | None = None
+    priority: int | None = None
 
 
 # To be posted
@@ -89,6 +94,7 @@ def read_message(line: bytes) -> Outgoing:
         keys,
         _optional_text(found, "sharding_key"),
         _delay_s(found["delay_s"]) if "delay_s" in found else None,
+        _priority(found.get("priority")),
     )
 
 
@@ -153,6 +159,12 @@ def _delay_s(value: object) -> float:
     if type(value) in (int, float) and 0 <= value <= DELAY_S_MAX:  # type: ignore[operator] # a number, and no bool
         return value  # type: ignore[return-value]
     raise BadInput(f"delay_s: expected a number of seconds, at most {DELAY_S_MAX:,}")
+
+
+def _priority(value: object) -> int | None:
+    if value is None or (type(value) is int and 0 <= value <= PRIORITY_MAX):
+        return value
+    raise BadInput(f"priority: expected a whole number from 0 to {PRIORITY_MAX:,}")
 
 
 def _typed_property(name: str, value: Mapping[str, Any]) -> Property:

@@ -50,7 +50,7 @@ class Undecodable(UnreadableMessage):
 
 
 class Received(NamedTuple):
-    """A received message. `place` says where it was; only messages of RocketMQ have a tag, keys and a sharding key."""
+    """A received message. `place` says where it was; only messages of RocketMQ have what follows the properties."""
 
     name: str
     place: dict[str, object]
@@ -59,6 +59,7 @@ class Received(NamedTuple):
     tag: str | None = None
     keys: Sequence[str] = ()
     sharding_key: str | None = None
+    priority: int | None = None
 
 
 def of_queue(message: Message) -> Received:
@@ -85,7 +86,16 @@ def of_topic(message: Content) -> Received:
             "born_at": message.born_at.isoformat(),
         }
         properties = [Property(given, PropertyType.STRING, value) for given, value in message.properties.items()]
-        return Received(name, place, message.payload, properties, message.tag, message.keys, message.sharding_key)
+        return Received(
+            name,
+            place,
+            message.payload,
+            properties,
+            message.tag,
+            message.keys,
+            message.sharding_key,
+            message.priority,
+        )
     except (ValueError, OverflowError, OSError) as fault:
         raise UnreadableMessage(f"{where}: {fault}") from None
 
@@ -142,6 +152,8 @@ def row_of(message: Received, more: Mapping[str, object]) -> dict[str, object]:
         row["keys"] = list(message.keys)
     if message.sharding_key is not None:
         row["sharding_key"] = message.sharding_key
+    if message.priority is not None:
+        row["priority"] = message.priority
     return row
 
 

@@ -114,4 +114,5 @@ def _with_usual(message: Outgoing, usual: Outgoing) -> Outgoing:
         keys=message.keys or usual.keys,
         sharding_key=usual.sharding_key if message.sharding_key is None else message.sharding_key,
         delay_s=usual.delay_s if message.delay_s is None else message.delay_s,
+        priority=usual.priority if message.priority is None else message.priority,
     )

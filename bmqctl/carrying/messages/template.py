@@ -14,7 +14,10 @@ from bmqctl.common.harmless import one_line
 __all__ = ["NAMES", "BadTemplate", "Template"]
 
 _PROPERTY: Final = "properties."
-NAMES: Final = (*QUEUE_PLACE, *TOPIC_PLACE, "payload", "decoded", "properties", "key", "keys", "tag", "sharding_key")
+NAMES: Final = (
+    *(*QUEUE_PLACE, *TOPIC_PLACE, "payload", "decoded", "properties", "key", "keys", "tag", "sharding_key"),
+    "priority",
+)
 # A name in braces, a doubled brace, or what a backslash stands before.
 _PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|\\([nt\\])|[{}\\]")
 _MEANT: Final = {"{{": "{", "}}": "}", r"\n": "\n", r"\t": "\t", r"\\": "\\", "\\": "\\"}

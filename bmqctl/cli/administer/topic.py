@@ -30,6 +30,7 @@ class TopicType(Enum):
     TRANSACTION = "transaction"
     MIXED = "mixed"
     LITE = "lite"
+    PRIORITY = "priority"
 
 
 Queues = Annotated[

@@ -28,7 +28,7 @@ __all__ = ["LETTER_PLACE", "AsLines", "ByTemplate", "Raw", "choose_format", "fra
 # The first columns of CSV for dead letters.
 LETTER_PLACE: Final = (*TOPIC_PLACE, "original_topic", "dead_since", "sent_again")
 
-_OF_TOPICS: Final = ("tag", "keys", "sharding_key")
+_OF_TOPICS: Final = ("tag", "keys", "sharding_key", "priority")
 
 AsLines = Annotated[bool, typer.Option("--json", help="The same as --output jsonl.")]
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.messages.content import DELAY_S_MAX, BadInput, Outgoing, property_of
+from bmqctl.carrying.messages.content import DELAY_S_MAX, PRIORITY_MAX, BadInput, Outgoing, property_of
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.posting import DEFAULT_GROUP, Account, PostOptions
 from bmqctl.carrying.messages.posting import post as post_all
@@ -87,6 +87,15 @@ def post(
             min=0, max=DELAY_S_MAX, help="Seconds until consumers of a topic get the messages.", show_default=False
         ),
     ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=PRIORITY_MAX,
+            help="The priority of all messages, for a topic of the type PRIORITY.",
+            show_default=False,
+        ),
+    ] = None,
     count: Annotated[
         int | None,
         typer.Option(
@@ -113,7 +122,7 @@ def post(
 
     Without a payload, all of the standard input, or of --file, is one. With --lines each line is one, and with --jsonl
     each line is a message: an object with `payload` (a text) or `payload_base64`, and, where wanted, `properties`; for
-    a topic `tag`, `keys`, `sharding_key` and `delay_s`.
+    a topic `tag`, `keys`, `sharding_key`, `delay_s` and `priority`.
 
     Messages of a topic go to its queues in turn; with `?key=PROPERTY` after it, messages with the same value of that
     property go to the same queue.
@@ -137,7 +146,7 @@ def post(
     a broker that refuses the queue or the topic; 130 it was interrupted before the end of the input.
     """
     started = time.monotonic()
-    usual = Outgoing(b"", _properties(properties or []), tag, tuple(keys or ()), sharding_key, delay)
+    usual = Outgoing(b"", _properties(properties or []), tag, tuple(keys or ()), sharding_key, delay, priority)
     given = _input(payload, file, lines, jsonl)
     options = PostOptions(rate, window, compress, patience)
     reach = security.reach(COMMAND)

@@ -13,6 +13,7 @@ from bmqctl.clients.rocketmq.moments import moment
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.message_types import priority_of
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.reserved_names import RESERVED_NAMES
 
@@ -91,6 +92,11 @@ class Content:
     def sharding_key(self) -> str | None:
         """The key that has chosen the queue; None without one."""
         return self._all.get(SHARDING_KEY)
+
+    @property
+    def priority(self) -> int | None:
+        """The priority; None without one."""
+        return priority_of(self._all)
 
     @property
     def queue_id(self) -> int:

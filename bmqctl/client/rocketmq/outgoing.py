@@ -15,6 +15,7 @@ from bmqctl.client.arguments import INT_MAX, check_whole
 from bmqctl.client.rocketmq.arguments import unix_ms
 from bmqctl.clients.rocketmq.routes import Queue
 from formats.rocketmq.java import string_hash
+from formats.rocketmq.message_types import PRIORITY
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.batch import PROPERTIES_BYTES_MAX, BatchMessage
 from formats.rocketmq.remoting.codes import ResponseCode
@@ -45,6 +46,7 @@ class Options(NamedTuple):
     delay_level: int = 0
     deliver_at: datetime | None = None
     sharding_key: str | None = None
+    priority: int | None = None
 
 
 def encode_message(payload: Buffer, options: Options, unique_id: str) -> BatchMessage:
@@ -86,7 +88,7 @@ def _system_properties(options: Options) -> dict[str, str]:
     if options.delay_level < 0 or (options.delay_level and options.deliver_at is not None):
         raise ValueError("a message has a delay level from 1 on, or a time of delivery, or neither")
     check_whole("delay_level", options.delay_level, 0, INT_MAX)
-    given: dict[str, str] = {}
+    given = {} if options.priority is None else {PRIORITY: _priority_text(options)}
     if keys:
         given["KEYS"] = " ".join(keys)
     if options.tag:
@@ -98,6 +100,14 @@ def _system_properties(options: Options) -> dict[str, str]:
     if options.sharding_key:
         given[SHARDING_KEY] = options.sharding_key
     return given
+
+
+def _priority_text(options: Options) -> str:
+    """The priority as a property. Raises `ValueError` for one that cannot be, or that brokers would ignore."""
+    check_whole("priority", options.priority, 0, INT_MAX)
+    if options.delay_level or options.deliver_at is not None or options.sharding_key:
+        raise ValueError("a message with a priority has no delay, no time of delivery and no sharding key")
+    return str(options.priority)
 
 
 class Item:
@@ -134,8 +144,8 @@ class Item:
         self.until_ns = until_ns
         self.given_up_ns = max(until_ns, first_until_ns)
         self.size = len(message.body) + len(message.properties)
-        # Brokers take no batches with delayed messages.
-        self.waits_alone = bool(options.delay_level) or options.deliver_at is not None
+        # Brokers take no batches with delayed messages, and store all messages of a batch in one queue.
+        self.waits_alone = bool(options.delay_level) or options.deliver_at is not None or options.priority is not None
         self.may_be_stored = False
 
 

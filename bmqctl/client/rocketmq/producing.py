@@ -127,11 +127,12 @@ class Batch:
         tag: str | None = None,
         keys: Sequence[str] = (),
         sharding_key: str | None = None,
+        priority: int | None = None,
     ) -> str:
         """Post a message as soon as there is room, and return its id; its answer is not waited for."""
         if self.posted % _TURN == _TURN - 1:
             await checkpoint()
-        options = Options(properties, tag, keys, sharding_key=sharding_key)
+        options = Options(properties, tag, keys, sharding_key=sharding_key, priority=priority)
         message_id = await self._producer.put(payload, options, self)
         self.posted += 1
         return message_id
@@ -198,13 +199,16 @@ class Producer:
         delay_level: int = 0,
         deliver_at: datetime | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
     ) -> Sent:
         """Post a message and wait until a broker has stored it.
+
+        Consumers that pop messages of a topic of the type PRIORITY get those of a higher `priority` first.
 
         Raises `PostRefused` if the brokers refuse it, `PostUncertain` if no answer came, and `ValueError` if it cannot
         be a message. Cancellation leaves open whether it was sent.
         """
-        options = Options(properties, tag, keys, delay_level, deliver_at, sharding_key)
+        options = Options(properties, tag, keys, delay_level, deliver_at, sharding_key, priority)
         posted = Posted()
         posted.message_id = await self.put(payload, options, posted)
         return await posted
@@ -219,10 +223,11 @@ class Producer:
         delay_level: int = 0,
         deliver_at: datetime | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
     ) -> Posted:
         """Post a message as soon as there is room; its answer is to be awaited later, or not at all."""
         posted = Posted()
-        options = Options(properties, tag, keys, delay_level, deliver_at, sharding_key)
+        options = Options(properties, tag, keys, delay_level, deliver_at, sharding_key, priority)
         posted.message_id = await self.put(payload, options, posted)
         return posted
 

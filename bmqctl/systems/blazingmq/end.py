@@ -318,7 +318,7 @@ class _QueueSink:
 
     async def send(self, message: Outgoing) -> Awaitable[object]:
         if message._replace(delay_s=message.delay_s or None)[2:] != _NOTHING_MORE:
-            raise BadInput("messages of BlazingMQ have no tag, keys, sharding key and delay: use properties")
+            raise BadInput("messages of BlazingMQ have no tag, keys, sharding key, delay and priority: use properties")
         sent = await self._queue.send(message.payload, message.properties, compress=self._compress)
         # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
         _ = sent.ack

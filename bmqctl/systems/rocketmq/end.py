@@ -278,6 +278,7 @@ class _TopicSink:
             keys=message.keys,
             sharding_key=message.sharding_key or properties.get(self._key),
             deliver_at=datetime.now(UTC) + timedelta(seconds=message.delay_s) if message.delay_s else None,
+            priority=message.priority,
         )
         # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
         _ = sent.answer

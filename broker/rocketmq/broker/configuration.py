@@ -33,6 +33,9 @@ _OPTIONS = {
     "enablePropertyFilter": "property_filter",
     "slaveReadEnable": "slave_read",
     "timerMaxDelaySec": "timer_delay_max_s",
+    "popFromRetryProbability": "retry_percent",
+    "popFromRetryProbabilityForPriority": "priority_retry_percent",
+    "priorityOrderAsc": "highest_first",
     **BOUNDS,
 }
 _REPLICATION = {

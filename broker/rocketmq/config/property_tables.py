@@ -57,7 +57,7 @@ _P: Final = Property
 _PORT, _PORT_OR_NONE = number(1, 65_535), number(0, 65_535)
 _PERIOD_MS, _MS, _COUNT = number(100, 3_600_000), number(1, 3_600_000), number(1, (1 << 31) - 1)
 _FILE_BYTES = number(4096, (1 << 31) - 1)
-_REPLICAS = number(1, 1024)
+_REPLICAS, _PERCENT = number(1, 1024), number(0, 100)
 _DELAYS = Kind(parse_delay_levels, "delays with a unit of s, m, h or d, separated by blanks", shown_delays)
 _PEERS = Kind(read_peers, "ID-HOST:PORT, separated by semicolons", write_peers)
 _NETWORKS = Kind(read_networks, "addresses and networks, separated by commas", lambda them: ",".join(map(str, them)))
@@ -121,6 +121,11 @@ _BROKER: Final[Table] = {
     "messageDelayLevel": _P(_DELAYS, "delay_levels_ms", "delays of the levels, level 1 first"),
     "enablePropertyFilter": _P(BOOL, "property_filter", "consumers may filter by SQL expressions"),
     "reviveQueueNum": _P(number(1, 1024), "revive_queues", "number of queues for POP's checkpoints"),
+    "popFromRetryProbability": _P(_PERCENT, "retry_percent", "percentage of POPs that begin with the retry topic"),
+    "popFromRetryProbabilityForPriority": _P(
+        _PERCENT, "priority_retry_percent", "the same for topics of messages with priorities"
+    ),
+    "priorityOrderAsc": _P(BOOL, "highest_first", "a queue with a higher number has a higher priority"),
     "slaveReadEnable": _P(BOOL, "slave_read", "direct consumers that are far behind to a slave"),
     "timerMaxDelaySec": _P(_COUNT, "timer_delay_max_s", "maximum delay of a message, in seconds"),
     "autoCreateTopicMaxNum": _P(

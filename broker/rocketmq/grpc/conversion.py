@@ -14,11 +14,12 @@ from formats.rocketmq.grpc.messages import Message, is_time, make, ms_of, time_o
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.lite import LITE_TOPIC
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.message_types import PRIORITY, message_type, priority_of
 from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.reserved_names import RESERVED_NAMES
 
-__all__ = ["BODY_BYTES_MAX", "born_ms_of", "message_of", "message_type", "properties_of", "system_flags_of"]
+__all__ = ["BODY_BYTES_MAX", "born_ms_of", "message_of", "properties_of", "system_flags_of"]
 
 BODY_BYTES_MAX: Final = 4 << 20
 _PROPERTIES_MAX: Final = 128
@@ -31,9 +32,6 @@ _RECOVERY_S_MAX: Final = 3_600
 
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 _PREPARED: Final = int(Transaction.PREPARED)
-
-
-_DELAYING: Final = frozenset(("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
 
 
 def system_flags_of(message: Message) -> int:
@@ -73,12 +71,7 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
     _add_times(properties, system, now_ms)
     properties["RECONSUME_TIME"] = str(system.delivery_attempt)
     properties["PGROUP"] = producer_group
-    if system.message_group:
-        _check_message_group(system.message_group)
-        properties["__SHARDINGKEY"] = system.message_group
-    if system.lite_topic:
-        check_lite_topic(system.lite_topic)
-        properties[LITE_TOPIC] = system.lite_topic
+    _add_place(properties, system)
     if system.trace_context and not has_control_character(system.trace_context):
         properties["TRACE_CONTEXT"] = system.trace_context
     born_host = system.born_host.strip()
@@ -100,10 +93,21 @@ def _add_times(properties: dict[str, str], system: Message, now_ms: int) -> None
         properties["BORN_TIMESTAMP"] = str(ms_of(system.born_timestamp))
 
 
-def _check_message_group(group: str) -> None:
-    if len(group.encode()) >= _GROUP_BYTES_MAX:
-        raise CallRejected(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_GROUP_BYTES_MAX}")
-    check_word(group, "message group", Code.ILLEGAL_MESSAGE_GROUP)
+def _add_place(properties: dict[str, str], system: Message) -> None:
+    """Add the properties that choose the queue. Raises `CallRejected`."""
+    group: str = system.message_group
+    if group:
+        if len(group.encode()) >= _GROUP_BYTES_MAX:
+            raise CallRejected(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_GROUP_BYTES_MAX}")
+        check_word(group, "message group", Code.ILLEGAL_MESSAGE_GROUP)
+        properties["__SHARDINGKEY"] = group
+    if system.lite_topic:
+        check_lite_topic(system.lite_topic)
+        properties[LITE_TOPIC] = system.lite_topic
+    if system.HasField("priority"):
+        if system.priority < 0:
+            raise CallRejected(Code.BAD_REQUEST, "the priority must be greater than or equal to 0")
+        properties[PRIORITY] = str(system.priority)
 
 
 def _user_properties(message: Message) -> dict[str, str]:
@@ -142,16 +146,6 @@ def _user_properties(message: Message) -> dict[str, str]:
     return properties
 
 
-def message_type(properties: dict[str, str]) -> MessageType:
-    if properties.get("TRAN_MSG") == "true":
-        return MessageType.TRANSACTION
-    if not _DELAYING.isdisjoint(properties):
-        return MessageType.DELAY
-    if "__SHARDINGKEY" in properties:
-        return MessageType.FIFO
-    return MessageType.LITE if LITE_TOPIC in properties else MessageType.NORMAL
-
-
 def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -> Message:
     """Make the message of a record that was delivered `attempts` times before, with its receipt handle."""
     properties = decode_properties(record.properties)
@@ -179,6 +173,9 @@ def message_of(record: Record, handle: str | None, attempts: int, now_ms: int) -
         system.message_group = properties["__SHARDINGKEY"]
     if LITE_TOPIC in properties:
         system.lite_topic = properties[LITE_TOPIC]
+    priority = priority_of(properties)
+    if priority is not None:
+        system.priority = priority
     if handle is not None:
         system.receipt_handle = handle
     system.queue_id = record.queue_id

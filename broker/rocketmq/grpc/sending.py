@@ -9,7 +9,7 @@ from broker.rocketmq.consuming.lite.sharding import consistent_hash
 from broker.rocketmq.delays.timers import broker_of_handle
 from broker.rocketmq.grpc.brokers.backend import Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
-from broker.rocketmq.grpc.conversion import born_ms_of, message_type, properties_of, system_flags_of
+from broker.rocketmq.grpc.conversion import born_ms_of, properties_of, system_flags_of
 from broker.rocketmq.grpc.statuses import NO_BROKER, OK, CallRejected, joint, rejection, status
 from broker.rocketmq.grpc.transactions import GrpcTransactions
 from broker.rocketmq.grpc.validation import check_count, check_topic
@@ -18,6 +18,7 @@ from formats.rocketmq.grpc.codes import Code, MessageType
 from formats.rocketmq.grpc.messages import Message, make
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.message_types import message_type
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame

@@ -30,9 +30,11 @@ from formats.rocketmq.fast.plain_records import LITE_MARK, PROPERTY_END
 from formats.rocketmq.fast.send_frames import offset_id_front
 from formats.rocketmq.files.index import index_key
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag, Transaction
+from formats.rocketmq.grpc.codes import MessageType
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.java import HashedFront, hash_map_order
 from formats.rocketmq.message_ids import OffsetId
+from formats.rocketmq.message_types import PRIORITY, message_type, priority_of
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.batch import iter_batch
 from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
@@ -58,7 +60,7 @@ _TRANSACTED: Final = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 _WRITE: Final = int(Permission.WRITE)
 
 # A message with one of these is stored elsewhere, or with other properties than its sender's.
-SPECIAL: Final = LATE | {"TRAN_MSG", lite.LITE_TOPIC}
+SPECIAL: Final = LATE | {"TRAN_MSG", lite.LITE_TOPIC, PRIORITY}
 
 REQUEST = codec_of(SendMessageRequest)
 REQUEST_V2 = codec_of(SendMessageRequestV2)
@@ -150,6 +152,7 @@ class Sender:
             dead = self._sending_back.check_retry(header, request.version, now_ms)
         if dead is not None:
             properties["DELAY"] = "-1"
+        sent = sent._replace(queue_id=_queue_of(sent, properties))
         is_prepared = _is_prepared(properties, header)
         if is_prepared:
             topic, queue_id = place_prepared(header.topic, sent.queue_id, properties)
@@ -282,6 +285,20 @@ class Sender:
         properties.pop("POP_CK", None)
         drop_places(properties)
         return hash_map_order(properties)
+
+
+def _queue_of(sent: SendRequest, properties: dict[str, str]) -> int:
+    """Return the queue for a message: that of its priority, if it has one.
+
+    Removes the priority of a message of another type, which is not stored by priority.
+    """
+    priority = priority_of(properties)
+    if priority is None:
+        return sent.queue_id
+    if message_type(properties) != MessageType.PRIORITY:
+        del properties[PRIORITY]
+        return sent.queue_id
+    return min(priority, max(1, sent.topic.write_queue_nums) - 1)
 
 
 def _is_prepared(properties: dict[str, str], header: SendMessageRequest) -> bool:

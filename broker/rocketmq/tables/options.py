@@ -52,6 +52,11 @@ class BrokerOptions:
     delay_levels_ms: tuple[int, ...] = ()
     trace_topic: str | None = None
     revive_queues: int = 8
+    # The percentages of POP requests that look into the retry topic first, of ordinary topics and of those for messages
+    # with priorities. The order in which a POP looks into queues: the highest has the highest priority, or the lowest.
+    retry_percent: int = 20
+    priority_retry_percent: int = 0
+    highest_first: bool = True
     # The maximum delay of a message whose sender gives a time.
     timer_delay_max_s: int = 3 * 24 * 3_600
     property_filter: bool = True

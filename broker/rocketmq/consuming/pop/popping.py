@@ -24,6 +24,9 @@ from broker.rocketmq.remoting.requests import Handlers, Refused, Request
 from broker.rocketmq.tables.properties import encode
 from broker.rocketmq.tables.services import Services
 from formats.rocketmq.files.record import Magic, Record, decode_record, encode_record
+from formats.rocketmq.grpc.codes import MessageType
+from formats.rocketmq.message_types import topic_type
+from formats.rocketmq.numbers import read_digits
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX, CheckPoint
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
@@ -49,8 +52,9 @@ _REQUEST = codec_of(PopMessageRequest)
 _RESPONSE = codec_of(PopMessageResponse)
 _NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
 
-# The percentage of requests that look into the retry topic first (popFromRetryProbability).
-_RETRY_FIRST: Final = 20
+# The attribute of a group that sets the percentage of its requests that begin with the highest priority.
+_FACTOR: Final = "priority.factor"
+_FACTOR_DEFAULT: Final = 100
 _LATE_MS: Final = 500
 # Units of examining a queue; see `Scheduler`.
 _QUEUE_UNITS: Final = 5_000
@@ -181,19 +185,30 @@ class Popper:
     # -- messages
 
     def _take(self, header: PopMessageRequest, wanted: Filter, topic: TopicConfig, now_ms: int) -> _Popped:
-        luck = self._choose(100)
+        luck, options, topics = self._choose(100), self._services.options, self._services.topics
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
-        topics = self._services.topics
+        by_priority = not header.is_ordered and self._is_by_priority(topic, header.consumer_group, luck)
         retry = None if header.is_ordered else topics.get(retry_topic(header.topic, header.consumer_group))
-        if retry is not None and luck < _RETRY_FIRST:
+        retry_first = luck < (options.priority_retry_percent if by_priority else options.retry_percent)
+        if by_priority:
+            luck = 0
+        if retry is not None and retry_first:
             self._take_topic(header, wanted, retry, luck, popped)
         if header.queue_id < 0:
             self._take_topic(header, wanted, topic, luck, popped)
         else:
             self._take_queue(header, wanted, topic.topic_name, header.queue_id, popped)
-        if retry is not None and luck >= _RETRY_FIRST and popped.count < header.messages_max:
+        if retry is not None and not retry_first and popped.count < header.messages_max:
             self._take_topic(header, wanted, retry, luck, popped)
         return popped
+
+    def _is_by_priority(self, topic: TopicConfig, group: str, luck: int) -> bool:
+        """Return whether a request begins with the queue of the highest priority, as the group's factor in percent."""
+        if topic_type(topic.attributes) != MessageType.PRIORITY.name:
+            return False
+        config = self._services.groups.table.get(group)
+        factor = read_digits(config.attributes.get(_FACTOR)) if config is not None else None
+        return luck < (_FACTOR_DEFAULT if factor is None else factor)
 
     def _next_revive_queue(self) -> int:
         number = self._checkpoints % self._services.options.revive_queues
@@ -203,8 +218,10 @@ class Popper:
     def _take_topic(
         self, header: PopMessageRequest, wanted: Filter, topic: TopicConfig, luck: int, popped: _Popped
     ) -> None:
-        for number in range(topic.read_queue_nums):
-            self._take_queue(header, wanted, topic.topic_name, (luck + number) % topic.read_queue_nums, popped)
+        count = topic.read_queue_nums
+        numbers = range(count)
+        for number in reversed(numbers) if self._services.options.highest_first else numbers:
+            self._take_queue(header, wanted, topic.topic_name, (luck + number) % count, popped)
 
     def _take_queue(
         self, header: PopMessageRequest, wanted: Filter, topic: str, queue_id: int, popped: _Popped

@@ -12,14 +12,13 @@ from typing import Final, NamedTuple, Protocol
 from broker.rocketmq.grpc.statuses import CallRejected
 from formats.rocketmq.grpc.codes import MessageType
 from formats.rocketmq.hosts import Host
+from formats.rocketmq.message_types import topic_type
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.routes import Permission, QueueData, TopicConfig
 from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["Backend", "Done", "Link", "TakesQuestion", "Topic", "accepted_types"]
 
-# The attribute of a topic that says which messages it accepts.
-_TYPE: Final = "message.type"
 _MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 _READ: Final = int(Permission.READ)
 
@@ -42,7 +41,7 @@ class Topic(NamedTuple):
 
 
 def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:
-    name = config.attributes.get(_TYPE, MessageType.NORMAL.name).upper()
+    name = topic_type(config.attributes)
     if name == "MIXED":
         return _MIXED
     return (MessageType[name] if name in MessageType.__members__ else MessageType.MESSAGE_TYPE_UNSPECIFIED,)

@@ -231,6 +231,20 @@ const cases = {
     assert(got.every(each => each.messageGroup === 'one'), 'a message without its group');
   },
 
+  async priority(self) {
+    const producer = await self.producer();
+    const consumer = await self.consumer();
+    // This client takes priority 0 for none.
+    for (const number of [ 1, 3, 9, 2, 3 ]) {
+      await producer.send(self.message(number, { priority: number }));
+    }
+    // The topic has four queues; the last one has all priorities from 3 on.
+    const got = await self.take(consumer, 5, 1);
+    assert.deepStrictEqual(bodies(got), [ '3', '9', '3', '2', '1' ]);
+    assert.deepStrictEqual(got.map(each => each.priority), [ 3, 9, 3, 2, 1 ]);
+    await assert.rejects(async () => await producer.send(self.message(0)), /not match/);
+  },
+
   async delay(self) {
     const producer = await self.producer();
     const consumer = await self.consumer();

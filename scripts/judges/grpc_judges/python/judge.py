@@ -276,6 +276,20 @@ def fifo(case: Case) -> None:
     equal({each.message_group for each in got}, {"one"})
 
 
+def priority(case: Case) -> None:
+    """Messages come from the highest priority to the lowest, though each in a queue of its own."""
+    producer, consumer = case.producer(), case.consumer()
+    for number in (1, 3, 0, 9, 2, 3):
+        producer.send(case.message(number, priority=number))
+    got = take(consumer, 6, 1)
+    # The topic has four queues; the last one has all priorities from 3 on.
+    equal(bodies(got), ["3", "9", "3", "2", "1", "0"])
+    equal([each.priority for each in got], [3, 9, 3, 2, 1, 0])
+    # The client itself refuses it, as the route says that the topic takes messages with priorities only.
+    wrong = refusal(lambda: producer.send(case.message(0)))
+    check("not match" in str(wrong), f"it was refused otherwise: {wrong}")
+
+
 # -- late messages
 
 
@@ -450,6 +464,7 @@ CASES: Final[Mapping[str, Callable[[Case], None]]] = {
     "tags": tags,
     "sql": sql,
     "fifo": fifo,
+    "priority": priority,
     "delay": delay,
     "recall": recall,
     "commit": commit,

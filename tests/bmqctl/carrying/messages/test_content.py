@@ -41,6 +41,7 @@ def test_a_message_that_is_written_is_read_as_it_was(payload: bytes, properties:
 def test_fields_of_a_topic_are_read() -> None:
     line = b'{"payload": "x", "tag": "paid", "keys": ["a", "b"], "sharding_key": "c", "delay_s": 1.5, "offset": 7}'
     assert read_message(line) == Outgoing(b"x", [], "paid", ["a", "b"], "c", 1.5)
+    assert read_message(b'{"payload": "x", "priority": 7}') == Outgoing(b"x", [], None, [], None, None, 7)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,10 @@ def test_fields_of_a_topic_are_read() -> None:
         *(
             (b'{"delay_s": %s}' % value, "delay_s: expected a number of seconds")
             for value in (b"-1", b"true", b'"1"', b"1e999", b"3153600001")
+        ),
+        *(
+            (b'{"priority": %s}' % value, "priority: expected a whole number from 0 to 2,147,483,647")
+            for value in (b"-1", b"true", b'"1"', b"1.0", b"2147483648")
         ),
         (b'{"payload_base64": "!"}', "payload_base64: is not base64"),
         (b'{"payload_base64": 1}', "payload_base64: is not base64"),

@@ -52,6 +52,8 @@ def test_options_become_properties() -> None:
         "__SHARDINGKEY": "shard",
         "UNIQ_KEY": "ID",
     }
+    urgent = encode_message(b"x", Options(priority=0), "ID")
+    assert decode_properties(urgent.properties) == {"_SYS_MSG_PRIORITY_": "0", "UNIQ_KEY": "ID"}
     late = encode_message(memoryview(b"x"), Options(keys="one", delay_level=3), "ID")
     assert decode_properties(late.properties) == {"KEYS": "one", "DELAY": "3", "UNIQ_KEY": "ID"}
 
@@ -69,6 +71,11 @@ def test_options_become_properties() -> None:
         (b"x", Options(keys=["a b"]), "no spaces"),
         (b"x", Options(delay_level=1, deliver_at=datetime(2026, 1, 1, tzinfo=UTC)), "or neither"),
         (b"x", Options(delay_level=-1), "or neither"),
+        (b"x", Options(priority=-1), "priority"),
+        (b"x", Options(priority=1 << 31), "priority"),
+        (b"x", Options(priority=1, delay_level=1), "no delay"),
+        (b"x", Options(priority=1, deliver_at=datetime(2026, 1, 1, tzinfo=UTC)), "no delay"),
+        (b"x", Options(priority=1, sharding_key="k"), "no sharding key"),
     ],
 )
 def test_what_cannot_be_a_message_is_named(payload: bytes, options: Options, words: str) -> None:
@@ -84,9 +91,10 @@ def test_messages_go_to_the_queues_in_turn_and_together_when_they_wait() -> None
     assert [(each.queue, len(each.items)) for each in requests] == [(QUEUES[0], 128), (QUEUES[1], 128), (QUEUES[2], 44)]
     assert [name for each in requests for name in names(each)] == [str(number) for number in range(300)]
     put(box, "late", Options(delay_level=1))
+    put(box, "urgent", Options(priority=1))
     put(box, "next")
-    assert [names(each) for each in box.requests(0)] == [["late"], ["next"]]
-    assert box.count == 302
+    assert [names(each) for each in box.requests(0)] == [["late"], ["urgent"], ["next"]]
+    assert box.count == 303
 
 
 def test_a_broker_that_fails_is_passed_over_and_its_messages_go_to_the_other() -> None:

@@ -104,7 +104,7 @@ class Served:
         return stream, self.answers("Telemetry", stream)
 
     def receive_request(self, topic: str = "t", group: str = "g", expression: str = "*", **more: Any) -> Message:
-        request = make("ReceiveMessageRequest", batch_size=32, **more)
+        request = make("ReceiveMessageRequest", **{"batch_size": 32, **more})
         request.group.name = group
         request.message_queue.topic.name = topic
         request.message_queue.broker.name = self.rig.options.name

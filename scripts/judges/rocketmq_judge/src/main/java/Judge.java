@@ -40,6 +40,7 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageConst;
@@ -96,6 +97,7 @@ public class Judge {
         CASES.put("popPush", Judge::popPush);
         CASES.put("popRequests", Judge::popRequests);
         CASES.put("popInOrder", Judge::popInOrder);
+        CASES.put("popByPriority", Judge::popByPriority);
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -200,6 +202,15 @@ public class Judge {
             offset = result.getNextBeginOffset();
         }
         return found;
+    }
+
+    private static DefaultMQAdminExt admin() throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(nameserver);
+        admin.setInstanceName(name + open.size());
+        admin.start();
+        open.add(admin::shutdown);
+        return admin;
     }
 
     private static DefaultMQPullConsumer puller() throws Exception {
@@ -722,11 +733,7 @@ public class Judge {
     private static void popPush() throws Exception {
         DefaultMQProducer producer = producer();
         send(producer, 1);
-        DefaultMQAdminExt admin = new DefaultMQAdminExt();
-        admin.setNamesrvAddr(nameserver);
-        admin.setInstanceName(name + open.size());
-        admin.start();
-        open.add(admin::shutdown);
+        DefaultMQAdminExt admin = admin();
         String address = admin.examineTopicRouteInfo(name).getBrokerDatas().get(0).selectBrokerAddr();
         admin.setMessageRequestMode(address, name, "C_" + name, MessageRequestMode.POP, 0, 5_000);
         Map<String, Integer> times = new ConcurrentHashMap<>();
@@ -806,5 +813,40 @@ public class Judge {
         producer.send(message(6, "x"), (queues, it, key) -> queues.get(0), null);
         List<MessageExt> last = popper.pop(-1, 32, 4_000, 10_000, true).getMsgFoundList();
         check(last.size() == 1 && last.get(0).getKeys().equals("k6"), last);
+    }
+
+    private static void popByPriority() throws Exception {
+        DefaultMQProducer producer = producer();
+        // The first message makes the topic, whose type is changed then.
+        producer.send(message(0, "x"));
+        DefaultMQAdminExt admin = admin();
+        String address = admin.examineTopicRouteInfo(name).getBrokerDatas().get(0).selectBrokerAddr();
+        TopicConfig config = new TopicConfig(name, 4, 4);
+        config.getAttributes().put("+message.type", "PRIORITY");
+        admin.createAndUpdateTopicConfig(address, config);
+        Popper popper = new Popper();
+        popper.popAll(1, 60_000);
+        List<Integer> queues = new ArrayList<>();
+        for (int priority : new int[] {1, 3, 0, 9, 2}) {
+            Message message = message(priority, "x");
+            message.setPriority(priority);
+            queues.add(producer.send(message).getMessageQueue().getQueueId());
+        }
+        check(queues.equals(Arrays.asList(1, 3, 0, 3, 2)), queues);
+        Message delayed = message(9, "x");
+        delayed.setPriority(9);
+        delayed.setDelayTimeLevel(1);
+        check(producer.send(delayed).getSendStatus() == SendStatus.SEND_OK);
+        List<String> got = new ArrayList<>();
+        for (int times = 0; times < 5; times++) {
+            for (MessageExt message : popper.pop(-1, 1, 60_000, 5_000, false).getMsgFoundList()) {
+                check(message.getKeys().equals("k" + message.getPriority()), message);
+                got.add(message.getKeys());
+                popper.acknowledge(message);
+            }
+        }
+        check(got.equals(Arrays.asList("k3", "k9", "k2", "k1", "k0")), got);
+        MessageExt late = popper.popAll(1, 60_000).get("k9");
+        check(late != null && late.getPriority() == -1, late);
     }
 }

@@ -68,6 +68,7 @@ public class Judge {
         CASES.put("tags", Judge::tags);
         CASES.put("sql", Judge::sql);
         CASES.put("fifo", Judge::fifo);
+        CASES.put("priority", Judge::priority);
         CASES.put("delay", Judge::delay);
         CASES.put("recall", Judge::recall);
         CASES.put("commit", Judge::commit);
@@ -352,6 +353,24 @@ public class Judge {
         List<MessageView> got = take(consumer, 8, 1);
         checkBodies(got, true, numbers(8));
         check(got.stream().allMatch(message -> message.getMessageGroup().get().equals("one")), got);
+    }
+
+    private static void priority() throws Exception {
+        Producer producer = producer();
+        SimpleConsumer consumer = consumer();
+        for (int number : new int[] {1, 3, 0, 9, 2, 3}) {
+            producer.send(message(number).setPriority(number).build());
+        }
+        // The topic has four queues; the last one has all priorities from 3 on.
+        List<MessageView> got = take(consumer, 6, 1);
+        checkBodies(got, true, 3, 9, 3, 2, 1, 0);
+        check(got.stream().allMatch(message -> message.getPriority().get() == Integer.parseInt(body(message))), got);
+        try {
+            producer.send(message(0).build());
+        } catch (IllegalArgumentException refused) {
+            return;
+        }
+        check(false, "a message without a priority was stored");
     }
 
     // -- late messages
