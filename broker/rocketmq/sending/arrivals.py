@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from broker.common.faults import Inconsistent, describe
 from broker.rocketmq.consuming.pulling import Puller
@@ -15,6 +16,8 @@ from broker.rocketmq.tables.statistics import Statistics
 from formats.rocketmq.lite import QUEUE_ID
 
 __all__ = ["Arrivals"]
+
+_T = TypeVar("_T")
 
 
 class Arrivals:
@@ -40,18 +43,25 @@ class Arrivals:
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
         """Store a message; see `Writer.put`. Raises `DiskFull` and `Unstorable`; it is not stored then."""
+        stored = self._stored(lambda: self._writer.put(message, now_ms, properties))
+        if stored.lite_queue is not None:
+            self._lite[stored.lite_queue, QUEUE_ID] = None
+        return stored
+
+    def put_together(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
+        """Store a batch; see `Writer.put_together`. Raises `DiskFull` and `Unstorable`."""
+        return self._stored(lambda: self._writer.put_together(messages, now_ms))
+
+    def _stored(self, store: Callable[[], _T]) -> _T:
         end = self._store.log.end
         try:
-            stored = self._writer.put(message, now_ms, properties)
+            return store()
         except (DiskFull, Unstorable):
             raise
         except Exception as error:
             if self._is_as_before(end, error):
                 raise Unstorable(describe(error)) from error
-            raise Inconsistent("storing a message", error) from error
-        if stored.lite_queue is not None:
-            self._lite[stored.lite_queue, QUEUE_ID] = None
-        return stored
+            raise Inconsistent("storing messages", error) from error
 
     def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
         """Store messages; see `Writer.put_all`."""

@@ -207,23 +207,27 @@ class Sender:
             batch = list(iter_batch(request.body))
         except FormatError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        limit = self._options.message_bytes_max
+        if len(request.body) > limit:
+            text = f"message body size exceeded: the batch has {len(request.body)} bytes, more than {limit}"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
         if not batch:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
+        if not all(self._is_legal(header.topic, body, properties) for _, body, properties in batch):
+            raise _illegal(limit)
         if any(LITE_MARK in PROPERTY_END + properties for _, _, properties in batch):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch has no messages of lite topics")
         front = self.message(sent, header.topic, sent.queue_id, born_host, b"", b"")
         commons = {flag: Common(front._replace(flag=flag)) for flag in {each.flag for each in batch}}
         unique_keys = HashedFront(index_key(header.topic, "").encode())
-        run = [
-            plain_message(commons[flag], unique_keys, sent.queue_id, header.born_ms, body, properties)
-            for flag, body, properties in batch
-            if self._is_legal(header.topic, body, properties)
-        ]
-        places = self._store.put_all(run, now_ms) if len(run) == len(batch) else []
-        # Storing the rest one by one finds the reason for which a message is refused.
-        for flag, body, properties in batch[len(places) :]:
-            stored = self._put(front._replace(flag=flag, body=body, properties=properties), now_ms)
-            places.append((stored.offset, stored.size, stored.queue_offset))
+        try:
+            run = [
+                plain_message(commons[flag], unique_keys, sent.queue_id, header.born_ms, body, properties)
+                for flag, body, properties in batch
+            ]
+            places = self._store.put_together(run, now_ms)
+        except (DiskFull, Unstorable) as error:
+            raise self._refusal(error) from None
         id_front = offset_id_front(self._options.address)
         ids = ",".join([f"{id_front}{offset:016X}" for offset, _, _ in places])
         unique_id = decode_properties((header.properties or "").encode()).get("UNIQ_KEY")
@@ -262,15 +266,17 @@ class Sender:
         )
 
     def _put(self, message: Message, now_ms: int, properties: dict[str, str] | None = None) -> Stored:
-        limit = self._options.message_bytes_max
         if not self._is_legal(message.topic, message.body, message.properties):
-            raise _illegal(limit)
+            raise _illegal(self._options.message_bytes_max)
         try:
             return self._store.put(message, now_ms, properties)
-        except Unstorable:
-            raise _illegal(limit) from None
-        except DiskFull as error:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}") from None
+        except (DiskFull, Unstorable) as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: DiskFull | Unstorable) -> Refused:
+        if isinstance(error, DiskFull):
+            return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+        return _illegal(self._options.message_bytes_max)
 
     def _is_legal(self, topic: str, body: Buffer, properties: bytes) -> bool:
         """Return whether the parts of a message are within their limits."""

@@ -120,6 +120,11 @@ def plain_message(
     return common, queue_id, born_ms, body, common.record_end(properties), hashes, tags_code
 
 
+def _size(message: PlainMessage) -> int:
+    common, _, _, body, end, _, _ = message
+    return common.front_size + len(body) + len(end)
+
+
 class Writer:
     """Puts messages into a store, in as few runs as possible, and reports them to `arrived`."""
 
@@ -171,9 +176,27 @@ class Writer:
                 most = 1
                 continue
             places += found
-            for part in run.parts:
-                self._arrived(part.topic, part.queue_id, part.count, part.size)
+            self._report(run)
         return places
+
+    def put_together(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
+        """Store messages in their order, in one file of the log; return their places.
+
+        Raises what `put` raises; none is stored then. There is one exception: where their queue begins a new file among
+        them, the disk may be full after some.
+        """
+        places: list[Placed] = []
+        while len(places) < len(messages):
+            size = sum(map(_size, messages[len(places) :]))
+            run, found = self._encode(messages, len(places), len(messages), now_ms, size)
+            self._store.put(run)
+            places += found
+            self._report(run)
+        return places
+
+    def _report(self, run: Run) -> None:
+        for part in run.parts:
+            self._arrived(part.topic, part.queue_id, part.count, part.size)
 
     def _part(self, common: Common, queue_id: int) -> QueuePart:
         """Begin the part of a run in a queue; what is not consumed is in none. Raises `DiskFull` and `NoPlace`."""
@@ -183,13 +206,24 @@ class Writer:
         queue = store.open_queue(common.topic, queue_id)
         return QueuePart(common.topic, queue_id, queue, store.next_offset(queue))
 
-    def _encode(self, messages: Sequence[PlainMessage], begin: int, most: int, now_ms: int) -> tuple[Run, list[Placed]]:
-        """Return the run and the places of up to `most` messages from number `begin` on. Raises if that is refused."""
-        log = self._store.log
+    def _begin(self, size: int) -> tuple[int, int]:
+        """Return the offset for a run of `size` bytes, and the bytes that are left in its file. Raises `TooLarge`."""
+        # After each record there is room for a blank one.
+        log, needed = self._store.log, size + BLANK_BYTES_MIN if size else 0
         file_size: int = log.files.file_size
         start: int = log.end
-        offset = start
         left = file_size - start % file_size
+        if needed > file_size:
+            raise TooLarge(f"a batch of {size} bytes does not fit into a file of {file_size}")
+        return (start + left, file_size) if needed > left else (start, left)
+
+    def _encode(
+        self, messages: Sequence[PlainMessage], begin: int, most: int, now_ms: int, whole_size: int = 0
+    ) -> tuple[Run, list[Placed]]:
+        """Return a run of up to `most` messages from `begin` on, and their places; of all with a `whole_size`."""
+        file_size: int = self._store.log.files.file_size
+        start, left = self._begin(whole_size)
+        offset = start
         data: list[Buffer] = []
         places: list[Placed] = []
         keys: list[tuple[int, int, int]] = []
@@ -230,7 +264,7 @@ class Writer:
                     len(body),
                 )
             except (DiskFull, Unstorable, struct.error):
-                if not places:
+                if whole_size or not places:
                     raise
                 break
             if part.count == 0:

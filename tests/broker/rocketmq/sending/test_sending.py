@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,6 +15,7 @@ from broker.rocketmq.consuming.pulling import Puller
 from broker.rocketmq.sending.arrivals import Arrivals
 from broker.rocketmq.sending.sending import Sender, read_header
 from broker.rocketmq.sending.sending_back import SendingBack
+from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore, StoreOptions
 from broker.rocketmq.store.opening import open_store
 from broker.rocketmq.store.runs import Run
@@ -205,17 +206,70 @@ def test_messages_of_a_batch_are_stored_with_one_write(monkeypatch: pytest.Monke
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("refused", range(3))
-def test_messages_before_one_that_is_refused_are_stored(refused: int) -> None:
-    broker = Broker()
-    long = b"x" * (OPTIONS.message_bytes_max + 1)
-    batch = [
-        BatchMessage(0, long if number == refused else b"%d" % number, encode_properties({"KEYS": "k"}))
-        for number in range(3)
-    ]
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (BatchMessage(0, b"x" * (OPTIONS.message_bytes_max + 1), b""), "message body size exceeded"),
+        (BatchMessage(0, b"x", b"a\x01" + b"b" * 0x7FFD), "message body size exceeded"),
+        # The separator that the broker adds after a zero has no room.
+        (BatchMessage(0, b"x", b"a\x01" + b"b" * 0x7FFC + b"\0"), "the message is illegal"),
+    ],
+)
+def test_nothing_of_a_batch_is_stored_if_one_message_is_refused(odd: BatchMessage, words: str, place: int) -> None:
+    broker = Broker(replace(OPTIONS, message_bytes_max=1 << 16 if words.startswith("the") else 4096))
+    batch = [BatchMessage(0, b"%d" % number, encode_properties({"KEYS": "k"})) for number in range(3)]
+    batch[place] = odd
     answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=encode_batch(batch), m="true")
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert [bytes(found.record.body) for found in broker.store.log.records(0)] == [b"0", b"1"][:refused]
+    assert words in str(answer.remark)
+    assert not list(broker.store.log.records(0))
+
+
+def test_a_batch_is_no_larger_than_a_message_may_be() -> None:
+    broker = Broker()
+    batch = [BatchMessage(0, b"x" * 2000, b"") for _ in range(2)]
+    answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=encode_batch(batch), m="true")
+    assert len(broker.stored(answer)) == 2
+    answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=encode_batch([*batch, batch[0]]), m="true")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.MESSAGE_ILLEGAL,
+        "message body size exceeded: the batch has 6066 bytes, more than 4096",
+    )
+
+
+def test_a_batch_is_in_one_file_of_the_log() -> None:
+    broker = Broker(replace(OPTIONS, message_bytes_max=1 << 19))
+    for _ in range(2):
+        broker.stored(broker.send(body=b"x" * 510_000))
+    batch = encode_batch([BatchMessage(0, b"y" * 10_000, b"") for _ in range(3)])
+    first, second, third = broker.stored(broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=batch, m="true"))
+    assert first.physical_offset == 1 << 20
+    assert first.physical_offset < second.physical_offset < third.physical_offset
+    assert [record.queue_offset for record in (first, second, third)] == [2, 3, 4]
+
+
+def test_a_batch_that_fits_into_no_file_is_refused() -> None:
+    broker = Broker(replace(OPTIONS, message_bytes_max=4 << 20))
+    batch = encode_batch([BatchMessage(0, b"y" * 400_000, b"") for _ in range(3)])
+    answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=batch, m="true")
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert not list(broker.store.log.records(0))
+
+
+def test_a_batch_without_room_on_the_disk_is_refused_and_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+
+    def full(run: Run) -> NoReturn:
+        raise DiskFull("no room")
+
+    batch = encode_batch([BatchMessage(0, b"y", b"") for _ in range(3)])
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.store, "put", full)
+        answer = broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=batch, m="true")
+    assert (answer.code, answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: no room")
+    again = broker.stored(broker.send(code=RequestCode.SEND_BATCH_MESSAGE, body=batch, m="true"))
+    assert [record.queue_offset for record in again] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
