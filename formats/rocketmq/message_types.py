@@ -9,9 +9,11 @@ from formats.rocketmq.grpc.codes import MessageType
 from formats.rocketmq.lite import LITE_TOPIC
 from formats.rocketmq.numbers import read_int
 
-__all__ = ["PRIORITY", "message_type", "priority_of", "topic_type"]
+__all__ = ["PRIORITY", "TOPIC_TYPES", "message_type", "priority_of", "topic_type"]
 
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+# The types of messages that a topic can be for, besides MIXED and UNSPECIFIED.
+TOPIC_TYPES: Final = tuple(each.name for each in MessageType if each is not MessageType.MESSAGE_TYPE_UNSPECIFIED)
 _TOPIC_TYPE: Final = "message.type"
 _DELAYING: Final = frozenset(("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
 

@@ -21,6 +21,14 @@ _DLEDGER: Final = "a commit log that brokers replicate by DLedger"
 _ROCKSDB: Final = "RocksDB"
 
 
+# Folders of queues that Apache's broker keeps besides the consume queues.
+_QUEUES: Final = {
+    ("consumequeue_ext",): "extends the consume queues",
+    ("batchconsumequeue",): "has batch consume queues (topics with queue.type=BatchCQ)",
+    ("compaction", "compactionCq"): "has compacted queues (topics with cleanup.policy=COMPACTION)",
+}
+
+
 class _Asked(NamedTuple):
     """The kind of store that a property asks for unless its value is harmless, and how to do without it."""
 
@@ -85,8 +93,12 @@ def stored_kinds(root: FolderView) -> Iterator[PropertyError]:
         for name in folder.folders():
             if _is_filled_database(folder.folder(name)):
                 yield _other(folder.folder(name), f"is a database of {_ROCKSDB}")
-    if any(_has_files(topic.folder(queue)) for topic in _inner(root, "consumequeue_ext") for queue in topic.folders()):
-        yield _other(root.folder("consumequeue_ext"), "extends the consume queues")
+    for names, what in _QUEUES.items():
+        topics = root
+        for name in names:
+            topics = topics.folder(name)
+        if any(_has_files(topics.folder(topic).folder(queue)) for topic, queue in _inner(topics)):
+            yield _other(topics, what)
     if "tieredStoreMetadata.json" in config.names():
         yield _other(config, "has a file tieredStoreMetadata.json: older messages of the store are in tiered storage")
 
@@ -105,8 +117,8 @@ def _is_filled_database(folder: FolderView) -> bool:
     )
 
 
-def _inner(root: FolderView, name: str) -> Iterator[FolderView]:
-    return (root.folder(name).folder(each) for each in root.folder(name).folders())
+def _inner(topics: FolderView) -> Iterator[tuple[str, str]]:
+    return ((topic, queue) for topic in topics.folders() for queue in topics.folder(topic).folders())
 
 
 def _has_files(folder: FolderView) -> bool:

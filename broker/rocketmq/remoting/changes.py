@@ -6,9 +6,10 @@ Source: AttributeUtil, TopicAttributes, SubscriptionGroupAttributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.rocketmq.remoting.requests import Refused
+from formats.rocketmq.message_types import TOPIC_TYPES
 from formats.rocketmq.numbers import read_long
 from formats.rocketmq.remoting.codes import ResponseCode
 
@@ -16,6 +17,14 @@ __all__ = ["GROUP_ATTRIBUTES", "TOPIC_ATTRIBUTES", "altered", "listed_changes"]
 
 # Returns the reason why a value is invalid; None if it is valid.
 Check = Callable[[str], str | None]
+
+
+class Attribute(NamedTuple):
+    """An attribute: the check of its values, and whether it may change once the topic or group exists."""
+
+    check: Check
+    is_changeable: bool = True
+
 
 _LONG_MAX: Final = (1 << 63) - 1
 _MONTH_MINUTES: Final = 30 * 24 * 60
@@ -43,22 +52,34 @@ def _truth(value: str) -> str | None:
     return None if value.lower() in ("true", "false") else "boolean attribute format is wrong."
 
 
-TOPIC_ATTRIBUTES: Final[Mapping[str, Check]] = {
-    "queue.type": _any,
-    "cleanup.policy": _any,
-    "message.type": _any,
-    "reserve.time": _any,
-    "lite.topic.expiration": _number(-1, _MONTH_MINUTES),
+def _only(carried_out: str, check: Check, reason: str) -> Check:
+    """Refuse the values that are valid for the original and that this broker does not carry out."""
+    return lambda value: check(value) or (None if value == carried_out else f"{value} is not supported: {reason}")
+
+
+TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "queue.type": Attribute(
+        _only("SimpleCQ", _word("BatchCQ", "SimpleCQ"), "this broker has no batch consume queues"), False
+    ),
+    "cleanup.policy": Attribute(
+        _only("DELETE", _word("DELETE", "COMPACTION"), "this broker removes messages by age, and does not compact"),
+        False,
+    ),
+    "message.type": Attribute(_word("UNSPECIFIED", "MIXED", *TOPIC_TYPES)),
+    "reserve.time": Attribute(
+        _only("-1", _number(-1, _LONG_MAX), "fileReservedTime is that of all topics of this broker")
+    ),
+    "lite.topic.expiration": Attribute(_number(-1, _MONTH_MINUTES)),
 }
-GROUP_ATTRIBUTES: Final[Mapping[str, Check]] = {
-    "priority.factor": _number(0, 100),
-    "lite.bind.topic": _any,
-    "lite.sub.client.quota": _number(-1, _LONG_MAX),
-    "lite.sub.model": _word("Shared", "Exclusive"),
-    "lite.sub.reset.offset.exclusive": _truth,
-    "lite.sub.reset.offset.unsubscribe": _truth,
-    "lite.sub.client.max.event.cnt": _number(10, _LONG_MAX),
-    "lite.sub.wildcard": _any,
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "priority.factor": Attribute(_number(0, 100)),
+    "lite.bind.topic": Attribute(_any),
+    "lite.sub.client.quota": Attribute(_number(-1, _LONG_MAX)),
+    "lite.sub.model": Attribute(_word("Shared", "Exclusive")),
+    "lite.sub.reset.offset.exclusive": Attribute(_truth),
+    "lite.sub.reset.offset.unsubscribe": Attribute(_truth),
+    "lite.sub.client.max.event.cnt": Attribute(_number(10, _LONG_MAX)),
+    "lite.sub.wildcard": Attribute(_any),
 }
 
 
@@ -67,27 +88,50 @@ def listed_changes(changes: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" if name[:1] == "+" else name for name, value in changes.items())
 
 
-def altered(known: Mapping[str, Check], current: Mapping[str, str], changes: str, *, is_new: bool) -> dict[str, str]:
+def altered(
+    known: Mapping[str, Attribute], current: Mapping[str, str], changes: str, *, is_new: bool
+) -> dict[str, str]:
     """Return attributes after changes, a list of `+name=value` and `-name` with commas.
 
-    Raises `Refused` for an unknown attribute, and for an invalid value.
+    Raises `Refused` for an unknown attribute, an invalid value, an attribute that is named twice, the removal of one
+    that is not there, and a change of one that may not change; its present value may be given again.
     """
-    result = dict(current)
+    result, named = dict(current), set[str]()
     for change in filter(None, (each.strip() for each in changes.split(","))):
         sign, (name, separator, value) = change[0], change[1:].partition("=")
         if sign not in "+-" or not name or (sign == "+" and not separator):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"add attribute or alter attribute format error: {change}")
-        if name not in known:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name}")
+            raise _refusal(f"add attribute or alter attribute format error: {change}")
+        attribute = known.get(name)
+        if attribute is None:
+            raise _refusal(f"unsupported key: {name}")
+        if name in named:
+            raise _refusal(f"alter duplication key. key: {name}")
+        named.add(name)
+        fault = _fault(attribute, sign, name, value, current, is_new)
+        if fault is not None:
+            raise _refusal(fault)
         if sign == "+":
-            fault = known[name](value)
-            if fault is not None:
-                raise Refused(ResponseCode.SYSTEM_ERROR, fault)
             result[name] = value
-        elif is_new:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"only add attribute is supported while creating topic. key: {name}"
-            )
         else:
-            result.pop(name, None)
+            del result[name]
     return result
+
+
+def _fault(
+    attribute: Attribute, sign: str, name: str, value: str, current: Mapping[str, str], is_new: bool
+) -> str | None:
+    """Return the reason why a known attribute cannot be changed so; None if it can."""
+    if sign == "-":
+        if is_new:
+            return f"only add attribute is supported while creating topic. key: {name}"
+        if name not in current:
+            return f"attempt to delete a nonexistent key: {name}"
+    elif current.get(name) == value:
+        return None
+    if not is_new and not attribute.is_changeable:
+        return f"attempt to update an unchangeable attribute. key: {name}"
+    return attribute.check(value) if sign == "+" else None
+
+
+def _refusal(text: str) -> Refused:
+    return Refused(ResponseCode.SYSTEM_ERROR, text)

@@ -45,11 +45,11 @@ def test_a_topic_from_its_creation_to_its_deletion(node: RocketProcess) -> None:
     code, out = run(node, "topic", "create", "orders")
     assert (code, "broker broker-a has it; `bmqctl topic alter` changes it" in out) == (2, True)
 
-    changed = rows(node, "topic", "alter", "orders", "--set", "perm=6", "--set", "attributes.cleanup.policy=DELETE")
-    assert {each["field"]: each["wanted"] for each in changed} == {"perm": 6, "attributes.cleanup.policy": "DELETE"}
+    changed = rows(node, "topic", "alter", "orders", "--set", "perm=6", "--set", "attributes.reserve.time=-1")
+    assert {each["field"]: each["wanted"] for each in changed} == {"perm": 6, "attributes.reserve.time": "-1"}
     (found,) = rows(node, "topic", "show", "orders").values()
     assert (found["readQueueNums"], found["perm"]) == (3, 6)
-    assert found["attributes"] == {"message.type": "FIFO", "cleanup.policy": "DELETE"}
+    assert found["attributes"] == {"message.type": "FIFO", "reserve.time": "-1"}
 
     assert "Standard input is not a terminal" in run(node, "topic", "delete", "orders")[1]
     assert [each["name"] for each in rows(node, "topic", "list")] == ["orders"]

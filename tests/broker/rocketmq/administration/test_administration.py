@@ -10,6 +10,7 @@ import pytest
 from broker.rocketmq.remoting.changes import TOPIC_ATTRIBUTES, altered
 from broker.rocketmq.remoting.requests import Refused
 from broker.rocketmq.tables.statistics import Rate
+from formats.rocketmq.message_types import TOPIC_TYPES
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GROUPS, GroupConfig
 from formats.rocketmq.remoting.bodies.inspection import (
@@ -83,11 +84,46 @@ def test_topic_that_cannot_be_is_refused(topic: str, changes: dict[str, object],
 
 
 def test_attributes_are_altered() -> None:
-    assert altered(TOPIC_ATTRIBUTES, {"queue.type": "x"}, "+message.type=A=B, -queue.type", is_new=False) == {
-        "message.type": "A=B"
+    before = {"queue.type": "SimpleCQ", "message.type": "FIFO"}
+    changes = "+queue.type=SimpleCQ,-message.type, +lite.topic.expiration=5"
+    after = {"queue.type": "SimpleCQ", "lite.topic.expiration": "5"}
+    assert altered(TOPIC_ATTRIBUTES, before, changes, is_new=False) == after
+    assert altered(TOPIC_ATTRIBUTES, {}, "+reserve.time=-1,+cleanup.policy=DELETE", is_new=True) == {
+        "reserve.time": "-1",
+        "cleanup.policy": "DELETE",
     }
-    with pytest.raises(Refused):
-        altered(TOPIC_ATTRIBUTES, {}, "*message.type=A", is_new=False)
+
+
+@pytest.mark.parametrize("kind", [*TOPIC_TYPES, "MIXED", "UNSPECIFIED"])
+def test_topics_are_for_each_type_of_messages(kind: str) -> None:
+    assert altered(TOPIC_ATTRIBUTES, {}, f"+message.type={kind}", is_new=True) == {"message.type": kind}
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "words"),
+    [
+        ({}, "*message.type=FIFO", "format error"),
+        ({}, "+message.type=BAD", "value is not in set: [UNSPECIFIED, MIXED, NORMAL"),
+        ({}, "+message.type=fifo", "value is not in set"),
+        ({}, "+queue.type=BAD", "value is not in set: [BatchCQ, SimpleCQ]"),
+        ({}, "+queue.type=BatchCQ", "BatchCQ is not supported: this broker has no batch consume queues"),
+        ({}, "+cleanup.policy=BAD", "value is not in set: [DELETE, COMPACTION]"),
+        ({}, "+cleanup.policy=COMPACTION", "COMPACTION is not supported"),
+        ({}, "+reserve.time=abc", 'For input string: "abc"'),
+        ({}, "+reserve.time=-5", "value is not in range(-1, 9223372036854775807)"),
+        ({}, "+reserve.time=5", "5 is not supported: fileReservedTime is that of all topics"),
+        ({}, "+message.type=FIFO,+message.type=DELAY", "alter duplication key. key: message.type"),
+        ({"a": "b"}, "-message.type", "attempt to delete a nonexistent key: message.type"),
+        ({"queue.type": "BatchCQ"}, "+queue.type=SimpleCQ", "attempt to update an unchangeable attribute"),
+        ({"queue.type": "SimpleCQ"}, "-queue.type", "attempt to update an unchangeable attribute"),
+        ({"a": "b"}, "+cleanup.policy=DELETE", "attempt to update an unchangeable attribute"),
+    ],
+)
+def test_attributes_that_cannot_be_are_refused(before: dict[str, str], changes: str, words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        altered(TOPIC_ATTRIBUTES, before, changes, is_new=not before)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert words in refused.value.text
 
 
 @pytest.mark.parametrize(

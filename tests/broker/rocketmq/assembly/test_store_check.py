@@ -240,6 +240,8 @@ def plant(*names: str) -> Callable[[Path], None]:
         plant("kvStore/CURRENT", "kvStore/MANIFEST-000001", "kvStore/000009.sst"),
         plant("rocksdbstore/CURRENT", "rocksdbstore/MANIFEST-000001", "rocksdbstore/000009.sst"),
         plant("consumequeue_ext/t/0/00000000000000000000"),
+        plant("batchconsumequeue/t/0/00000000000000000000"),
+        plant("compaction/compactionCq/t/0/00000000000000000000"),
         plant("config/tieredStoreMetadata.json"),
     ],
 )
