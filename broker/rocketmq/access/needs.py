@@ -279,6 +279,9 @@ def needs_of_record(code: int, record: Record) -> list[Need]:
     topic = properties.get("REAL_TOPIC", record.topic) if record.topic in _WAITING else record.topic
     actions = _BY_FIELDS[code][0] if code in _BY_FIELDS else _PUB
     need = on_topic(topic, actions)
+    _, is_v2, source = topic.partition("+")
+    if is_v2 and topic.startswith(RETRY_PREFIX):
+        return [need, Need(Resource("Topic", source), actions)]
     group = properties.get("ORIGIN_GROUP", "") if topic.startswith(RETRY_PREFIX) else ""
     prefix = f"{RETRY_PREFIX}{group}_"
     if not group or not topic.startswith(prefix):

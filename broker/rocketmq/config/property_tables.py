@@ -126,6 +126,7 @@ _BROKER: Final[Table] = {
         _PERCENT, "priority_retry_percent", "the same for topics of messages with priorities"
     ),
     "priorityOrderAsc": _P(BOOL, "highest_first", "a queue with a higher number has a higher priority"),
+    "enableRetryTopicV2": _P(BOOL, "retry_v2", "retry topics of POP are named by version 2: a + before the topic"),
     "slaveReadEnable": _P(BOOL, "slave_read", "direct consumers that are far behind to a slave"),
     "timerMaxDelaySec": _P(_COUNT, "timer_delay_max_s", "maximum delay of a message, in seconds"),
     "autoCreateTopicMaxNum": _P(

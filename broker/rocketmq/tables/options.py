@@ -57,6 +57,8 @@ class BrokerOptions:
     retry_percent: int = 20
     priority_retry_percent: int = 0
     highest_first: bool = True
+    # Popped messages that are not acknowledged go to retry topics with names of version 2, or of version 1.
+    retry_v2: bool = False
     # The maximum delay of a message whose sender gives a time.
     timer_delay_max_s: int = 3 * 24 * 3_600
     property_filter: bool = True

@@ -26,6 +26,7 @@ __all__ = [
     "queue_count_info",
     "real_topic",
     "retry_topic",
+    "retry_topics",
     "start_info",
 ]
 
@@ -87,9 +88,14 @@ def _number(words: list[str], place: int) -> int:
     return number
 
 
-def retry_topic(topic: str, group: str) -> str:
-    """The topic of a group for popped messages that it did not acknowledge."""
-    return f"{RETRY_PREFIX}{group}_{topic}"
+def retry_topic(topic: str, group: str, *, is_v2: bool = False) -> str:
+    """The topic of a group for popped messages that it did not acknowledge, by a name of either version."""
+    return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
+
+
+def retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """The topics in which such messages may be: which version is in use is a property of the broker."""
+    return retry_topic(topic, group), retry_topic(topic, group, is_v2=True)
 
 
 def real_topic(topic: str, group: str, kind: str) -> str:
@@ -102,7 +108,7 @@ def real_topic(topic: str, group: str, kind: str) -> str:
     if kind == RETRY:
         return retry_topic(topic, group)
     if kind == RETRY_V2:
-        return f"{RETRY_PREFIX}{group}+{topic}"
+        return retry_topic(topic, group, is_v2=True)
     raise FormatError("BatchAck", 0, f"{kind[:40]!r} is no kind of topic")
 
 

@@ -10,13 +10,14 @@ from broker.rocketmq.remoting.requests import Peer, Refused
 from broker.rocketmq.tables.services import Services
 from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
 from formats.rocketmq.remoting.codes import ResponseCode
-from formats.rocketmq.remoting.receipts import RETRY_PREFIX, retry_topic
+from formats.rocketmq.remoting.receipts import RETRY_PREFIX, retry_topic, retry_topics
 
 __all__ = [
     "HIDDEN_MS_MAX",
     "NO_CODE_SET",
     "check_queue",
     "check_topic",
+    "find_retries",
     "first_offset",
     "peek_offset",
     "with_born_time",
@@ -58,9 +59,15 @@ def check_topic(
         raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
     if not services.offsets.has_any(topic, group):
         # Messages that are not acknowledged return in a retry topic of the topic and the group.
-        services.topics.check_room_for_group(retry_topic(topic, group), now_ms)
+        services.topics.check_room_for_group(retry_topic(topic, group, is_v2=options.retry_v2), now_ms)
         check_room(services, topic, group)
     return config
+
+
+def find_retries(services: Services, topic: str, group: str) -> list[TopicConfig]:
+    """Return the retry topics of a topic and a group that exist."""
+    found = (services.topics.get(name) for name in retry_topics(topic, group))
+    return [each for each in found if each is not None]
 
 
 def find_topic(services: Services, topic: str) -> TopicConfig:

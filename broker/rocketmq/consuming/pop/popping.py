@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.rocketmq.consuming.filters import SQL92, TAG, Filter, subscription_of
-from broker.rocketmq.consuming.pop.checks import HIDDEN_MS_MAX, check_topic, first_offset, with_born_time
+from broker.rocketmq.consuming.pop.checks import HIDDEN_MS_MAX, check_topic, find_retries, first_offset, with_born_time
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.consuming.pop.revive_log import ReviveLog
 from broker.rocketmq.consuming.pop.waiting import Place, Waiting, Waits, until_ms
@@ -40,7 +40,6 @@ from formats.rocketmq.remoting.receipts import (
     Receipt,
     kind_of_topic,
     offsets_info,
-    retry_topic,
     start_info,
 )
 
@@ -185,10 +184,10 @@ class Popper:
     # -- messages
 
     def _take(self, header: PopMessageRequest, wanted: Filter, topic: TopicConfig, now_ms: int) -> _Popped:
-        luck, options, topics = self._choose(100), self._services.options, self._services.topics
+        luck, options = self._choose(100), self._services.options
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
         by_priority = not header.is_ordered and self._is_by_priority(topic, header.consumer_group, luck)
-        retry = None if header.is_ordered else topics.get(retry_topic(header.topic, header.consumer_group))
+        retry = None if header.is_ordered else self._choose_retry(header, luck)
         retry_first = luck < (options.priority_retry_percent if by_priority else options.retry_percent)
         if by_priority:
             luck = 0
@@ -201,6 +200,19 @@ class Popper:
         if retry is not None and not retry_first and popped.count < header.messages_max:
             self._take_topic(header, wanted, retry, luck, popped)
         return popped
+
+    def _choose_retry(self, header: PopMessageRequest, luck: int) -> TopicConfig | None:
+        """Choose a retry topic, one with messages if there is one: an answer has messages of one at most."""
+        found = find_retries(self._services, header.topic, header.consumer_group)
+        if len(found) > 1:
+            group = header.consumer_group
+            waiting = [
+                each
+                for each in found
+                if any(self.has_more(each.topic_name, group, number) for number in range(each.read_queue_nums))
+            ]
+            found = waiting or found
+        return found[luck % len(found)] if found else None
 
     def _is_by_priority(self, topic: TopicConfig, group: str, luck: int) -> bool:
         """Return whether a request begins with the queue of the highest priority, as the group's factor in percent."""

@@ -215,8 +215,9 @@ class Revival:
     def _put(self, popped: _RevivedMessage, now_ms: int) -> None:
         """Store a message in its retry topic. Raises `DiskFull` and `OSError`."""
         record, point = popped
-        topic = point.topic if point.topic.startswith(RETRY_PREFIX) else retry_topic(point.topic, point.group)
-        services = self._services
+        services, topic = self._services, point.topic
+        if not topic.startswith(RETRY_PREFIX):
+            topic = retry_topic(topic, point.group, is_v2=services.options.retry_v2)
         if services.topics.get(topic) is None:
             services.topics.make_for_group(topic, 1, 0, now_ms)
             if services.offsets.get(topic, point.group, 0) is None:

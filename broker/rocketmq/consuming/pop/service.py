@@ -14,6 +14,7 @@ from broker.rocketmq.consuming.pop.checks import (
     NO_CODE_SET,
     check_queue,
     check_topic,
+    find_retries,
     peek_offset,
     with_born_time,
 )
@@ -50,7 +51,7 @@ from formats.rocketmq.remoting.headers.consuming import (
     PollingInfoResponse,
     PopMessageResponse,
 )
-from formats.rocketmq.remoting.receipts import ORDERED, Receipt, parse_receipt, real_topic, retry_topic
+from formats.rocketmq.remoting.receipts import ORDERED, Receipt, parse_receipt, real_topic
 
 __all__ = ["PopService"]
 
@@ -122,14 +123,17 @@ class Inquiries:
 
     def _has_messages(self, header: NotificationRequest, now_ms: int) -> bool:
         group, services = header.consumer_group, self._services
-        topic, retry = services.topics.get(header.topic), services.topics.get(retry_topic(header.topic, group))
+        topic = services.topics.get(header.topic)
         if topic is None:
             return False
         numbers = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         if any(self._has_queue(header, header.topic, number, now_ms) for number in numbers):
             return True
-        numbers = range(retry.read_queue_nums if retry is not None else 0)
-        return any(self._has_queue(header, retry_topic(header.topic, group), number, now_ms) for number in numbers)
+        return any(
+            self._has_queue(header, retry.topic_name, number, now_ms)
+            for retry in find_retries(services, header.topic, group)
+            for number in range(retry.read_queue_nums)
+        )
 
     def _has_queue(self, header: NotificationRequest, topic: str, queue_id: int, now_ms: int) -> bool:
         group = header.consumer_group
@@ -207,14 +211,13 @@ class Inquiries:
         queues = [(header.topic, (luck + number) % config.read_queue_nums) for number in numbers]
         if header.queue_id >= 0:
             queues = [(header.topic, header.queue_id)]
-        name = retry_topic(header.topic, group)
-        retry = self._services.topics.get(name)
-        again = [(name, number) for number in range(retry.read_queue_nums if retry is not None else 0)]
+        retries = find_retries(self._services, header.topic, group)
+        again = [(retry.topic_name, number) for retry in retries for number in range(retry.read_queue_nums)]
         queues = again + queues if luck % _RETRY_FIRST == 0 else queues + again
         messages: list[bytes] = []
         rest = 0
         for topic, queue_id in queues:
-            if topic == name and len(messages) >= header.messages_max:
+            if topic != header.topic and len(messages) >= header.messages_max:
                 break
             offset = peek_offset(self._services, topic, group, queue_id)
             rest += max(0, self._services.store.span(topic, queue_id)[1] - offset)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from broker.rocketmq.remoting.held import Held, Waiting
 from broker.rocketmq.remoting.scheduler import Scheduler
-from formats.rocketmq.remoting.receipts import retry_topic
+from formats.rocketmq.remoting.receipts import retry_topics
 
 __all__ = ["ALL_QUEUES", "Place", "Waiting", "Waits", "until_ms"]
 
@@ -65,7 +65,7 @@ class Waits(Held[Place, R]):
 
 
 def _keys(place: Place) -> tuple[tuple[str, int | None], ...]:
-    return (place.topic, place.queue_id), (retry_topic(place.topic, place.group), None)
+    return (place.topic, place.queue_id), *((name, None) for name in retry_topics(place.topic, place.group))
 
 
 def until_ms(born_ms: int, poll_ms: int, now_ms: int) -> int | None:
