@@ -35,6 +35,7 @@ from formats.rocketmq.numbers import read_int, read_long
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.headers.administration import ResumeCheckHalfMessageRequest
 from formats.rocketmq.remoting.headers.codec import codec_of
 from formats.rocketmq.remoting.headers.sending import CheckTransactionStateRequest, EndTransactionRequest
 from formats.rocketmq.topic_names import TRANSACTION_GROUP
@@ -61,6 +62,7 @@ CLOCKS_MS: Final = 600_000
 
 _END = codec_of(EndTransactionRequest)
 _CHECK = codec_of(CheckTransactionStateRequest)
+_RESUME = codec_of(ResumeCheckHalfMessageRequest)
 
 
 class TransactionTimes(NamedTuple):
@@ -108,7 +110,10 @@ class Transactions:
         self._discarded, self._first_discarded = 0, ""
         self._asked = 0
         self._checked_ms = self._noted_ms = 0
-        self.handlers: Handlers = {RequestCode.END_TRANSACTION: self._end}
+        self.handlers: Handlers = {
+            RequestCode.END_TRANSACTION: self._end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resume,
+        }
         self._read_notes()
         self._read_copies()
 
@@ -253,6 +258,23 @@ class Transactions:
         self._unnoted.clear()
 
     # -- checks
+
+    def _resume(self, request: Request) -> Frame:
+        """Prepare a message again whose producers were asked too often (source: AdminBrokerProcessor)."""
+        message_id = _RESUME.read(request.fields).message_id or ""
+        try:
+            record = self._services.store.log.read(OffsetId.parse(message_id).physical_offset).record
+            properties = decode_properties(record.properties)
+        except (IndexError, FormatError) as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"message {message_id[:80]} cannot be read: {error}") from None
+        self._guard.check_record(request.frame, request.peer.host.address, record)
+        if record.topic != names.CHECKED_TOO_OFTEN:
+            text = f"message {message_id[:80]} is not in topic {names.CHECKED_TOO_OFTEN}, but in {record.topic[:80]}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        properties["TRANSACTION_CHECK_TIMES"] = "0"
+        message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))
+        self._put(message._replace(body=bytes(record.body)), request.now_ms)
+        return success()
 
     def tick(self, now_ms: int) -> None:
         """Note ends, and run checks, when it is time."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.rocketmq.consuming.filters import ALL, SQL92, TAG
 from broker.rocketmq.consuming.lite.attributes import lite_group
+from broker.rocketmq.consuming.pop.checks import HIDDEN_MS_MAX
 from broker.rocketmq.grpc.brokers.backend import Done, Topic
 from broker.rocketmq.grpc.calling import Answer, Asked, Handlers
 from broker.rocketmq.grpc.consuming.handles import ReceiptHandle, parse_handle
@@ -133,9 +134,8 @@ class Receiving:
     ) -> None:
         if asked.is_over():
             return
-        attempts_max = config.retry_max_times + 1
         frame, read = self._request(asked, header, config)
-        done = partial(self._popped, asked, header, attempts_max, answer, partial(read, broker))
+        done = partial(self._popped, asked, header, config, answer, partial(read, broker))
         asked.client.ask(broker, frame, done, header.poll_ms)
 
     def _request(
@@ -165,13 +165,13 @@ class Receiving:
         self,
         asked: Asked,
         header: consuming.PopMessageRequest,
-        attempts_max: int,
+        config: GroupConfig,
         answer: Answer,
         read: Callable[[Frame], list[PoppedMessage]],
         frame: Frame,
     ) -> None:
         if frame.code == ResponseCode.SUCCESS:
-            found = self._messages(asked, header, attempts_max, read(frame))
+            found = self._messages(asked, header, config, read(frame))
         elif frame.code == ResponseCode.POLLING_FULL:
             answer(_only(Code.TOO_MANY_REQUESTS, "polling full"))
             found = None
@@ -189,7 +189,7 @@ class Receiving:
         answer(make("ReceiveMessageResponse", delivery_timestamp=time_of_ms(self._wall_ms())))
 
     def _messages(
-        self, asked: Asked, header: consuming.PopMessageRequest, attempts_max: int, given: list[PoppedMessage]
+        self, asked: Asked, header: consuming.PopMessageRequest, config: GroupConfig, given: list[PoppedMessage]
     ) -> list[Message]:
         """Return the popped messages, without dead and unwanted ones."""
         tags = _tags(header)
@@ -200,12 +200,13 @@ class Receiving:
                 self._hide(asked, group, topic, handle, _GONE_MS)
             elif tags is not None and tag not in tags:
                 self._ask_ack(asked, group, topic, handle, lambda _: None)
-            elif attempts >= attempts_max:
+            elif attempts > config.retry_max_times:
                 self._bury(asked, group, topic, handle, "", lambda _: None)
             else:
                 found.append(message_of(record, str(handle), attempts, self._wall_ms()))
                 if asked.request.auto_renew:
-                    self.renewals.hold(Held(asked, group, topic, handle, self._wall_ms()))
+                    retry_ms = min(max(config.group_retry_policy.delay_ms(attempts), 0), HIDDEN_MS_MAX)
+                    self.renewals.hold(Held(asked, group, topic, handle, self._wall_ms(), retry_ms))
         return found
 
     # -- acknowledgements

@@ -1,7 +1,8 @@
 """Messages that push consumers work on: they stay hidden while the client is there (source: ReceiptHandleManager).
 
-Such a message is hidden for a minute, and before that is over for another one, up to three hours in all. The client
-goes on using its first handle. When it leaves, its messages soon become visible again.
+Such a message is hidden for a minute, and before that is over for another one, up to three hours in all; then it comes
+again after the delay of its group's policy. The client goes on using its first handle. When it leaves, its messages
+soon become visible again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LEFT_MS: Final = 1_000
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message that a client works on: its current handle, and since when.
+    """A message that a client works on: its current handle, since when, and the delay before it is delivered again.
 
     While it is being renewed, its handle cannot be used: the `waiting` functions are called when the next one is known.
     """
@@ -39,6 +40,7 @@ class Held:
     topic: str
     handle: ReceiptHandle
     since_ms: int
+    retry_ms: int
     failures: int = 0
     is_changing: bool = False
     waiting: list[Callable[[], None]] = field(default_factory=list)
@@ -111,13 +113,15 @@ class Renewals:
                 left_ms = held.handle.receipt.visible_ms - now_ms
                 if held.is_changing or left_ms > _AHEAD_MS:
                     continue
-                # A message that is visible again may have been delivered to another client.
-                is_over = left_ms <= 0 or now_ms - held.since_ms >= _WHOLE_MS
-                if held.asked.client.is_present and not is_over:
+                if left_ms <= 0 or not held.asked.client.is_present:
+                    # A message that is visible again may have been delivered to another client.
+                    self.take(client, text)
+                elif now_ms - held.since_ms >= _WHOLE_MS:
+                    self.take(client, text)
+                    self._change(held, held.retry_ms, lambda *_: None)
+                else:
                     held.is_changing = True
                     self._change(held, HIDDEN_MS, partial(self._changed, client, text, held))
-                else:
-                    self.take(client, text)
 
     def _changed(self, client: object, text: str, held: Held, handle: ReceiptHandle | None, may_succeed: bool) -> None:
         held.is_changing = False

@@ -110,6 +110,11 @@ class Heartbeat(NamedTuple):
     is_without_sub: bool = False
 
 
+# The first retry has the third delay of a list, as the first two of the delay levels are shorter than any retry.
+_SKIPPED_DELAYS: Final = 2
+_EXPONENT_MAX: Final = 32
+
+
 class ExponentialRetryPolicy(NamedTuple):
     """Delays before redelivery, in milliseconds: each is `multiplier` times the previous one, up to `max`."""
 
@@ -137,6 +142,20 @@ class GroupRetryPolicy(NamedTuple):
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None
     customized_retry_policy: CustomizedRetryPolicy | None = None
+
+    def delay_ms(self, retries: int) -> int:
+        """Return the delay before the next delivery of a message that has had `retries` of them, in milliseconds.
+
+        Unlike in the settings of clients, EXPONENTIAL without figures counts as the default here, too.
+        """
+        retries = max(retries, 0)
+        if self.type == "EXPONENTIAL" and self.exponential_retry_policy is not None:
+            first, last, factor = self.exponential_retry_policy
+            delay: int = first * factor ** min(retries, _EXPONENT_MAX)
+            return min(last, delay)
+        custom = self.customized_retry_policy if self.type == "CUSTOMIZED" else None
+        delays = (custom or CustomizedRetryPolicy()).next or CustomizedRetryPolicy().next
+        return delays[min(retries + _SKIPPED_DELAYS, len(delays) - 1)]
 
 
 class GroupConfig(NamedTuple):

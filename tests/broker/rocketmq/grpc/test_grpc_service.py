@@ -428,6 +428,27 @@ def test_a_message_stays_hidden_while_a_push_consumer_works_on_it(served: Served
     assert served.receive() == []
 
 
+def test_a_message_that_takes_too_long_comes_again_after_the_delay_of_its_group(served: Served) -> None:
+    policy = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy([1, 1, 600_000]))
+    served.rig.groups.put(GroupConfig("g", group_retry_policy=policy), served.rig.wall_ms)
+    served.tell(consumer())
+    served.send(message())
+    assert len(served.receive(auto_renew=True)) == 1
+    heartbeat = make("HeartbeatRequest", group=resource("g"), client_type=ClientType.PUSH_CONSUMER)
+
+    def wait(seconds: int) -> None:
+        for _ in range(seconds // 50):
+            served.pass_time(50_000)
+            served.call("Heartbeat", heartbeat)
+
+    # Three hours, the last renewal before they are over, and nearly the delay.
+    wait(3 * 3_600 + 60 + 450)
+    assert served.receive() == []
+    wait(200)
+    (again,) = served.receive()
+    assert again.system_properties.delivery_attempt == 2
+
+
 def test_a_message_of_a_client_that_leaves_comes_again_soon(served: Served) -> None:
     served.tell(consumer())
     served.send(message())

@@ -12,11 +12,12 @@ from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.flags import Transaction
+from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag
 from tests.broker.rocketmq.consuming.test_held_up import check
-from tests.broker.rocketmq.rig import Peer, Rig
+from tests.broker.rocketmq.rig import OPTIONS, Peer, Rig
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 NOTES = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -148,6 +149,38 @@ def test_nobody_is_asked_for_ever() -> None:
     rig.pass_time(60_000)
     assert len(questions(peer)) == rig.times.checks_max
     assert bodies(rig, "TRANS_CHECK_MAX_TIME_TOPIC") == [b"one"]
+
+
+def test_a_message_that_was_checked_too_often_is_checked_again_on_request() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    prepare(peer, b"one")
+    rig.pass_time(60_000)
+    questions(peer)
+    (given_up,) = rig.messages("TRANS_CHECK_MAX_TIME_TOPIC")
+    message_id = str(OffsetId(OPTIONS.address, given_up.physical_offset))
+    answer = peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, topic="t", msgId=message_id)
+    assert answer.code == ResponseCode.SUCCESS
+    rig.pass_time(6_000)
+    (question, *_) = questions(peer)
+    places = question.ext_fields or {}
+    changes = {name: places[name] for name in ("commitLogOffset", "tranStateTableOffset")}
+    end(peer, given_up, Transaction.COMMIT, fromTransactionCheck="true", **changes)
+    assert bodies(rig) == [b"one"]
+
+
+def test_no_other_message_becomes_a_half_on_request() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    assert peer.send(b"plain").code == ResponseCode.SUCCESS
+    before = rig.store.log.end
+    places = (0, 1, before, 1 << 62)
+    ids = [str(OffsetId(OPTIONS.address, place)) for place in places]
+    for message_id in (*ids, "", "x", "0" * 31):
+        answer = peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, topic="t", msgId=message_id)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert rig.store.log.end == before
 
 
 def test_ended_transactions_are_known_behind_a_stop() -> None:
