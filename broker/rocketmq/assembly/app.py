@@ -27,11 +27,9 @@ from broker.rocketmq.assembly.controller import controller_connects
 from broker.rocketmq.assembly.group import Group, place_of
 from broker.rocketmq.assembly.grpc import (
     GRPC_MODULES,
-    TLS_NAMES,
     group_backend,
     grpc_connect,
     listen_for_grpc,
-    tls_for_grpc,
 )
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins, small_file
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages, watch_broker
@@ -40,6 +38,7 @@ from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.assembly.store_check import check_store, disk_of_store, log_folders, root_of_store
+from broker.rocketmq.assembly.tls import TLS_NAMES, tls_for_grpc
 from broker.rocketmq.broker.broker import Broker, Given, State, World
 from broker.rocketmq.config.controller import with_controller
 from broker.rocketmq.config.files import make_seal, open_access, read_file

@@ -53,7 +53,7 @@ def _check_certificate(config: RocketConfig) -> None:
     if config.tls_certificate is None and config.tls_key is None:
         return
     # The modules that serve gRPC take half a second to import.
-    from broker.rocketmq.assembly.grpc import TLS_NAMES, tls_for_grpc
+    from broker.rocketmq.assembly.tls import TLS_NAMES, tls_for_grpc
 
     tls_for_grpc(config.tls_certificate, config.tls_key, TLS_NAMES, makes_own=False)
 

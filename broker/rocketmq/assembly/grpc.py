@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +16,8 @@ from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.remoting.session import Session
-from broker.shell.connections.certificates import SELF_SIGNED_MODULES, SelfSignedContext
+from broker.shell.connections.certificates import SELF_SIGNED_MODULES
 from broker.shell.connections.dialing import Endpoint
-from broker.shell.connections.tls import tls_error
 from broker.shell.loop.server import ListenError, listen
 
 if TYPE_CHECKING:
@@ -29,13 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRPC_MODULES",
-    "TLS_NAMES",
     "dials_to",
     "group_backend",
     "grpc_connect",
     "listen_for_grpc",
     "listen_if_free",
-    "tls_for_grpc",
 ]
 
 log = logging.getLogger("broker.rocketmq")
@@ -69,43 +64,6 @@ def listen_if_free(host: str, port: int, name: str, was_asked_for: bool) -> tupl
         if was_asked_for:
             raise
         return None, f"{error}, or --no-{name}"
-
-
-# The settings of the certificate, as messages name them.
-TLS_NAMES = "tlsCertPath and tlsKeyPath"
-
-
-def tls_for_grpc(
-    certificate: Path | None, key: Path | None, names: str, *, makes_own: bool = True
-) -> ssl.SSLContext | None:
-    """Make the context of TLS on the port for gRPC. Without a certificate, it makes one if `makes_own` is set.
-
-    Raises `PropertyError`, whose text has the `names` of the two settings.
-    """
-    if certificate is None and key is None:
-        return _prepared(SelfSignedContext(ssl.PROTOCOL_TLS_SERVER)) if makes_own else None
-    if certificate is None or key is None:
-        raise PropertyError(f"TLS needs both a certificate and its key: {names}")
-    context = _prepared(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    try:
-        context.load_cert_chain(certificate, key, password=_no_password)
-    except ssl.SSLError as error:
-        text = f"{certificate}, {key}: no certificate in PEM and its key, without a password ({tls_error(error)})"
-        raise PropertyError(text) from None
-    except OSError as error:
-        raise PropertyError(f"{certificate} or {key}: {error.strerror}") from None
-    return context
-
-
-def _prepared(context: ssl.SSLContext) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    return context
-
-
-def _no_password() -> str:
-    """Give OpenSSL no password: otherwise it would ask for one on the terminal."""
-    return ""
 
 
 def dials_to(

@@ -16,9 +16,10 @@ from pathlib import Path
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 from broker.rocketmq.assembly.group import place_of
-from broker.rocketmq.assembly.grpc import dials_to, listen_if_free, tls_for_grpc
+from broker.rocketmq.assembly.grpc import dials_to, listen_if_free
 from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
+from broker.rocketmq.assembly.tls import tls_for_grpc
 from broker.rocketmq.config.files import make_seal
 from broker.rocketmq.config.node import GRPC_PORT, REMOTING_PORT, PropertyError
 from broker.rocketmq.config.proxy_keys import ProxyKeys, load_proxy_keys
