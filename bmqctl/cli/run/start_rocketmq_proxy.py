@@ -15,7 +15,15 @@ from bmqctl.cli.run.console_beside import (
 )
 from bmqctl.cli.run.start_rocketmq_options import split_addresses
 from bmqctl.common.installed import advising
-from broker.rocketmq.assembly.proxy import PropertyError, ProxyConfig, ProxyKeys, load_proxy_keys, run_rocketmq_proxy
+from broker.rocketmq.assembly.proxy import (
+    PropertyError,
+    ProxyConfig,
+    ProxyKeys,
+    TlsMode,
+    TlsOptions,
+    load_proxy_keys,
+    run_rocketmq_proxy,
+)
 
 __all__ = ["app"]
 
@@ -65,14 +73,28 @@ def rocketmq_proxy(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Certificate in PEM for TLS on the port for gRPC, beside plain connections; without it, a "
-            "self-signed one.",
+            help="Certificate of the proxy in PEM; without it, a self-signed one.",
             show_default=False,
         ),
     ] = None,
     tls_key: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The certificate's key in PEM, without a password.", show_default=False),
+    ] = None,
+    tls_mode: Annotated[
+        TlsMode,
+        typer.Option(
+            help="TLS on both ports: none, beside plain connections, or alone; enforcing is for the connections to "
+            "brokers, too.",
+        ),
+    ] = TlsMode.PERMISSIVE,
+    tls_trust: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Authority in PEM of the brokers' certificates, which are not verified without it.",
+            show_default=False,
+        ),
     ] = None,
     config_file: Annotated[
         Path | None,
@@ -146,8 +168,7 @@ def rocketmq_proxy(
         grpc_port,
         port,
         address,
-        tls_certificate,
-        tls_key,
+        TlsOptions(tls_mode, tls_certificate, tls_key, dial_trust=tls_trust),
         data_dir,
         keys,
         metrics_host,

@@ -38,7 +38,7 @@ from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.assembly.store_check import check_store, disk_of_store, log_folders, root_of_store
-from broker.rocketmq.assembly.tls import TLS_NAMES, tls_for_grpc
+from broker.rocketmq.assembly.tls import make_tls
 from broker.rocketmq.broker.broker import Broker, Given, State, World
 from broker.rocketmq.config.controller import with_controller
 from broker.rocketmq.config.files import make_seal, open_access, read_file
@@ -86,7 +86,7 @@ from broker.shell.host.descriptors import (
     raise_limit,
 )
 from broker.shell.loop.runtime import freeze_collector, import_beside, start_clock
-from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
+from broker.shell.loop.server import CONNECTIONS_MAX, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 from formats.addresses import shown_place
@@ -119,9 +119,7 @@ def run_rocketmq(config: RocketConfig, log_level: str = "WARN", ready: Callable[
 
 def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
-    pair = (config.tls_certificate, config.tls_key)
-    makes_own = config.tls_test_mode and config.grpc_listen_port is not None
-    tls = tls_for_grpc(*pair, TLS_NAMES, makes_own=makes_own)
+    tls = make_tls(config.tls)
     # First the sockets: a second node must not touch the files of the first.
     with ExitStack() as stack:
         sockets = []
@@ -145,7 +143,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
         keeper = Keeper(writer := FlushThread())
         parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
-        deferred = Deferred()
+        deferred = Deferred(tls.dials)
         seal = make_seal(config.inner_credentials)
         addresses = Addresses(config.broker_options.address.address, now, deferred.look_up, is_own_address)
         group = Group(config, store, node, deferred.dial, seal, wall_ms, gate, open_file, addresses)
@@ -154,13 +152,13 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         broker = _make_broker(config, kept, node, nameserver, group, keeper)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
         connects += controller_connects(config, kept.guard, node, deferred.dial, seal, addresses)
-        listeners = [Listener(sock, connect=connect) for sock, connect in zip(sockets, connects, strict=True)]
+        listeners = [tls.listener(sock, connect) for sock, connect in zip(sockets, connects, strict=True)]
         if grpc_socket is not None:
             connect = grpc_connect(kept.state, node, broker, gate, wall_ms, group_backend(config, node, deferred.dial))
-            listeners.append(Listener(grpc_socket, tls, connect, takes_plain=tls is not None))
+            listeners.append(tls.listener(grpc_socket, connect))
         if remoting_socket is not None:
             both = one_port(config, parts, kept.guard, broker)
-            listeners.append(Listener(remoting_socket, connect=node.connect_to(both, gate)))
+            listeners.append(tls.listener(remoting_socket, node.connect_to(both, gate)))
         most = _connections_max(config, limit, files_max - store.queue_table.files.number)
         server = Server(node, listeners, 8, most, READ_BYTES, Account(config.connection_bytes_max))
         deferred.server = server

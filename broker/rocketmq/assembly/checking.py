@@ -8,6 +8,7 @@ from itertools import combinations
 from broker.rocketmq.assembly.group import check_group, place_of
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.store_check import check_store
+from broker.rocketmq.assembly.tls import make_tls
 from broker.rocketmq.config.controller import with_controller
 from broker.rocketmq.config.files import check_access
 from broker.rocketmq.config.node import PropertyError, RocketConfig
@@ -25,7 +26,7 @@ def faults_at_start(config: RocketConfig) -> Iterator[PropertyError]:
         lambda: check_group(config),
         lambda: with_controller(config, None),
         lambda: check_access(config),
-        lambda: _check_certificate(config),
+        lambda: make_tls(config.tls),
         lambda: check_store(config),
     ]
     for need in needs:
@@ -46,16 +47,6 @@ def notes_at_start(config: RocketConfig) -> list[str]:
         return check_store(config)[1]
     except (PropertyError, StoreFileDamaged, OSError):
         return []
-
-
-def _check_certificate(config: RocketConfig) -> None:
-    """Raise `PropertyError` if the broker would not start with its certificate."""
-    if config.tls_certificate is None and config.tls_key is None:
-        return
-    # The modules that serve gRPC take half a second to import.
-    from broker.rocketmq.assembly.tls import TLS_NAMES, tls_for_grpc
-
-    tls_for_grpc(config.tls_certificate, config.tls_key, TLS_NAMES, makes_own=False)
 
 
 def _ports_taken_twice(config: RocketConfig) -> Iterator[PropertyError]:

@@ -15,6 +15,7 @@ from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.controller import make_controller
 from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
 from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
+from broker.rocketmq.assembly.tls import make_tls
 from broker.rocketmq.config.controller import with_peers
 from broker.rocketmq.config.files import make_seal, open_access
 from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
@@ -24,7 +25,7 @@ from broker.shell.connections.dialing import is_own_address
 from broker.shell.files.store_lock import StoreLock
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.runtime import freeze_collector, start_clock
-from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
+from broker.shell.loop.server import CONNECTIONS_MAX, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 from formats.addresses import shown_place
@@ -55,14 +56,13 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         access = open_access(config)
         inner = None if config.inner_credentials is None else config.inner_credentials.username
         guard = Guard(config.access, access, config.options.cluster, inner)
-        deferred = Deferred()
+        tls = make_tls(config.tls)
+        deferred = Deferred(tls.dials)
         own_host = config.controller.address.rpartition(":")[0].strip("[]")
         addresses = Addresses(own_host, now, deferred.look_up, is_own_address)
         service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials), addresses)
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
-        server = deferred.server = Server(
-            node, [Listener(sock, connect=node.connect_to(service))], connections_max=most
-        )
+        server = deferred.server = Server(node, [tls.listener(sock, node.connect_to(service))], connections_max=most)
         serve_pages(pages, node, server, partial(_watch, config, service))
         freeze_collector()
         run_server(server, partial(_announce, config, ready))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,14 +56,16 @@ class Logging:
 
 
 class Deferred:
-    """Dials, once there is a loop: links to others are made before it."""
+    """Dials, once there is a loop: links to others are made before it. With `tls`, all that it dials speak that."""
 
-    server: Server | None = None
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self.server: Server | None = None
+        self._tls = tls
 
     def dial(self, place: Endpoint, connected: Connected, failed: Callable[[str], None]) -> None:
         """Connect to a place: one of the two functions is called, later."""
         assert self.server is not None
-        self.server.dial(place, connected, failed)
+        self.server.dial(place._replace(tls=self._tls), connected, failed)
 
     def look_up(self, host: str, done: Callable[[frozenset[str] | str], None]) -> None:
         """Resolve a host: `done` receives its addresses, or the reason of the failure, later."""

@@ -19,25 +19,36 @@ from broker.rocketmq.assembly.group import place_of
 from broker.rocketmq.assembly.grpc import dials_to, listen_if_free
 from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
-from broker.rocketmq.assembly.tls import tls_for_grpc
+from broker.rocketmq.assembly.tls import TlsNames, make_tls
 from broker.rocketmq.config.files import make_seal
 from broker.rocketmq.config.node import GRPC_PORT, REMOTING_PORT, PropertyError
 from broker.rocketmq.config.proxy_keys import ProxyKeys, load_proxy_keys
+from broker.rocketmq.config.tls import TlsMode, TlsOptions
 from broker.rocketmq.grpc.service import GrpcService
 from broker.rocketmq.node import Connection, Node
 from broker.rocketmq.proxy.cluster import Cluster
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.runtime import freeze_collector, start_clock
-from broker.shell.loop.server import CONNECTIONS_MAX, Listener, Server, listen, run_server
+from broker.shell.loop.server import CONNECTIONS_MAX, Server, listen, run_server
 from broker.shell.process.announcing import announce
 from broker.shell.process.logs import start_logging
 from formats.addresses import shown_place
 from formats.rocketmq.hosts import Host
 
-__all__ = ["PropertyError", "ProxyConfig", "ProxyKeys", "listen_for_remoting", "load_proxy_keys", "run_rocketmq_proxy"]
+__all__ = [
+    "PropertyError",
+    "ProxyConfig",
+    "ProxyKeys",
+    "TlsMode",
+    "TlsOptions",
+    "listen_for_remoting",
+    "load_proxy_keys",
+    "run_rocketmq_proxy",
+]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
+_OPTIONS = TlsNames("--tls-certificate and --tls-key", "--tls-mode", "--tls-client-trust", "--tls-trust")
 # Descriptors for connections to brokers, of which there are few.
 _BROKERS_MAX = 256
 
@@ -56,8 +67,7 @@ class ProxyConfig:
     grpc_port: int = GRPC_PORT
     remoting_port: int | None = None
     told_address: str | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
+    tls: TlsOptions = field(default_factory=TlsOptions)
     data_dir: Path = Path("rocketmq-proxy-data")
     keys: ProxyKeys = field(default_factory=ProxyKeys)
     metrics_host: str = "127.0.0.1"
@@ -85,7 +95,7 @@ def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN", ready: Call
 
 def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
-    tls = tls_for_grpc(config.tls_certificate, config.tls_key, "--tls-certificate and --tls-key")
+    tls = make_tls(config.tls, _OPTIONS)
     if not config.nameservers:
         raise PropertyError("a proxy needs a nameserver: --nameserver HOST:PORT")
     places = {name: place_of(name, "nameserver") for name in config.nameservers}
@@ -105,7 +115,7 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
         gc.disable()
         now = start_clock()
         node = Node(now, Faults(now), Timers(), time.monotonic_ns)
-        deferred = Deferred()
+        deferred = Deferred(tls.dials)
         client_id = f"{config.bind_address}@{os.getpid()}@rocketmq-proxy"
         keys, seal = config.keys, make_seal(config.keys.credentials)
         dial_to = dials_to(deferred.dial, places)
@@ -118,11 +128,11 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
                 peer, lambda number, host: service.connect(number, host, node.dirty.add, node.step_time)
             )
 
-        listeners = [Listener(sock, tls, connect, takes_plain=tls is not None)]
+        listeners = [tls.listener(sock, connect)]
         if remoting is not None:
             clients = cluster.remoting_clients(address)
             node.add(clients)
-            listeners.append(Listener(remoting, connect=node.connect_to(clients)))
+            listeners.append(tls.listener(remoting, node.connect_to(clients)))
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, _BROKERS_MAX))
         server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
         deferred.server = server

@@ -2,31 +2,94 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
+from typing import NamedTuple
 
+from broker.rocketmq.assembly.group import Connect
 from broker.rocketmq.config.node import PropertyError
+from broker.rocketmq.config.tls import TlsMode, TlsOptions
 from broker.shell.connections.certificates import SelfSignedContext
 from broker.shell.connections.tls import tls_error
+from broker.shell.loop.server import Listener
 
-__all__ = ["TLS_NAMES", "tls_for_grpc"]
-
-# The settings of the certificate, as messages name them.
-TLS_NAMES = "tlsCertPath and tlsKeyPath"
+__all__ = ["PROPERTIES", "Tls", "TlsNames", "make_tls"]
 
 
-def tls_for_grpc(
-    certificate: Path | None, key: Path | None, names: str, *, makes_own: bool = True
-) -> ssl.SSLContext | None:
-    """Make the context of TLS on the port for gRPC. Without a certificate, it makes one if `makes_own` is set.
+class TlsNames(NamedTuple):
+    """The settings of TLS, as messages name them."""
 
-    Raises `PropertyError`, whose text has the `names` of the two settings.
-    """
-    if certificate is None and key is None:
-        return _prepared(SelfSignedContext(ssl.PROTOCOL_TLS_SERVER)) if makes_own else None
+    certificate: str
+    mode: str
+    client_trust: str
+    dial_trust: str
+
+
+PROPERTIES = TlsNames("tlsCertPath and tlsKeyPath", "tlsServerMode", "tlsServerTrustCertPath", "tlsClientTrustCertPath")
+
+
+class Tls(NamedTuple):
+    """The contexts of a process: that of its ports, of which some may take plain connections, and that of its dials."""
+
+    mode: TlsMode
+    accepts: ssl.SSLContext | None
+    dials: ssl.SSLContext | None
+
+    def listener(self, sock: socket.socket, connect: Connect) -> Listener:
+        """Make the listener of a port."""
+        return Listener(sock, self.accepts, connect, takes_plain=self.mode is TlsMode.PERMISSIVE)
+
+
+def make_tls(options: TlsOptions, names: TlsNames = PROPERTIES) -> Tls:
+    """Make the contexts. Raises `PropertyError` for files that cannot be used; its text has the `names` of settings."""
+    accepts = None if options.mode is TlsMode.DISABLED else _of_ports(options, names)
+    return Tls(options.mode, accepts, _of_dials(options, names) if options.is_dialing else None)
+
+
+def _of_ports(options: TlsOptions, names: TlsNames) -> ssl.SSLContext | None:
+    has_certificate = _has_certificate(options, names)
+    if not has_certificate and not options.makes_own:
+        if options.mode is TlsMode.ENFORCING:
+            text = f"{names.mode}={options.mode.value}: TLS needs a certificate and its key"
+            raise PropertyError(text, f"set {names.certificate}")
+        return None
+    kind = ssl.SSLContext if has_certificate else SelfSignedContext
+    context = kind(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2"])
+    _prepare(context, options)
+    if options.client_trust is not None:
+        _trust(context, options.client_trust, names.client_trust)
+    elif options.client_certificates is not ssl.CERT_NONE:
+        raise PropertyError(f"the certificates of clients need an authority: {names.client_trust}")
+    context.verify_mode = options.client_certificates
+    return context
+
+
+def _of_dials(options: TlsOptions, names: TlsNames) -> ssl.SSLContext:
+    _has_certificate(options, names)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _prepare(context, options)
+    if options.dial_trust is not None:
+        _trust(context, options.dial_trust, names.dial_trust)
+    else:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _has_certificate(options: TlsOptions, names: TlsNames) -> bool:
+    if (options.certificate is None) != (options.key is None):
+        raise PropertyError(f"TLS needs both a certificate and its key: {names.certificate}")
+    return options.certificate is not None
+
+
+def _prepare(context: ssl.SSLContext, options: TlsOptions) -> None:
+    """Set what all contexts have in common: the versions, and the certificate if there is one."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate, key = options.certificate, options.key
     if certificate is None or key is None:
-        raise PropertyError(f"TLS needs both a certificate and its key: {names}")
-    context = _prepared(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        return
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
@@ -34,13 +97,16 @@ def tls_for_grpc(
         raise PropertyError(text) from None
     except OSError as error:
         raise PropertyError(f"{certificate} or {key}: {error.strerror}") from None
-    return context
 
 
-def _prepared(context: ssl.SSLContext) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    return context
+def _trust(context: ssl.SSLContext, authority: Path, name: str) -> None:
+    try:
+        context.load_verify_locations(authority)
+    except ssl.SSLError as error:
+        text = f"{authority} ({name}): no certificate of an authority in PEM ({tls_error(error)})"
+        raise PropertyError(text) from None
+    except OSError as error:
+        raise PropertyError(f"{authority} ({name}): {error.strerror}") from None
 
 
 def _no_password() -> str:

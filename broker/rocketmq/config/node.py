@@ -26,6 +26,7 @@ from broker.rocketmq.config.property_readers import (
     read_master_role,
 )
 from broker.rocketmq.config.property_tables import TABLES, read_property, texts
+from broker.rocketmq.config.tls import TlsOptions
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.nameserver.bounds import NameserverBounds
 from broker.rocketmq.remoting.administrators import Network
@@ -99,9 +100,7 @@ class RocketConfig:
     nameserver_port: int = 9876
     grpc_port: int | None = None
     remoting_port: int | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_test_mode: bool = True
+    tls: TlsOptions = field(default_factory=TlsOptions)
     nameservers: tuple[str, ...] = ()
     told_address: str | None = None
     flush_sync: bool = False
@@ -223,6 +222,7 @@ class RocketConfig:
         """The properties in force, by the original's names."""
         found = texts("node", self) | texts("broker", self.options) | texts("store", self.store_options)
         found |= texts("times", self.times) | texts("replication", self.replication) | texts("places", self.places)
+        found |= texts("tls", self.tls)
         found["authenticationEnabled"] = BOOL.write(self.access.authentication)
         found["authorizationEnabled"] = BOOL.write(self.access.authorization)
         return found
@@ -262,7 +262,7 @@ def _readers(*parts: str) -> dict[str, Callable[[str], Any]]:
 
 # By property, how its value is read; for administrators, who change some while the broker runs.
 BROKER_READERS: Final = {
-    **_readers("node", "broker", "store", "places", "times", "replication"),
+    **_readers("node", "broker", "store", "places", "times", "replication", "tls"),
     "brokerRole": read_master_role,
     **dict.fromkeys(("authenticationEnabled", "authorizationEnabled"), BOOL.read),
 }
@@ -353,6 +353,7 @@ def load_rocketmq_config(path: Path) -> RocketConfig:
         **fields["node"],
         options=replace(default.options, **fields["broker"]),
         store_options=store_options,
+        tls=TlsOptions(**fields["tls"]),
         times=TransactionTimes(**fields["times"], reserved_ms=reserved_hours * 3_600_000),
         places=StorePlaces(**fields["places"], root=fields["node"].get("store")),
         unused=tuple(sorted(given.unused)),

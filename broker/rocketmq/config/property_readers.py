@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from broker.rocketmq.config.tls import CLIENT_CERTIFICATES, TlsMode
 from broker.rocketmq.replication.options import Role
 from formats.errors import FormatError
 from formats.rocketmq.files.index import IndexFile
@@ -18,6 +19,7 @@ __all__ = [
     "ADDRESSES",
     "BOOL",
     "BROKER_ID",
+    "CLIENT_AUTH",
     "CODES",
     "CONSUME_QUEUE_BYTES",
     "FLUSH_TYPE",
@@ -29,6 +31,7 @@ __all__ = [
     "ROLE",
     "SECRET",
     "TEXT",
+    "TLS_MODE",
     "Kind",
     "PropertyError",
     "data_of",
@@ -134,6 +137,18 @@ def number(least: int, most: int) -> Kind:
         return value
 
     return Kind(read, f"number, {least} to {most}")
+
+
+def _word(meanings: Mapping[str, Any]) -> Kind:
+    """Return the kind of words that have these meanings."""
+
+    def read(text: str) -> Any:
+        if text.lower() not in meanings:
+            raise ValueError(f"is none of {', '.join(meanings)}")
+        return meanings[text.lower()]
+
+    words = {meaning: word for word, meaning in meanings.items()}
+    return Kind(read, ", ".join(meanings), words.__getitem__)
 
 
 def _read_broker_id(text: str) -> int:
@@ -263,6 +278,8 @@ HOURS: Final = Kind(
 )
 ADDRESSES: Final = Kind(_read_addresses, "HOST:PORT, separated by semicolons", ";".join)
 PATH: Final = Kind(_read_path, "path")
+TLS_MODE: Final = _word({mode.value: mode for mode in TlsMode})
+CLIENT_AUTH: Final = _word(CLIENT_CERTIFICATES)
 CODES: Final = Kind(_codes, "codes of requests, separated by commas")
 SECRET: Final = Kind(_peer_secret, f"text of {_SECRET_CHARS_MIN} characters or more")
 PATHS: Final = Kind(_read_paths, "paths, separated by commas", lambda paths: ",".join(map(str, paths)))

@@ -16,6 +16,7 @@ from broker.rocketmq.config.property_readers import (
     ADDRESSES,
     BOOL,
     BROKER_ID,
+    CLIENT_AUTH,
     CODES,
     CONSUME_QUEUE_BYTES,
     FLUSH_TYPE,
@@ -26,6 +27,7 @@ from broker.rocketmq.config.property_readers import (
     ROLE,
     SECRET,
     TEXT,
+    TLS_MODE,
     Kind,
     PropertyError,
     number,
@@ -73,9 +75,6 @@ _NODE: Final[Table] = {
         "remoting_port",
         "port for clients that know one address only; 0 for none. By default 8080, if it is free",
     ),
-    "tlsCertPath": _P(PATH, "tls_certificate", "PEM file with the certificate for gRPC"),
-    "tlsKeyPath": _P(PATH, "tls_key", "PEM file with its key"),
-    "tlsTestModeEnable": _P(BOOL, "tls_test_mode", "without a certificate, make one at the start"),
     "namesrvAddr": _P(ADDRESSES, "nameservers", "nameservers that the broker registers with besides its own"),
     "peerAddressCheckEnable": _P(
         BOOL, "checks_peer_address", "without `peerSecretKey`, recognize nodes of the group by their addresses", True
@@ -234,6 +233,23 @@ _PLACES: Final[Table] = {
     "storeCheckpoint": _P(PATH, "checkpoint", _IN_ROOT),
     "abortFile": _P(PATH, "abort", _IN_ROOT),
 }
+_TLS: Final[Table] = {
+    "tlsServerMode": _P(
+        TLS_MODE, "mode", "TLS of all ports but those of pages: permissive takes plain connections, too", True
+    ),
+    "tlsCertPath": _P(PATH, "certificate", "PEM file with the certificate of this node"),
+    "tlsKeyPath": _P(PATH, "key", "PEM file with its key"),
+    "tlsTestModeEnable": _P(BOOL, "makes_own", "without a certificate, make one at the start"),
+    "tlsServerNeedClientAuth": _P(CLIENT_AUTH, "client_certificates", "whether clients have to show one", True),
+    "tlsServerTrustCertPath": _P(PATH, "client_trust", "PEM file with the authority of clients' certificates", True),
+    "tlsEnable": _P(BOOL, "dials", "use TLS for connections to other nodes; by default in the mode enforcing", True),
+    "tlsClientTrustCertPath": _P(
+        PATH,
+        "dial_trust",
+        "PEM file with the authority of other nodes' certificates; nothing is verified without",
+        True,
+    ),
+}
 _TRACE: Final[Table] = {
     "traceTopicEnable": _P(BOOL, "is_on", "keep traces of messages in a topic of their own"),
     "msgTraceTopicName": _P(TEXT, "topic", "name of that topic"),
@@ -266,6 +282,7 @@ TABLES: Final[Mapping[str, Table]] = {
     "controller": _CONTROLLER,
     "nameserver": _NAMESERVER,
     "places": _PLACES,
+    "tls": _TLS,
     "trace": _TRACE,
     "access": _ACCESS,
 }

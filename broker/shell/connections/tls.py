@@ -107,6 +107,11 @@ class EitherStream:
         """True if the peer has begun TLS."""
         return isinstance(self._stream, TlsStream)
 
+    @property
+    def plain(self) -> socket | None:
+        """The socket, once its peer has shown that it does not speak TLS."""
+        return self._stream if self._is_known and isinstance(self._stream, socket) else None
+
     def recv_into(self, view: memoryview) -> int:
         if not self._is_known:
             self._look()
@@ -149,7 +154,7 @@ def tls_error(error: ssl.SSLError) -> str:
 
 
 class TlsLink(Link):
-    """A link that also handles data buffered in OpenSSL."""
+    """A link that also handles data buffered in OpenSSL, unless its peer does not speak TLS."""
 
     __slots__ = ("_stream",)
 
@@ -162,26 +167,33 @@ class TlsLink(Link):
         address: str = "",
     ) -> None:
         super().__init__(stream, machine, scratch, account, address)
-        self._stream = stream
-        self._count_tls()
+        self._stream: TlsStream | EitherStream | None = stream
+        self._settle(stream)
 
     def on_readable(self) -> bool:
         has_read = super().on_readable()
-        if not self._overhead:
-            self._count_tls()
-        self._take_decrypted()
+        stream = self._stream
+        if stream is not None:
+            if not self._overhead:
+                self._settle(stream)
+            self._take_decrypted(stream)
         return has_read
 
-    def _count_tls(self) -> None:
-        if self._stream.is_tls:
+    def _settle(self, stream: TlsStream | EitherStream) -> None:
+        """Count the memory of TLS, or use the socket itself, as far as the peer has shown what it speaks."""
+        if stream.is_tls:
             self._overhead = TLS_BYTES
             self.count()
+        elif isinstance(stream, EitherStream) and stream.plain is not None:
+            self.sock = stream.plain
+            self._stream = None
 
     def flush(self) -> bool:
         super().flush()
-        self._take_decrypted()
+        if self._stream is not None:
+            self._take_decrypted(self._stream)
         return not self._unsent and self.ended is None
 
-    def _take_decrypted(self) -> None:
-        while self.ended is None and self.wants_read and self._stream.pending():
+    def _take_decrypted(self, stream: TlsStream | EitherStream) -> None:
+        while self.ended is None and self.wants_read and stream.pending():
             super().on_readable()
