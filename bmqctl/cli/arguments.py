@@ -6,20 +6,17 @@ path the current folder, and an empty authority or secret a connection without i
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import typer
 
 from bmqctl.common.refusal import refuse
+from formats.addresses import read_host
 
 __all__ = ["check_arguments", "parse_host", "parse_moment"]
-
-_NO_HOST: Final = re.compile(r"[\s/\[\]]")
 
 
 def parse_host(text: str) -> str:
@@ -28,10 +25,11 @@ def parse_host(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise typer.BadParameter("a host is a text in UTF-8.") from None
-    host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    if _NO_HOST.search(host) or (":" in host and not _is_ipv6(host)):
-        raise typer.BadParameter(f"{text!r} is neither an address nor the name of a host.")
-    return host
+    try:
+        # `check_arguments` refuses an empty one, with the name of the option.
+        return text and read_host(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} {error}.") from None
 
 
 def parse_moment(text: str) -> datetime:
@@ -43,13 +41,6 @@ def parse_moment(text: str) -> datetime:
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text!r} is no time: write 2026-11-25T12:00:00, or with a zone.") from None
     return found
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return bool(ipaddress.IPv6Address(text))
-    except ValueError:
-        return False
 
 
 def check_arguments(command: Any) -> None:

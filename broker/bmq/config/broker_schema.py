@@ -8,7 +8,9 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from broker.bmq.config.bounds import Amount, Bool, Count, Int, Long, Port, PortOrNone, Positive, ULong
+from broker.bmq.config.errors import shown
 from broker.bmq.config.model import CONFIDENTIAL, Choice, Model, NoEffect, Secret, fault
+from formats.addresses import read_host
 
 __all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
 
@@ -95,12 +97,22 @@ class ExportMode(Enum):
     PULL = "E_PULL"
 
 
+def _host(text: str) -> str:
+    try:
+        return read_host(text)
+    except ValueError as error:
+        raise fault(f"{shown(text)} {error}", "write an address of this machine, or 0.0.0.0 for all") from None
+
+
+Host = Annotated[str, AfterValidator(_host)]
+
+
 class StatPluginConfigPrometheus(Model):
     """The address of `/metrics`, `/healthz` and `/readyz`."""
 
     mode: ExportMode = ExportMode.PULL
     """`E_PULL` serves metrics. `E_PUSH` is accepted, and nothing is pushed."""
-    host: str = "localhost"
+    host: Host = "localhost"
     """Address to listen on."""
     port: Port = 8080
     """Port to listen on."""
@@ -174,7 +186,7 @@ class Heartbeat(Model):
 class TcpInterfaceListener(Model):
     name: str
     """The listener's name, used in error messages about the configuration."""
-    address: str = "0.0.0.0"
+    address: Host = "0.0.0.0"
     """Address to listen on."""
     port: Port
     """Port to listen on."""

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.rocketmq.config.tls import CLIENT_CERTIFICATES, TlsMode
 from broker.rocketmq.replication.options import Role
+from formats.addresses import read_host
 from formats.errors import FormatError
 from formats.rocketmq.files.index import IndexFile
 from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties
@@ -23,6 +24,7 @@ __all__ = [
     "CODES",
     "CONSUME_QUEUE_BYTES",
     "FLUSH_TYPE",
+    "HOST",
     "HOURS",
     "METRICS_EXPORTER",
     "MISREAD",
@@ -261,6 +263,7 @@ def shown_delays(delays_ms: Sequence[int]) -> str:
 
 
 TEXT: Final = Kind(_read_text, "text")
+HOST: Final = Kind(read_host, "address or name of a host")
 BOOL: Final = Kind(_read_bool, "true or false", lambda value: str(value).lower())
 BROKER_ID: Final = Kind(_read_broker_id, "number from 0; -1 if a controller gives the id")
 METRICS_EXPORTER: Final = Kind(

@@ -20,6 +20,7 @@ from broker.rocketmq.config.property_readers import (
     CODES,
     CONSUME_QUEUE_BYTES,
     FLUSH_TYPE,
+    HOST,
     HOURS,
     METRICS_EXPORTER,
     PATH,
@@ -66,7 +67,7 @@ _NETWORKS = Kind(read_networks, "addresses and networks, separated by commas", l
 
 _NODE: Final[Table] = {
     "storePathRootDir": _P(PATH, "store", "folder of the store"),
-    "bindAddress": _P(TEXT, "bind_address", "address to listen on"),
+    "bindAddress": _P(HOST, "bind_address", "address to listen on"),
     "listenPort": _P(_PORT, "port", "port of the broker"),
     "nameserverPort": _P(_PORT, "nameserver_port", "port of the nameserver", True),
     "grpcServerPort": _P(_PORT_OR_NONE, "grpc_port", "port for gRPC; 0 for none. By default 8081, if it is free"),
@@ -80,7 +81,7 @@ _NODE: Final[Table] = {
         BOOL, "checks_peer_address", "without `peerSecretKey`, recognize nodes of the group by their addresses", True
     ),
     "administratorAddresses": _P(_NETWORKS, "administrators", "from where administrators connect; `*` is all", True),
-    "brokerIP1": _P(TEXT, "told_address", "address that clients connect to"),
+    "brokerIP1": _P(HOST, "told_address", "address that clients connect to"),
     "flushDiskType": _P(FLUSH_TYPE, "flush_sync", "flush before a send is answered, or in the background"),
     "syncFlushTimeout": _P(number(0, 3_600_000), "sync_flush_timeout_ms", "maximum milliseconds of such a flush"),
     "flushIntervalCommitLog": _P(_MS, "flush_interval_ms", "milliseconds between flushes in the background"),
@@ -98,7 +99,7 @@ _NODE: Final[Table] = {
     "supportActingMaster": _P(BOOL, "supports_acting_master", "present a slave as master of brokers without one"),
     "notifyMinBrokerIdChanged": _P(BOOL, "tells_least_id", "notify brokers when the least id of their name changes"),
     "metricsExporterType": _P(METRICS_EXPORTER, "exports_metrics", "serve metrics for Prometheus if PROM"),
-    "metricsPromExporterHost": _P(TEXT, "metrics_host", "address of the metrics"),
+    "metricsPromExporterHost": _P(HOST, "metrics_host", "address of the metrics"),
     "metricsPromExporterPort": _P(_PORT, "metrics_port", "port of the metrics"),
     "maxConnectionBufferSize": _P(
         number(64 << 20, 1 << 40),
