@@ -32,6 +32,7 @@ _OUTPUT_REMEDIES: Final = {
 }
 # Errors of a machine that an import reports only in the text of an ImportError.
 _OF_IMPORTS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_NO_THREAD: Final = "can't start new thread"
 
 
 @contextmanager
@@ -75,6 +76,11 @@ def faults_end(command: Callable[[], str]) -> Iterator[None]:
             sys.stdout.flush()
     except (OSError, UnicodeError, ImportError, BaseExceptionGroup) as fault:
         _end_by(command(), fault)
+    except RuntimeError as fault:
+        # `typer.Exit` is one, too, and goes on.
+        if str(fault) != _NO_THREAD:
+            raise
+        _end_by(command(), fault)
 
 
 def _end_by(command: str, fault: BaseException) -> NoReturn:
@@ -103,6 +109,8 @@ def _reason(fault: BaseException) -> str | None:
         case ImportError():
             causes = (OSError(each, os.strerror(each)) for each in _OF_IMPORTS)
             return next((os_error_line(each) for each in causes if str(each.strerror) in str(fault)), None)
+        case RuntimeError() if str(fault) == _NO_THREAD:
+            return "no thread can be started; raise the limit of processes and threads (ulimit -u), or the container's"
         case BaseExceptionGroup(exceptions=faults):
             reasons = [_reason(each) for each in faults]
             return None if None in reasons else reasons[0]

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import typer
 
 from bmqctl.common.harmless import one_line
+from broker.shell.process.os_errors import with_remedy
 
 __all__ = ["EXIT_USAGE", "refuse", "say", "with_remedy"]
 
 EXIT_USAGE = 2
-
-_REMEDIES: Final = {
-    os.strerror(errno.EMFILE): "raise the limit of open files (ulimit -n)",
-    os.strerror(errno.ENFILE): "raise the system's limit of open files (fs.file-max)",
-}
 
 
 def refuse(command: str, reason: str) -> NoReturn:
@@ -29,9 +23,3 @@ def refuse(command: str, reason: str) -> NoReturn:
 def say(command: str, text: str) -> None:
     """Print a line on standard error."""
     typer.echo(one_line(f"{f'bmqctl {command}'.strip()}: {with_remedy(text)}"), err=True)
-
-
-def with_remedy(reason: str) -> str:
-    """Return a reason with the remedy for too few descriptors, on any of the ways that report them as a text only."""
-    found = (f"; {remedy}" for text, remedy in _REMEDIES.items() if text in reason and remedy not in reason)
-    return reason + "".join(found)

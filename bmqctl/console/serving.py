@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
 from starlette.types import ASGIApp
 
-__all__ = ["Certificate", "serve_console"]
+__all__ = ["Certificate", "Unaccepted", "serve_console"]
 
 # Time for pending answers when the console ends.
 GRACEFUL_S = 1.0
+# Time between two lines about connections that cannot be accepted, which are retried ten times a second.
+_TELL_S: Final = 60.0
 
 
 class Certificate(NamedTuple):
@@ -23,7 +28,25 @@ class Certificate(NamedTuple):
     key: Path
 
 
-def serve_console(application: ASGIApp, sock: socket.socket, certificate: Certificate | None) -> None:
+class Unaccepted(logging.Filter):
+    """A filter of trio's log: one line about connections that cannot be accepted, in place of many tracebacks."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+        self._told_s = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created - self._told_s >= _TELL_S:
+            self._told_s = record.created
+            self._tell(f"cannot accept a connection: {record.getMessage()}")
+        return False
+
+
+def serve_console(
+    application: ASGIApp, sock: socket.socket, certificate: Certificate | None, tell: Callable[[str], None]
+) -> None:
+    """Serve the console until SIGTERM or SIGINT. `tell` is given lines for the user."""
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
     config.accesslog = None
@@ -34,6 +57,7 @@ def serve_console(application: ASGIApp, sock: socket.socket, certificate: Certif
     if certificate is not None:
         config.certfile = str(certificate.certificate)
         config.keyfile = str(certificate.key)
+    logging.getLogger("trio.serve_listeners").addFilter(Unaccepted(tell))
     trio.run(_serve, application, config)
 
 

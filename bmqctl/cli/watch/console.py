@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from bmqctl.cli.arguments import parse_host
 from bmqctl.cli.run.console_beside import NEEDS_EXTRA, check_certificate, listen_for_console
 from bmqctl.cli.watch.cluster_options import Controller, IsRocketmq, Nameserver
 from bmqctl.common.ending import announce
+from bmqctl.common.refusal import say
 from bmqctl.common.render import refuse
 from formats.addresses import shown_place
 
@@ -136,7 +138,7 @@ def console(
     settings = ConsoleSettings(place, system, interval, files is not None, hosts, sock.getsockname()[1])
     if listen_fd is None:
         _announce(settings, sock)
-    serve_console(make_application(connect, settings), sock, files)
+    serve_console(make_application(connect, settings), sock, files, partial(say, "console"))
 
 
 def _announce(settings: ConsoleSettings, sock: socket.socket) -> None:

@@ -259,7 +259,8 @@ def _create_anew(
     try:
         return _create(directory, partition_id, limits, make_timestamp, outlives_power=outlives_power)
     except OSError as error:
-        raise Full("STORAGE_FAILURE", f"{directory.path}: no room for new files of partition {partition_id}") from error
+        problem = f"{directory.path}: no new files of partition {partition_id}: {error.strerror}"
+        raise Full("STORAGE_FAILURE", problem) from None
 
 
 def _create(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 
-__all__ = ["os_error_line"]
+__all__ = ["os_error_line", "with_remedy"]
 
 _REMEDIES = {
     errno.EACCES: "make it writable, or name another {folder}",
@@ -26,6 +27,9 @@ _REMEDIES = {
 }
 
 
+_OF_TEXTS = {os.strerror(code): _REMEDIES[code] for code in (errno.EMFILE, errno.ENFILE)}
+
+
 def os_error_line(error: OSError, folder: str | None = "folder") -> str:
     """Return the error in one line, with a remedy where one follows from its cause.
 
@@ -36,3 +40,9 @@ def os_error_line(error: OSError, folder: str | None = "folder") -> str:
     if folder is None and "{folder}" in remedy:
         remedy = ""
     return f"{path}{error.strerror or error}" + (f"; {remedy.format(folder=folder)}" if remedy else "")
+
+
+def with_remedy(reason: str) -> str:
+    """Return a reason with the remedy for too few descriptors, on any of the ways that report them as a text only."""
+    found = (f"; {remedy}" for text, remedy in _OF_TEXTS.items() if text in reason and remedy not in reason)
+    return reason + "".join(found)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.common.faults import Inconsistent
-from broker.shell.process.os_errors import os_error_line
+from broker.shell.process.os_errors import os_error_line, with_remedy
 
 __all__ = ["EXIT_CONFIG", "EXIT_FAILED", "EXIT_INCONSISTENT", "EXIT_OK", "Ends", "run_to_end"]
 
@@ -42,10 +42,10 @@ def run_to_end(run: Callable[[], None], ends: Ends) -> int:
     try:
         run()
     except ends.given as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
+        print(f"bmqctl: {with_remedy(str(fault))}", file=sys.stderr)
         return EXIT_CONFIG
     except ends.stored as fault:
-        print(f"bmqctl: {fault}", file=sys.stderr)
+        print(f"bmqctl: {with_remedy(str(fault))}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
         print(f"bmqctl: {os_error_line(error)}", file=sys.stderr)

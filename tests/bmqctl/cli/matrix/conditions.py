@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 __all__ = ["CONDITIONS", "FEW_DESCRIPTORS", "Condition"]
 
 YEAR_S = 31_556_952
-FEW_DESCRIPTORS: Final = {f"{count} descriptors": count for count in (6, 8, 12, 24)}
+FEW_DESCRIPTORS: Final = {f"{count} descriptors": count for count in (6, 8, 9, 12, 15, 24)}
 
 
 class Condition(NamedTuple):

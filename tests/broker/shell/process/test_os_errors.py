@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from broker.shell.process.os_errors import os_error_line
+from broker.shell.process.os_errors import os_error_line, with_remedy
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_the_remedy_follows_from_the_cause(number: int, remedy: str) -> None:
 def test_an_error_without_number_or_file_is_told_as_it_is() -> None:
     assert os_error_line(OSError("the socket went away")) == "the socket went away"
     assert os_error_line(OSError(errno.EBADF, "Bad file descriptor")) == "Bad file descriptor"
+
+
+def test_a_text_about_too_few_descriptors_gets_the_remedy_once() -> None:
+    told = "a ledger: Too many open files; raise the limit of open files (ulimit -n)"
+    assert with_remedy("a ledger: Too many open files") == told
+    assert with_remedy(told) == told
+    assert with_remedy("a ledger: Permission denied") == "a ledger: Permission denied"

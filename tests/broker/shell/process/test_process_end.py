@@ -10,6 +10,7 @@ import pytest
 
 from broker.bmq.assembly.app import _ENDS as BMQ
 from broker.bmq.assembly.app import ConfigError
+from broker.bmq.core.messages import Full
 from broker.common.faults import Inconsistent
 from broker.rocketmq.assembly.process import run_to_end as run_rocketmq
 from broker.rocketmq.config.node import PropertyError
@@ -18,6 +19,7 @@ from broker.shell.loop.server import ListenError
 from broker.shell.process.process_end import run_to_end
 
 INCONSISTENT = Inconsistent("a change", KeyError("x"))
+TOO_FEW = "Too many open files; raise the limit of open files (ulimit -n)"
 DELIBERATE = "the {} terminated deliberately: a change was interrupted by KeyError: 'x'; start it again"
 
 
@@ -35,6 +37,7 @@ def fail_with(error: BaseException) -> Callable[[], None]:
         (ListenError("the port is taken"), 2, "the port is taken"),
         (OSError(28, "No space left on device", "/there/file"), 1, "/there/file: No space left on device"),
         (PermissionError(13, "Permission denied", "/there/file"), 2, "/there/file: Permission denied"),
+        (Full("STORAGE_FAILURE", "Too many open files"), 1, TOO_FEW),
         (INCONSISTENT, 3, DELIBERATE.format("broker")),
     ],
 )
@@ -50,6 +53,7 @@ def test_a_blazingmq_process_ends_with_one_line(
         (PropertyError("no such property"), 2, "no such property"),
         (ListenError("the port is taken"), 2, "the port is taken"),
         (DiskFull("the disk is full"), 1, "the disk is full"),
+        (DiskFull("Too many open files"), 1, TOO_FEW),
         (OSError(28, "No space left on device", "/there/file"), 1, "/there/file: No space left on device"),
         (INCONSISTENT, 3, DELIBERATE.format("node")),
     ],
