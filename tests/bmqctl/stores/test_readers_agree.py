@@ -160,12 +160,19 @@ def _last_file(root: Path) -> Path:
     return log_files(root)[-1].path
 
 
+def _link_to_nowhere(root: Path) -> None:
+    shutil.rmtree(root / "commitlog")
+    (root / "commitlog").symlink_to(root / "nowhere")
+
+
 # Of 600 records: the account of the log, and the messages that queues name outside it, damaged and missing.
 ROCKETMQ: Final[dict[str, tuple[Damage, tuple[int, ...], tuple[int, int]]]] = {
     "a sound store": (lambda root: None, (600, 0, 0, 0, 0), (0, 0)),
     "a middle file that is gone": (lambda root: log_files(root)[1].path.unlink(), (458, 0, 0, 1, 65536), (0, 0)),
     "the last file is gone": (lambda root: _last_file(root).unlink(), (569, 0, 0, 0, 0), (0, 31)),
     "the last file has another name": (lambda root: _rename(_last_file(root)), (569, 0, 0, 0, 0), (0, 31)),
+    "the log is gone": (lambda root: shutil.rmtree(root / "commitlog"), (0, 0, 0, 0, 0), (0, 600)),
+    "the log is a link to nowhere": (_link_to_nowhere, (0, 0, 0, 0, 0), (0, 600)),
     "the last file is zeros": (lambda root: _zeros(0)(_last_file(root)), (569, 0, 0, 0, 0), (31, 0)),
     "a body that is overwritten": (
         lambda root: _ones(200, 10)(log_files(root)[1].path),

@@ -31,6 +31,7 @@ __all__ = [
 # A broker makes this file when it starts, and removes it when it stops.
 ABORT: Final = "abort"
 LOG_FOLDER: Final = "commitlog"
+CHECKPOINT: Final = "checkpoint"
 QUEUE_FOLDER: Final = "consumequeue"
 INDEX_FOLDER: Final = "index"
 _FOLDERS: Final = (LOG_FOLDER, QUEUE_FOLDER, INDEX_FOLDER, "config")
@@ -113,20 +114,19 @@ def store_of(path: Path) -> Path | None:
 
 def _is_root(folder: Path) -> bool:
     try:
-        names = _names(folder / LOG_FOLDER)
+        has_log = any(offset_of_name(name) is not None for name in _names(folder / LOG_FOLDER))
+        # A store that is to have its first message has no files of the log, and neither has one whose log is gone.
+        return has_log or (folder / CHECKPOINT).is_file() or any(_folders(folder / QUEUE_FOLDER))
     except NotAStoreFile:
         return False
-    # A store that is to have its first message has an empty folder, and a checkpoint.
-    return any(offset_of_name(name) is not None for name in names) or (
-        (folder / LOG_FOLDER).is_dir() and (folder / "checkpoint").is_file()
-    )
 
 
 def open_store(path: Path) -> StoreFiles:
     """Find the files of the store that `path` is, or is in. Raises `NotAStoreFile`."""
     root = store_of(path)
     if root is None:
-        raise NotAStoreFile(f"{path} is no RocketMQ store: it has no folder {LOG_FOLDER} with files named by offset")
+        parts = f"no {LOG_FOLDER} with files named by offset, no {QUEUE_FOLDER} and no {CHECKPOINT}"
+        raise NotAStoreFile(f"{path} is no RocketMQ store: it has {parts}")
     folder = root / INDEX_FOLDER
     names = sorted(name for name in _names(folder) if len(name) == _INDEX_NAME_DIGITS and read_digits(name) is not None)
     return StoreFiles(root, tuple(log_files(root)), tuple(folder / name for name in names))
