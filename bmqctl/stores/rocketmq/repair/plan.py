@@ -162,7 +162,7 @@ class _Planner:
         plan.end = scan.end if end is None else end
         self._flush()
         self._end_areas()
-        self._place_missing()
+        self._place_missing(was_cut=end is not None)
         return plan
 
     def _add(self, area: Area) -> None:
@@ -242,8 +242,8 @@ class _Planner:
 
     # -- lost messages
 
-    def _place_missing(self) -> None:
-        entries = self._unmatched()
+    def _place_missing(self, *, was_cut: bool) -> None:
+        entries = self._unmatched(was_cut=was_cut)
         missing: list[_Missing] = []
         for hole in self._sequences.holes:
             missing += self._of_hole(hole, entries)
@@ -255,11 +255,17 @@ class _Planner:
         for area in self._plan.areas:
             self._note(area)
 
-    def _unmatched(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """The entries without a record, by queue and number; those of records with a wrong number are mended."""
+    def _unmatched(self, *, was_cut: bool) -> dict[int, dict[int, tuple[int, int]]]:
+        """The entries without a record, by queue and number; those of records with a wrong number are mended.
+
+        Messages after the end of the log are left out, unless a broker has cut it there.
+        """
         found: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         mended = {patch.offset for patch in self._plan.patches}
         for key, number, offset, size in self._queues.unmatched():
+            if offset >= self._plan.end and not was_cut:
+                note = Note(offset, 0, "message", "the log ends before it", *self._keys.queue(key), number)
+                self._plan.left_out.append(note)
             if not self._store.begin <= offset < self._plan.end or offset + 20 in mended:
                 continue
             if self._area_of(offset) is None and not self._is_other(key, number, offset, size):

@@ -16,6 +16,7 @@ from bmqctl.stores.rocketmq.repair.fill import FILLER_TOPIC, LOST
 from bmqctl.stores.rocketmq.repair.parts import Refused, RepairReport
 from bmqctl.stores.rocketmq.repair.repair import repair_log_store
 from broker.rocketmq.store.message_store import MessageStore
+from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epochs
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, decode_record, encode_record
@@ -269,6 +270,32 @@ def test_store_in_use_and_places_in_it_are_refused(tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     with pytest.raises(Refused, match="is not empty"):
         repair(root, tmp_path / "full")
+
+
+def split_entries(data: bytes) -> list[bytes]:
+    """Divide the bytes of a file of a queue into entries."""
+    size = CONSUME_QUEUE_ENTRY.size
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_messages_that_queues_name_after_the_end_of_the_log_are_left_out(tmp_path: Path, kept: int) -> None:
+    root = write_store(tmp_path / "store", 60)
+    files = sorted((root / "commitlog").iterdir())
+    for path in files[kept:]:
+        path.unlink()
+    end = kept * SMALL.commit_log_file_bytes
+    entries = [
+        CONSUME_QUEUE_ENTRY.unpack(data)
+        for path in root.glob("consumequeue/*/*/*")
+        for data in split_entries(path.read_bytes())
+    ]
+    lost = sorted(entry.physical_offset for entry in entries if entry.size and entry.physical_offset >= end)
+    assert lost
+    report = repair(root, tmp_path / "out")
+    assert sorted(note.offset for note in report.left_out if note.what == "message") == lost
+    assert {note.reason for note in report.left_out} == {"the log ends before it"}
+    assert report.errors == report.warnings == 0
 
 
 def test_command_tells_what_was_lost(tmp_path: Path, run: Callable[..., Outcome]) -> None:
