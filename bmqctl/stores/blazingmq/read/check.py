@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from bmqctl.stores.blazingmq.read.fault_report import Report
 from bmqctl.stores.blazingmq.read.files import FileKind, companions, find_files, identify, recovery_sets
+from bmqctl.stores.blazingmq.read.losses import wants_qlist
+from bmqctl.stores.blazingmq.read.scan import JournalScan
 from bmqctl.stores.blazingmq.read.settling import settling
 from bmqctl.stores.blazingmq.read.source import FileSource
 from formats.bmq.disk.files import FileSet, FileType, StoreFileName
 from formats.bmq.stores.check_ledger import LedgerState, check_agreement, check_ledger
 from formats.bmq.stores.faults import fault
 from formats.bmq.stores.validate import Progress, SetChecker, check_file_set, validate_file
+from formats.errors import FormatError
 
 __all__ = ["Report", "check_path"]
 
@@ -33,7 +36,7 @@ def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
         return report
     files_beside = companions(path)
     if files_beside is not None and files_beside.journal is not None:
-        _check_set(report, path.parent, files_beside, files_beside.qlist is not None, on_progress)
+        _check_set(report, path.parent, files_beside, on_progress, by_itself=True)
     else:
         _check_alone(report, path, kind.value, on_progress)
     return report
@@ -41,11 +44,10 @@ def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
 
 def _check_store(report: Report, path: Path, on_progress: Progress) -> None:
     found = find_files(path)
-    any_qlist = any(files.qlist for files in found.sets)
     in_use = recovery_sets(path) if any(files.journal for files in found.sets) else {}
     partitions = []
     for files in found.sets:
-        checked = _check_set(report, path, files, any_qlist, on_progress)
+        checked = _check_set(report, path, files, on_progress)
         if checked is not None and in_use[files.partition_id] == files:
             partitions.append(checked)
     for name in found.ledgers:
@@ -56,15 +58,15 @@ def _check_store(report: Report, path: Path, on_progress: Progress) -> None:
 
 
 def _check_set(
-    report: Report, directory: Path, files: FileSet, wants_qlist: bool, on_progress: Progress
+    report: Report, directory: Path, files: FileSet, on_progress: Progress, *, by_itself: bool = False
 ) -> SetChecker | None:
-    """Check a file set. A broker may run without QLIST files, but then no set of a store has them (`wants_qlist`)."""
+    """Check a file set. QLIST is not missing beside a file that is checked `by_itself`."""
     for file_type, name in (
         (FileType.DATA, files.data),
         (FileType.JOURNAL, files.journal),
         (FileType.QLIST, files.qlist),
     ):
-        if name is None and (file_type is not FileType.QLIST or wants_qlist):
+        if name is None and (file_type is not FileType.QLIST or (not by_itself and _wants_qlist(directory, files))):
             missing = str(StoreFileName(files.partition_id, files.timestamp, file_type))
             report.add([fault("set-incomplete", missing, 0, "is missing")])
     if files.journal is None:
@@ -84,6 +86,14 @@ def _check_set(
             if file is not None:
                 _note_unreadable(report, file)
         return checked
+
+
+def _wants_qlist(directory: Path, files: FileSet) -> bool:
+    if files.journal is not None:
+        # Its own check tells that it is damaged.
+        with suppress(FormatError), JournalScan(directory / files.journal) as scan:
+            return wants_qlist(scan)
+    return any(directory.glob(f"*{FileType.QLIST.extension}"))
 
 
 def _check_alone(report: Report, path: Path, file_type: FileType, on_progress: Progress) -> None:

@@ -21,7 +21,7 @@ from formats.bmq.disk.qlist import QUEUE_RECORD_HEADER
 from formats.bmq.stores.recover import iter_qlist
 from formats.errors import FormatError
 
-__all__ = ["file_losses", "lose_hidden", "lose_qlist", "lose_sizes", "record_losses", "sizes_stated"]
+__all__ = ["file_losses", "lose_hidden", "lose_qlist", "lose_sizes", "record_losses", "sizes_stated", "wants_qlist"]
 
 _QLIST_HEADERS: Final = len(initial_bytes(FileType.QLIST, 0))
 
@@ -59,17 +59,23 @@ def sizes_stated(scan: JournalScan) -> tuple[int, int]:
     return point.data_file_offset_dwords * DWORD, point.qlist_file_offset_words * WORD
 
 
+def wants_qlist(scan: JournalScan) -> bool:
+    """Return whether a QLIST file belongs beside a journal.
+
+    A broker may run without them. Then no file set has one, and the sync points state no size of it.
+    """
+    return sizes_stated(scan)[1] > 0 or any(scan.path.parent.glob(f"*{FileType.QLIST.extension}"))
+
+
 def lose_sizes(account: Account, scan: JournalScan, files: FileSet, *, by_itself: bool = False) -> None:
     """Account for what is gone of the files beside a journal: a whole file, or its end.
 
-    A broker may run without QLIST, but then no file set has one. Beside a journal that is read `by_itself` no file is
-    missing.
+    Beside a journal that is read `by_itself` no file is missing.
     """
     data, qlist = sizes_stated(scan)
-    wants_qlist = files.qlist is None and any(scan.path.parent.glob(f"*{FileType.QLIST.extension}"))
     for name, size, kind in ((files.data, data, FileType.DATA), (files.qlist, qlist, FileType.QLIST)):
         if name is None:
-            if not by_itself and (kind is FileType.DATA or wants_qlist):
+            if not by_itself and (kind is FileType.DATA or wants_qlist(scan)):
                 account.lose(f"{scan.path}: has no {kind.name} file", size, is_missing=True)
             continue
         file = scan.path.with_name(name)

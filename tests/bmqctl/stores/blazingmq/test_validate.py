@@ -13,7 +13,8 @@ import pytest
 
 from bmqctl.stores.blazingmq.build import build_store
 from bmqctl.stores.blazingmq.read.source import FileSource
-from formats.bmq.disk.files import FileType, initial_bytes
+from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes, open_file
+from formats.bmq.disk.journal import JOURNAL_OP_RECORD, JournalOpRecord, decode_record
 from tests.golden.archives import STORES, only, storage_records
 
 if TYPE_CHECKING:
@@ -143,10 +144,26 @@ def test_warnings_count_only_if_wanted(run: Run, copy: Path) -> None:
 
 
 def test_a_store_without_any_qlist(run: Run, copy: Path) -> None:
-    """A broker may run without QLIST files: then none is missing."""
+    """A broker may run without QLIST files: then none is missing, and sync points state no size."""
     remove(".bmq_qlist")(copy)
+    (fault,) = report(run("validate", "--json", copy))["faults"]
+    assert (fault["code"], fault["file"]) == ("set-incomplete", only(copy, ".bmq_journal").stem + ".bmq_qlist")
+    assert {run("summary", copy).code, run("queues", copy).code, run("dump", copy).code} == {1}
+    state_no_qlist(only(copy, ".bmq_journal"))
     found = report(run("validate", "--json", copy))
     assert (found["faults"], len(found["files"])) == ([], 3)
+    assert {run("summary", copy).code, run("queues", copy).code, run("dump", copy).code} == {0}
+
+
+def state_no_qlist(journal: Path) -> None:
+    """Have the sync points of a journal state that there is no QLIST."""
+    content = bytearray(journal.read_bytes())
+    first = open_file(content, FileType.JOURNAL).first_record_offset
+    for at in range(first, len(content) - JOURNAL_RECORD_SIZE + 1, JOURNAL_RECORD_SIZE):
+        raw = bytes(content[at : at + JOURNAL_RECORD_SIZE])
+        if any(raw) and isinstance(record := decode_record(raw), JournalOpRecord):
+            content[at : at + JOURNAL_RECORD_SIZE] = JOURNAL_OP_RECORD.pack(record._replace(qlist_file_offset_words=0))
+    journal.write_bytes(content)
 
 
 def test_a_set_that_lacks_its_qlist(run: Run, copy: Path) -> None:
