@@ -46,6 +46,7 @@ __all__ = [
     "LockRequest",
     "MessageQueue",
     "ProducerData",
+    "SimpleSubscription",
     "Subscription",
     "make_subscription",
     "read_heartbeat",
@@ -158,6 +159,15 @@ class GroupRetryPolicy(NamedTuple):
         return delays[min(retries + _SKIPPED_DELAYS, len(delays) - 1)]
 
 
+class SimpleSubscription(NamedTuple):
+    """A selection of a topic's messages that an administrator notes with a group; brokers keep and show it."""
+
+    topic: str = ""
+    expression_type: str = "TAG"
+    expression: str = "*"
+    version: int = 0
+
+
 class GroupConfig(NamedTuple):
     group_name: str
     consume_enable: bool = True
@@ -172,6 +182,7 @@ class GroupConfig(NamedTuple):
     notify_consumer_ids_changed_enable: bool = True
     group_sys_flag: int = 0
     consume_timeout_minute: int = 15
+    subscription_data_set: list[SimpleSubscription] | None = None
     attributes: dict[str, str] = {}
 
 

@@ -145,6 +145,37 @@ def test_figures_of_a_retry_policy_are_kept_and_shown(policy: dict[str, Any]) ->
         rig.stop()
 
 
+# Each member that Apache's brokers have, with another value than its default.
+WHOLE_GROUP: dict[str, Any] = {
+    "groupName": "g",
+    "consumeEnable": False,
+    "consumeFromMinEnable": False,
+    "consumeBroadcastEnable": False,
+    "consumeMessageOrderly": True,
+    "retryQueueNums": 3,
+    "retryMaxTimes": 7,
+    "groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000]}},
+    "brokerId": 2,
+    "whichBrokerWhenConsumeSlowly": 3,
+    "notifyConsumerIdsChangedEnable": False,
+    "groupSysFlag": 5,
+    "consumeTimeoutMinute": 33,
+    "subscriptionDataSet": [{"topic": "t", "expressionType": "SQL92", "expression": "a > 1", "version": 4}],
+    "attributes": {},
+}
+
+
+def test_each_member_of_a_group_is_kept_and_shown() -> None:
+    rig = Rig()
+    body = json.dumps(WHOLE_GROUP).encode()
+    assert rig.peer().call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).code == ResponseCode.SUCCESS
+    rig.pass_time(100)
+    for _ in range(2):
+        found = rig.peer().call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")
+        assert json.loads(bytes(found.body)) == WHOLE_GROUP
+        rig.stop()
+
+
 def test_group_is_made_shown_and_deleted() -> None:
     rig = Rig()
     peer = rig.peer()
