@@ -1,15 +1,17 @@
 """The check of the words on the command line, the same for every command.
 
 A word is refused where a script's variable has no value: an empty host would be all addresses of the machine, an empty
-path the current folder, and an empty authority or secret a connection without it.
+path the current folder, and an empty authority or secret a connection without it. So is a number that is no time and no
+count: waits are bounded by what the operating system can wait.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -17,6 +19,11 @@ from bmqctl.common.refusal import refuse
 from formats.addresses import read_host
 
 __all__ = ["check_arguments", "parse_host", "parse_moment"]
+
+
+# Bounds of options that declare none: seconds and rates, and counts and sizes.
+_FLOAT_MAX: Final = 1_000_000.0
+_INT_MAX: Final = 1 << 62
 
 
 def parse_host(text: str) -> str:
@@ -44,7 +51,7 @@ def parse_moment(text: str) -> datetime:
 
 
 def check_arguments(command: Any) -> None:
-    """Let a command, and those below it, refuse empty arguments and options before they run.
+    """Let a command, and those below it, refuse empty arguments and options, and numbers that mean nothing.
 
     A parameter that has a type of its own decides by itself.
     """
@@ -58,6 +65,7 @@ def check_arguments(command: Any) -> None:
         if not context.resilient_parsing:
             for parameter in command.params:
                 _check(context, parameter, given.get(parameter.name))
+                _check_number(context, parameter)
         return rest
 
     command.parse_args = parse_and_check
@@ -70,6 +78,18 @@ def _check(context: Any, parameter: Any, given: Any) -> None:
     if all(isinstance(each, str | Path) for each in _each(value)):
         name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name
         refuse(context.command_path.partition(" ")[2], f"{name} is empty: give a value, or leave it out")
+
+
+def _check_number(context: Any, parameter: Any) -> None:
+    """Refuse a number beyond the bounds that hold for an option without a maximum of its own."""
+    if getattr(parameter, "max", None) is not None:
+        return
+    for value in _each(context.params.get(parameter.name)):
+        most = _FLOAT_MAX if isinstance(value, float) else _INT_MAX
+        if isinstance(value, int | float) and not -most <= value <= most:
+            bound = f"{most:.0f} at most" if value > 0 else f"{-most:.0f} at least"
+            wanted = "a number" if math.isnan(value) else bound
+            refuse(context.command_path.partition(" ")[2], f"{parameter.opts[0]} is {value}: give {wanted}")
 
 
 def _each(value: Any) -> Iterator[Any]:

@@ -72,7 +72,7 @@ def console(
     authn_mechanism: Annotated[
         str, typer.Option(help="The mechanism by which users authenticate at BlazingMQ's nodes.")
     ] = "BASIC",
-    listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+    listen_fd: Annotated[int | None, typer.Option(hidden=True, min=0, max=(1 << 31) - 1)] = None,
     decodes_avro: Annotated[bool, typer.Option("--decode-avro", hidden=True)] = False,
 ) -> None:
     """Serve pages that show a cluster to a browser, until SIGINT or SIGTERM.

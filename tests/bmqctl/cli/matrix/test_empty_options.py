@@ -14,7 +14,7 @@ from bmqctl.app import app
 from tests.bmqctl.cli.matrix.examples import EXAMPLES, commands
 
 
-def _command(name: str) -> Any:
+def command_of(name: str) -> Any:
     command: Any = get_command(app)
     for each in name.split():
         _, command, _ = command.resolve_command(None, [each])
@@ -32,7 +32,7 @@ def _options(command: Any) -> Iterator[str]:
 def test_an_empty_option_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     # The places are words that nobody looks at before the options are refused.
     words = [re.sub("{port.*}", "1", each) for each in EXAMPLES[name].words]
-    command = _command(name)
+    command = command_of(name)
     taken = []
     for option in _options(command):
         try:
