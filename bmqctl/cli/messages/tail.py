@@ -125,4 +125,7 @@ def _end(outcome: Outcome, count: int | None) -> None:
     if outcome.ended_by or outcome.unreadable:
         raise typer.Exit(EXIT_FAULTS)
     if count is not None and outcome.shown < count:
-        raise typer.Exit(EXIT_INTERRUPTED if outcome.is_interrupted else EXIT_FAULTS)
+        if outcome.is_interrupted:
+            raise typer.Exit(EXIT_INTERRUPTED)
+        say(COMMAND, f"{outcome.shown} of {count} messages came")
+        raise typer.Exit(EXIT_FAULTS)

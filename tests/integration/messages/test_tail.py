@@ -52,7 +52,8 @@ def test_a_queue_is_shown_and_confirmed(node: NodeProcess) -> None:
     assert output.splitlines()[1].endswith(",four,,")
     output, _ = run("tail", *at, *IDLE, "--output", "json")
     assert [row["payload"] for row in json.loads(output)] == ["five"]
-    run("tail", *at, *IDLE, "--count", "1", code=1)
+    _, errors = run("tail", *at, *IDLE, "--count", "1", code=1)
+    assert errors == "bmqctl tail: 0 of 1 messages came\n"
 
 
 def test_an_expression_selects_and_leaves_the_others(node: NodeProcess) -> None:
