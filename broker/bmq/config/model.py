@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
@@ -47,6 +47,14 @@ class Model(BaseModel):
     """A `complexType` of the reference's schemas."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, strict=True, defer_build=True)
+
+    @field_validator("*")
+    @classmethod
+    def _has_no_nul(cls, value: Any) -> Any:
+        """Refuse the character that no path, host or expression can have."""
+        if any(isinstance(each, str) and "\0" in each for each in (value if isinstance(value, tuple) else (value,))):
+            raise fault("has the character \\u0000", "remove it")
+        return value
 
 
 class Choice(Model):

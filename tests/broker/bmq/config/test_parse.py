@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from broker.bmq.config.broker_schema import Configuration
-from broker.bmq.config.cluster_schema import ClustersDefinition
+from broker.bmq.config.broker_schema import Configuration, LogController, StatPluginConfig
+from broker.bmq.config.cluster_schema import ClustersDefinition, PartitionConfig
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.errors import ConfigError
 from broker.bmq.config.load import parse
@@ -69,6 +69,29 @@ def check(root: type[Model], text: bytes) -> None:
     assert told.startswith("file: ")
     assert len(told.splitlines()) == 1
     assert len(told) < 600
+
+
+PARTITIONS = {
+    "numPartitions": 1,
+    "location": "a",
+    "archiveLocation": "b",
+    **dict.fromkeys(("maxDataFileSize", "maxJournalFileSize", "maxQlistFileSize"), 1 << 20),
+}
+
+
+@pytest.mark.parametrize(
+    ("root", "content", "place"),
+    [
+        (PartitionConfig, PARTITIONS | {"location": "a\0b"}, "location"),
+        (LogController, {"fileName": "\0"}, "fileName"),
+        (StatPluginConfig, {"hosts": ["a", "b\0"]}, "hosts"),
+    ],
+)
+def test_a_text_with_the_character_that_no_path_has_is_refused(
+    root: type[Model], content: dict[str, Any], place: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"\$\.{place}: has the character \\u0000; remove it"):
+        parse(root, json.dumps(content).encode(), "file")
 
 
 def test_members_are_found_at_every_depth() -> None:
