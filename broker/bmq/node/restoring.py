@@ -127,7 +127,7 @@ class Restoration:
         # Many messages arrive in the same second, and share one number.
         arrived_ms = self._arrivals.get(timestamp)
         if arrived_ms is None:
-            arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000
+            arrived_ms = self._since_ms - self._about.wall_ms + timestamp * 1000
             self._arrivals[timestamp] = arrived_ms
         if confirmed:
             # The first delivery's time is unknown; as in the reference, the arrival stands for it.

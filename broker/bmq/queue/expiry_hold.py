@@ -50,23 +50,23 @@ QUEUES_NAMED: Final = 3
 class Restoring(NamedTuple):
     """A partition that this node begins to serve.
 
-    `newest_s` is the time of its newest record, in seconds since the epoch. `wall_s` is the present time by the clock
+    `newest_s` is the time of its newest record, in seconds since the epoch. `wall_ms` is the present time by the clock
     of the records' writer if `is_measured`, and by this node's clock otherwise.
     """
 
     partition_id: int
     newest_s: int
-    wall_s: int
+    wall_ms: int
     is_measured: bool
 
     @classmethod
     def of(cls, partition_id: int, newest_s: int, heard: HeardRecord | None, now: Now) -> Restoring:
         if heard is not None:
-            wall_s = heard.timestamp + (now.ms - heard.ms) // 1000
+            wall_ms = heard.timestamp * 1000 + now.ms - heard.ms
             # Otherwise a primary with another clock has written since, and was not heard when it did.
-            if heard.timestamp - TOLERANCE_S <= newest_s <= wall_s + TOLERANCE_S:
-                return cls(partition_id, newest_s, wall_s, True)
-        return cls(partition_id, newest_s, now.wall_s, False)
+            if heard.timestamp - TOLERANCE_S <= newest_s <= wall_ms // 1000 + TOLERANCE_S:
+                return cls(partition_id, newest_s, wall_ms, True)
+        return cls(partition_id, newest_s, now.wall_s * 1000, False)
 
 
 class RestoredQueue(NamedTuple):
@@ -112,7 +112,7 @@ class Due(NamedTuple):
 
 def hold_expiry(restored: Iterable[RestoredQueue], about: Restoring, now: Now, clocks: Clocks) -> None:
     """Hold the expiry of those restored queues of a partition whose ages are in doubt, and raise an alarm for them."""
-    ahead_s = now.wall_s - about.wall_s
+    ahead_s = now.wall_s - about.wall_ms // 1000
     if abs(ahead_s) > TOLERANCE_S:
         way = "ahead of" if ahead_s > 0 else "behind"
         text = f"The clock of this node is {span(abs(ahead_s))} {way} the former primary's"
@@ -120,7 +120,7 @@ def hold_expiry(restored: Iterable[RestoredQueue], about: Restoring, now: Now, c
     elif about.newest_s - now.wall_s > TOLERANCE_S:
         text = f"The clock of this node is {span(about.newest_s - now.wall_s)} behind the newest record"
         alarm(log, ALARM, f"Partition [{about.partition_id}]: {text}. Messages expire later by as much")
-    gap_ms = max(0, about.wall_s - about.newest_s) * 1000
+    gap_ms = max(0, about.wall_ms - about.newest_s * 1000)
     is_gap = gap_ms > TOLERANCE_S * 1000 and not about.is_measured
     newest_ms = now.ms - gap_ms + TOLERANCE_S * 1000
     by_gap: list[Due] = []

@@ -508,7 +508,7 @@ MESSAGES = (
         "broker.bmq.node.restoring",
         (
             (
-                "            arrived_ms = self._since_ms - (self._about.wall_s - timestamp) * 1000\n",
+                "            arrived_ms = self._since_ms - self._about.wall_ms + timestamp * 1000\n",
                 "            arrived_ms = self._since_ms\n",
             ),
         ),

@@ -178,8 +178,8 @@ def test_clocks_agree_with_one_of_the_others() -> None:
 
 @pytest.mark.parametrize(("newest_s", "is_measured"), [(10_000, True), (10_900, True), (9000, False), (12_000, False)])
 def test_time_is_measured_from_the_primary_that_wrote_last(newest_s: int, is_measured: bool) -> None:
-    about = Restoring.of(0, newest_s, HeardRecord(10_000, 5000), Now(77_777, 905_000))
-    assert about == Restoring(0, newest_s, 10_900 if is_measured else 77_777, is_measured)
+    about = Restoring.of(0, newest_s, HeardRecord(10_000, 5000), Now(77_777, 905_900))
+    assert about == Restoring(0, newest_s, 10_900_900 if is_measured else 77_777_000, is_measured)
 
 
 @pytest.mark.parametrize(
