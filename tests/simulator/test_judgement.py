@@ -27,6 +27,7 @@ from formats.bmq.wire.event import EventType, build_event, build_schema_event
 from formats.bmq.wire.put import append_put
 from tests.broker.bmq.queue.test_consistency import QUEUE, STRONG
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid, start
+from tests.simulator.actors.clients import Consumer
 from tests.simulator.actors.malformed import Malformer, has_whole_message, is_malformed
 from tests.simulator.faults.not_ready import NotReady
 from tests.simulator.faults.rotting import just_written, rotted_at
@@ -133,6 +134,16 @@ def test_a_message_that_its_domain_keeps_from_an_app_is_noticed() -> None:
     hand_out(found, 1)
     with pytest.raises(Violation, match="which its domain keeps it from"):
         hand_out(found, 2)
+
+
+def test_a_consumer_reads_no_message_by_the_shape_of_another() -> None:
+    """A schema id is a number, and a bit that says whether the number has another shape from now on."""
+    consumer = Consumer(World(1), "c0", [(PRIORITY, "")])
+    for schema_id, shape in ((3, 1), (2, 1), (3, 2), (2, 2), (4, 1), (1, 3), (0, 0)):
+        consumer._learn(0, schema_id, shape)
+    for schema_id, shape in ((2, 1), (1, 0), (0, 1)):
+        with pytest.raises(Violation, match="takes properties of shape"):
+            consumer._learn(0, schema_id, shape)
 
 
 def test_a_message_is_missing_only_while_it_must_live() -> None:

@@ -4,6 +4,9 @@
 A producer numbers the shapes of its property lists so that a reader need not parse the same shape twice: the
 wire id is `id << 1 | recycled`, and `recycled` says that the number now means a new shape. Two producers use
 the same numbers for different shapes, so a queue gives each (producer, id) a number of its own.
+
+A recycled id gets another number. (The reference keeps the number, whose readers then misread messages of the old shape
+that come again, and may miss the first message of the new one.)
 """
 
 from __future__ import annotations
@@ -43,9 +46,12 @@ class SchemaMultiplexer:
             return wire_id
         source = (producer, wire_id >> 1)
         known = self._ids.get(source)
-        if known is not None:
+        if known is not None and not wire_id & 1:
             self._ids.move_to_end(source)
-            return known << 1 | wire_id & 1
+            return known << 1
+        if known is not None:
+            # No id is negative: the old number is recycled in its turn.
+            self._ids[producer, -known] = self._ids.pop(source)
         if self._next <= self._capacity:
             number = self._next
             self._next += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from random import Random
@@ -35,7 +35,7 @@ from formats.bmq.wire.event import HEARTBEAT_RESPONSE, EventType, build_event, b
 from formats.bmq.wire.put import PutFlag, append_put
 from tests.broker.bmq.rig import ACK, READ, WRITE, Pushed, handle, identity
 from tests.simulator.judges.accounts import check_refusal
-from tests.simulator.judges.invariants import X_LOW, Post, Promise, Violation, name_of, payload_of
+from tests.simulator.judges.invariants import SHAPES, X_LOW, Post, Promise, Violation, name_of, payload_of
 from tests.simulator.machines.ends import Item
 from tests.simulator.machines.network import Link, Taken
 from tests.simulator.worlds.features import Feature
@@ -51,6 +51,8 @@ CONNECT_TIMEOUT_US = 1_500_000
 UNACKED_MAX = 60
 X_MAX = 4
 SPOILED_PART = 0.1
+# A producer has numbers for this many shapes.
+NUMBERS_MAX = 2
 
 # The parts of a queue's messages that consumers may want: an expression, and its meaning.
 PARTS: dict[str, Callable[[int], bool]] = {f"x < {X_LOW}": lambda x: x < X_LOW, f"x >= {X_LOW}": lambda x: x >= X_LOW}
@@ -257,6 +259,8 @@ class Producer(Client):
         self._due: Counter[bytes] = Counter()  # how many acks its link may bring for each post
         self._spoiling = Random(f"spoiled {world.seed} {name}") if Feature.SPOILED in world.features else None
         self._spoiled: set[bytes] = set()  # the GUIDs of posts whose checksum is wrong
+        self._shaping = Random(f"shapes {world.seed} {name}") if Feature.SHAPES in world.features else None
+        self._shapes: dict[str, OrderedDict[int, int]] = {uri: OrderedDict() for uri in uris}  # their numbers
 
     def open_all(self) -> None:
         for queue_id, uri in enumerate(self.uris):
@@ -274,11 +278,12 @@ class Producer(Client):
             return
         uri = self.uris[request.handle_parameters.q_id]
         self.opened.add(uri)
+        self._shapes[uri].clear()
         again = list(self.unacked[uri].values())
         self.world.say(f"{self.name} opens {uri} and sends {len(again)} again")
         for post in again:
             self.world.records.posted_again(post)
-        self._put(uri, again)
+        self._put(uri, again, is_new=False)
 
     def forget(self) -> None:
         self.opened.clear()
@@ -307,14 +312,29 @@ class Producer(Client):
             guid = self._guids.make(self.world.clock.us * 1000)
             size = self.random.randrange(self.size_max)
             x = self.random.randrange(X_MAX) if uri in self.with_properties else None
-            post = Post(guid, uri, self.name, self._numbers[uri], size, self.world.clock.us, x)
+            shape = self._shaping.randrange(len(SHAPES)) if self._shaping is not None and x is not None else 0
+            post = Post(guid, uri, self.name, self._numbers[uri], size, self.world.clock.us, x, shape)
             self.world.records.posted(post)
             self.unacked[uri][guid] = post
             posts.append(post)
         if uri in self.opened:
-            self._put(uri, posts)
+            self._put(uri, posts, is_new=True)
 
-    def _put(self, uri: str, posts: list[Post]) -> None:
+    def _schema_id(self, uri: str, shape: int, *, is_new: bool) -> int:
+        """Return the number of a shape, with a bit that says whether it had another one before.
+
+        A message that is sent again says nothing of the number that its shape has.
+        """
+        if not shape or not is_new:
+            return int(shape > 0)
+        numbers = self._shapes[uri]
+        if shape in numbers:
+            numbers.move_to_end(shape)
+            return numbers[shape] << 1
+        numbers[shape] = len(numbers) + 1 if len(numbers) < NUMBERS_MAX else numbers.popitem(last=False)[1]
+        return numbers[shape] << 1 | 1
+
+    def _put(self, uri: str, posts: list[Post], *, is_new: bool) -> None:
         if not posts:
             return
         out = bytearray()
@@ -323,12 +343,13 @@ class Producer(Client):
             self.world.records.sent(post)
             payload = payload_of(post)
             flags = int(PutFlag.ACK_REQUESTED) if post.x is None else _WITH_PROPERTIES
-            append_put(out, queue_id, post.guid, payload, crc32c(payload), flags)
+            schema_id = self._schema_id(uri, post.shape, is_new=is_new)
+            append_put(out, queue_id, post.guid, payload, crc32c(payload), flags, 0, schema_id)
             self._due[post.guid] += 1
             if self._spoiling is not None and self._spoiling.random() < SPOILED_PART:
                 guid = self._spoiling.randbytes(len(post.guid))
                 self._spoiled.add(guid)
-                append_put(out, queue_id, guid, payload, crc32c(payload) ^ 1, flags)
+                append_put(out, queue_id, guid, payload, crc32c(payload) ^ 1, flags, 0, schema_id)
         self.send(build_event(EventType.PUT, out))
 
     def tap(self, item: Item, link: Link) -> None:
@@ -383,6 +404,7 @@ class Consumer(Client):
         self._tunings: list[list[Tuning]] = [[] for _ in reads]  # what is in force, and what it has asked for since
         self._ids = [(0, place + 1) if one_id else (place, int(bool(app))) for place, (_, app) in enumerate(reads)]
         self._held: list[set[bytes]] = [set() for _ in reads]
+        self._shapes: dict[tuple[int, int], int] = {}  # by queue id and number
         self.confirm_us = 15_000
         self.keeps_part = 0.02
         self._kept: list[tuple[int, bytes]] = []
@@ -463,6 +485,7 @@ class Consumer(Client):
 
     def forget(self) -> None:
         self._kept.clear()
+        self._shapes.clear()
         self._closing.clear()
         for place, tunings in enumerate(self._tunings):
             tunings.clear()
@@ -485,6 +508,17 @@ class Consumer(Client):
             x = records.posts[item.guid].x
             if is_heard and not any(wants(each.part, x) for each in self._tunings[place]):
                 raise Violation(f"{self.name} wants '{self.tuning.part}', and gets a message of which x is {x}")
+            if is_heard:
+                self._learn(item.queue_id, item.schema_id, records.posts[item.guid].shape)
+
+    def _learn(self, queue_id: int, schema_id: int, shape: int) -> None:
+        """Check that it can read the properties of a message by the shape that their number had before."""
+        number = schema_id >> 1
+        known = shape if schema_id & 1 else self._shapes.get((queue_id, number), shape)
+        if number:
+            self._shapes[queue_id, number] = shape
+        if known != shape or (shape > 0) != (schema_id > 0):
+            raise Violation(f"{self.name} takes properties of shape {shape} for {known}: their schema is {schema_id}")
 
     def received(self, item: Item) -> None:
         assert isinstance(item, Pushed)

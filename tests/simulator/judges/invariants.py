@@ -23,6 +23,7 @@ from formats.bmq.wire.properties import Property, encode_properties
 from tests.simulator.machines.clock import Clock
 
 __all__ = [
+    "SHAPES",
     "WINDOW_PART",
     "X_LOW",
     "AppView",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 WINDOW_PART = 0.98  # of a deduplication time by the true clock, as clocks drift
+# The names of the other properties of messages that have one, by shape.
+SHAPES = ("", "", "y", "wy")
 X_LOW = 2  # what consumers that take a part of the messages part them by
 
 
@@ -75,6 +78,7 @@ class Post:
     size: int
     made_us: int = 0
     x: int | None = None  # a property
+    shape: int = 0  # the other properties, see `_area`; 0 for none, in the older encoding
     acked: bool = False
     # A broker has refused it. Its producer may not know that yet, and post it again after later ones.
     refused: bool = False
@@ -116,12 +120,13 @@ def payload_of(post: Post) -> bytes:
     """The payload, which tells who made it, and that it is whole."""
     text = f"{post.producer} {post.uri} {post.number} ".encode()
     payload = (text * (post.size // len(text) + 1))[: max(len(text), post.size)]
-    return payload if post.x is None else _area(post.x) + payload
+    return payload if post.x is None else _area(post.x, post.shape) + payload
 
 
 @cache
-def _area(x: int) -> bytes:
-    return encode_properties([Property("x", PropertyType.INT32, x)], 0)
+def _area(x: int, shape: int) -> bytes:
+    others = [Property(name, PropertyType.STRING, name * shape) for name in SHAPES[shape]]
+    return encode_properties([Property("x", PropertyType.INT32, x), *others], int(shape > 0))
 
 
 class Records:

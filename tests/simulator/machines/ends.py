@@ -182,7 +182,7 @@ def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:
         if frame.type == EventType.PUSH:
             for push in iter_pushes(view, frame.body, frame.end):
                 (info,) = sub_queue_infos(push.options)
-                yield Pushed(push.queue_id, push.guid, bytes(push.data), info.sub_queue_id)
+                yield Pushed(push.queue_id, push.guid, bytes(push.data), info.sub_queue_id, schema_id=push.schema_id)
         elif frame.type == EventType.ACK:
             yield from iter_acks(view, frame.body, frame.end)
         elif frame.type == EventType.CONTROL:

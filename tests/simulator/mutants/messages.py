@@ -514,6 +514,18 @@ MESSAGES = (
         ),
     ),
     Mutant(
+        "recycled-keeps-number",
+        "schemas",
+        "A shape of properties for which its producer uses an old number again has the old shape's number in its queue.",
+        "broker.bmq.core.schemas",
+        (
+            (
+                "        if known is not None and not wire_id & 1:\n            self._ids.move_to_end(source)\n            return known << 1\n",
+                "        if known is not None:\n            self._ids.move_to_end(source)\n            return known << 1 | wire_id & 1\n",
+            ),
+        ),
+    ),
+    Mutant(
         "latest-not-raised",
         "deduplication",
         "A message that is removed long after it was posted does not count as its producer's last.",

@@ -224,4 +224,11 @@ RELAYS = (
             ),
         ),
     ),
+    Mutant(
+        "forwarded-schemas-alike",
+        "schemas",
+        "A hop that forwards posts unchanged gives shapes of their properties the numbers that its producers gave them.",
+        "broker.bmq.relay.posts",
+        (("_pack_schema_id(queue.schemas.translate(number, schema_id))", "_pack_schema_id(schema_id)"),),
+    ),
 )

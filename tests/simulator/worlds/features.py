@@ -53,6 +53,7 @@ class Feature(Enum):
     ADMISSION = "a single node's domains that admit one producer of a queue, and one consumer of an app"
     VACANT = "queues that nobody has open for a while, and that an operator removes while clients open them"
     LAGGING = "partitions that roll over while a replica is being healed"
+    SHAPES = "producers that number the few shapes of their messages' properties, and use each number for several"
     SPOILED = "producers some of whose posts have another checksum than their payload"
 
 
@@ -79,6 +80,7 @@ _LATER = (
     Feature.VACANT,
     Feature.LAGGING,
     Feature.SPOILED,
+    Feature.SHAPES,
 )
 _LATER_PART = 0.25
 # The features of worlds of which only the number of nodes is given; each has two in five of them.

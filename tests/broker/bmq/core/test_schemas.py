@@ -18,11 +18,13 @@ def test_each_producers_number_gets_one_of_its_own() -> None:
     assert [mux.translate(producer, 2 << 1) for producer in (1, 2, 3)] == [2, 4, 6]
 
 
-def test_a_producer_may_give_a_number_another_shape() -> None:
-    mux = SchemaMultiplexer()
+def test_another_shape_of_a_producers_number_gets_another_number() -> None:
+    mux = SchemaMultiplexer(capacity=2)
     mux.translate(1, 7 << 1 | 1)
     assert mux.translate(1, 7 << 1) == 2
-    assert mux.translate(1, 7 << 1 | 1) == 3
+    assert [mux.translate(1, 7 << 1 | 1), mux.translate(1, 7 << 1)] == [5, 4]
+    # The number that nobody uses any longer is recycled first.
+    assert [mux.translate(1, 8 << 1), mux.translate(1, 7 << 1)] == [3, 4]
 
 
 def test_the_least_recently_used_number_is_recycled_and_announced() -> None:
