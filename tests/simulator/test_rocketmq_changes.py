@@ -39,7 +39,11 @@ class Link:
 
 def surroundings() -> Surroundings:
     world = SimpleNamespace(
-        random=Random(1), wall_ms=1_000_000, was_full=False, promises=Promises(), connect=lambda *_: Link()
+        random=Random(1),
+        wall_ms=1_000_000,
+        was_full_since=lambda ms: False,
+        promises=Promises(),
+        connect=lambda *_: Link(),
     )
     return cast(Surroundings, world)
 

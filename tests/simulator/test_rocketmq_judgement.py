@@ -19,6 +19,7 @@ from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.pops import Done, Outcome, Popped, Pops
+from tests.simulator.rocketmq.producers import Producer
 from tests.simulator.rocketmq.promises import Promises, Sent
 from tests.simulator.rocketmq.stores import Kept
 from tests.simulator.rocketmq.wire import Connection
@@ -42,12 +43,12 @@ class _Broker:
         said, self.said = self.said, bytearray()
         return said
 
-    def answer(self, fields: dict[str, str] | None = None, body: bytes = b"") -> None:
+    def answer(
+        self, fields: dict[str, str] | None = None, body: bytes = b"", code: ResponseCode = ResponseCode.SUCCESS
+    ) -> None:
         """Answer the next request."""
         self.answers += 1
-        self.said += encode_frame(
-            Frame(ResponseCode.SUCCESS, self.answers, FrameFlag.RESPONSE, ext_fields=fields or {}, body=body)
-        )
+        self.said += encode_frame(Frame(code, self.answers, FrameFlag.RESPONSE, ext_fields=fields or {}, body=body))
 
 
 class _World:
@@ -57,7 +58,7 @@ class _World:
         self.random = Random(0)
         self.promises = Promises({"m0": Sent("m0", "t0", "A", 0)})
         self.topics = {"t0": 1}
-        self.was_full = False
+        self.full_ms = -1
         self.wall_ms = 0
         self.group = PopGroup(self, "g2", "t0")
         self.group.is_careful = True
@@ -65,6 +66,9 @@ class _World:
 
     def note(self, text: str) -> None:
         """Tell nothing."""
+
+    def was_full_since(self, ms: int) -> bool:
+        return self.full_ms >= ms
 
     def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
         self.broker = _Broker()
@@ -135,6 +139,38 @@ def test_acknowledgement_of_an_earlier_pop_does_not_count_for_the_last_one(world
     world.group.act()
     world.die()
     assert world.owed == OWED
+
+
+def test_message_is_refused_only_where_the_disk_has_been_full_since_it_was_sent(world: _World) -> None:
+    producer = Producer(world, "p0")
+    producer.connect()
+    world.broker.answer()
+    for full_ms in (1_000, 999):
+        world.wall_ms, world.full_ms = 1_000, full_ms
+        producer.send_delayed()
+        world.broker.answer(code=ResponseCode.SERVICE_NOT_AVAILABLE)
+        if full_ms == world.wall_ms:
+            producer.connection.read()
+        else:
+            with pytest.raises(Violation, match="is answered with"):
+                producer.connection.read()
+
+
+def test_message_sent_after_the_disk_was_full_comes_once(world: _World) -> None:
+    sent = world.promises.messages["m0"]
+    sent.sent_ms = 1
+    world.pop()
+    world.group.act()
+    world.broker.answer()
+    world.group.connection.read()
+    world.full_ms = sent.sent_ms
+    world.pop()
+    world.group.act()
+    world.broker.answer()
+    world.group.connection.read()
+    world.full_ms = sent.sent_ms - 1
+    with pytest.raises(Violation, match="has acknowledged m0, and pops it again"):
+        world.pop()
 
 
 def test_dead_letters_are_judged_by_what_was_given_back() -> None:

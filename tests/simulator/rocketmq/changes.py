@@ -172,9 +172,11 @@ class Changing:
         self.history = History(first)
         self._change: tuple[RequestCode, dict[str, Any], bytes] | None = None
         self._is_repeated = False
+        self._asked_ms = 0
         self._count = self._version = 0
         # By message: its tag, and the numbers of the first and the last form that it may have met.
         self._sent: dict[str, tuple[str, int, int | None]] = {}
+        self._sent_ms: dict[str, int] = {}
         self._refused: set[str] = set()
         # By life: the acknowledged messages, and the messages at each offset of a queue.
         self._acked: dict[int, set[str]] = {}
@@ -363,7 +365,7 @@ class Changing:
 
     def _ask(self, form: Form, code: RequestCode, fields: dict[str, Any], body: bytes = b"") -> None:
         self.history.ask(form)
-        self._change, self._is_repeated = (code, fields, body), False
+        self._change, self._is_repeated, self._asked_ms = (code, fields, body), False, self.world.wall_ms
         self._ask_change(code, fields, body)
         self._sign()
 
@@ -375,7 +377,7 @@ class Changing:
             return
         change = self._change
         if change and change[0] is RequestCode.DELETE_TOPIC_IN_BROKER and answer.code != ResponseCode.SUCCESS:
-            if not self.world.was_full:
+            if not self.world.was_full_since(self._asked_ms):
                 raise Violation(f"a deletion is answered with {answer.code}: {answer.remark}")
             # The disk has no room for the note of it.
             self._ask_change(*change)
@@ -398,7 +400,7 @@ class Changing:
         name, queue_id = f"c.{self._count}", self.random.randrange(QUEUES_MAX if self.random.random() < 0.5 else 1)
         properties = encode_properties({"UNIQ_KEY": f"c{self._count:07}", "TAGS": tag}).decode()
         values = ("p", CHANGING, "", 4, queue_id, 0, self.world.wall_ms, 0, properties, 0, "false", "false")
-        self._sent[name] = tag, self.history.sure, None
+        self._sent[name], self._sent_ms[name] = (tag, self.history.sure, None), self.world.wall_ms
         answered = partial(self._answered, name, queue_id, self.history.last.password)
         if self.calls is not None and self.random.random() < 0.5:
             request = make("SendMessageRequest")
@@ -439,7 +441,7 @@ class Changing:
 
     def _outcome(self, name: str, code: int, may_be: set[int], is_full: bool, is_done: bool) -> int | None:
         """Take the code that answers a message; return the life of the topic that has it, if that is certain."""
-        if code not in may_be and not (is_full and self.world.was_full):
+        if code not in may_be and not (is_full and self.world.was_full_since(self._sent_ms[name])):
             raise Violation(f"{name} is answered with {code}, not {may_be}: {self._forms(name)}")
         if not is_done:
             self._refused.add(name)

@@ -84,7 +84,9 @@ class GrpcProducer(Producer):
             answer = None
             if answers is not None:
                 entries = answers[0].entries
-                answer = _frame(entries[number] if entries else answers[0], is_full=self.world.was_full)
+                answer = _frame(
+                    entries[number] if entries else answers[0], is_full=self.world.was_full_since(each[0].sent_ms)
+                )
             self._answered(*each, 0, 0, answer)
 
     def _told(self, sent: Sent, queue_id: int, offset: int, order: int) -> None:
@@ -113,7 +115,7 @@ class GrpcProducer(Producer):
             if sent.name not in self._over and not sent.has_outlived:
                 raise Violation(f"the transaction of {sent.name} is said not to be there: {answers[0].status.message}")
             return
-        frame = None if answers is None else _frame(answers[0], is_full=self.world.was_full)
+        frame = None if answers is None else _frame(answers[0], is_full=self.world.was_full_since(sent.sent_ms))
         if frame is not None and frame.code == ResponseCode.SUCCESS:
             self._over.add(sent.name)
         elif frame is not None and self.world.random.random() < 0.5:

@@ -157,9 +157,8 @@ class RocketNode(NotedWorld):
         self.connections: list[Link] = []
         self._ports = 40_000
         self._ticked_ms = self.wall_ms
-        self.was_full = False
-        # When the disk last came to have room.
-        self._room_ms = 0
+        # When the disk last came to have room, or had none for a single message.
+        self._room_ms = -1
         self._planned: Death | None = None
         self._is_begun = False
         # Producers answer questions then, and send nothing.
@@ -219,7 +218,7 @@ class RocketNode(NotedWorld):
                 )
                 break
             except DiskFull:
-                if not self.was_full:
+                if not self.is_full:
                     raise
                 self.note("the disk is too full to start")
                 self.make_room()
@@ -255,15 +254,28 @@ class RocketNode(NotedWorld):
         for client in dict.fromkeys(self._clients):
             client.connect()
 
+    @property
+    def is_full(self) -> bool:
+        """True while the disk has little room or none."""
+        return self.disk.shared.free <= ENOUGH_ROOM // 2
+
+    def was_full_since(self, ms: int) -> bool:
+        """Return whether the disk may have lacked room at a time or later."""
+        return self.is_full or self._room_ms >= ms
+
+    def lacked_room(self) -> None:
+        """Note that the disk had no room for a single message."""
+        self._room_ms = self.wall_ms
+
     def make_room(self) -> None:
         """Give the disk room for everything."""
-        if self.disk.shared.free <= ENOUGH_ROOM // 2:
+        if self.is_full:
             self.disk.shared.free, self._room_ms = ENOUGH_ROOM, self.wall_ms
 
     def judge(self, judged: Judged | None = None) -> list[Kept]:
         """Judge the store as it is, but for what was judged already."""
         store = self.process.store
-        return judge_store(store, self.promises, self.random, is_indexed=not self.was_full, judged=judged)
+        return judge_store(store, self.promises, self.random, is_indexed=not self.was_full_since(0), judged=judged)
 
     def die(self, death: Death) -> None:
         """End the process, and start the next one."""
@@ -287,7 +299,7 @@ class RocketNode(NotedWorld):
     def _noted_ms(self, death: Death) -> int:
         """Return the time by which commits were answered that the process has certainly noted on its disk."""
         noted_ms = self.wall_ms - NOTED_MS - (FLUSHED_MS if death in POWER else 0)
-        is_sure = self.disk.shared.free > ENOUGH_ROOM // 2 and (self.is_sync or death not in POWER)
+        is_sure = not self.is_full and (self.is_sync or death not in POWER)
         return noted_ms if is_sure and self._room_ms <= noted_ms else 0
 
     def _lose_consumer(self, group: PullGroup | PopGroup | OrderedGroup) -> None:

@@ -103,7 +103,7 @@ class PopGroup:
         self._since_ms = self.world.wall_ms
 
     def _may_be_twice(self, sent: Sent) -> bool:
-        return self.world.was_full or sent.may_be_there or sent.name in self._twice
+        return self.world.was_full_since(sent.sent_ms) or sent.may_be_there or sent.name in self._twice
 
     def heartbeat(self) -> None:
         """Say that this group is there."""
@@ -235,7 +235,8 @@ class PopGroup:
         hidden = self._hidden.get(name)
         if not outcome.is_late or hidden is None or hidden.handle != handle:
             return
-        if self.world.wall_ms < hidden.until_ms and not hidden.is_done and not self.world.was_full:
+        is_early = self.world.wall_ms < hidden.until_ms and not hidden.is_done
+        if is_early and not self.world.was_full_since(hidden.popped_ms):
             raise Violation(f"the handle of {name} is said to be over, {hidden.until_ms - self.world.wall_ms} ms early")
 
     def _hide(self, name: str, handle: str, random: Random) -> None:

@@ -356,8 +356,8 @@ class Process(Life):
 
         vars(log)["append"] = torn
 
-    def refuse(self, messages: int) -> None:
-        """Have the disk be too full for one message, when it has had room for some before it."""
+    def refuse(self, messages: int, refused: Callable[[], None]) -> None:
+        """Have the disk be too full for one message, when it has had room for some before it; call `refused` then."""
         store, left = self.store, messages
         put = store.put
 
@@ -366,6 +366,7 @@ class Process(Life):
             left -= 1
             if left < 0:
                 del vars(store)["put"]
+                refused()
                 raise DiskFull("there is no room for one message")
             put(run)
 

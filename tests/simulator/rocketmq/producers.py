@@ -41,10 +41,13 @@ class Surroundings(Protocol):
     random: Random
     promises: Promises
     topics: dict[str, int]
-    was_full: bool
 
     @property
     def wall_ms(self) -> int: ...
+
+    def was_full_since(self, ms: int) -> bool:
+        """Return whether the disk may have lacked room at a time or later."""
+        ...
 
     def note(self, text: str) -> None:
         """Tell what happens."""
@@ -191,7 +194,7 @@ class Producer:
             sent.may_be_there = True
             if self.world.random.random() < 0.8:
                 self._again.append((sent, properties, flags))
-        elif answer.code in REFUSALS:
+        elif answer.code in REFUSALS and self.world.was_full_since(sent.sent_ms):
             sent.is_refused = True
         elif answer.code != ResponseCode.SUCCESS:
             raise Violation(f"{sent.name} is answered with {answer.code}: {answer.remark}")
@@ -236,7 +239,7 @@ class Producer:
         self.connection.ask(RequestCode.SEND_BATCH_MESSAGE, fields, answered, encode_batch(messages))
 
     def _batch_answered(self, batch: list[Sent], queue_id: int, order: int, answer: Frame | None) -> None:
-        if answer is None or answer.code in REFUSALS:
+        if answer is None or (answer.code in REFUSALS and self.world.was_full_since(batch[0].sent_ms)):
             return
         if answer.code != ResponseCode.SUCCESS:
             raise Violation(f"a batch is answered with {answer.code}: {answer.remark}")
@@ -273,7 +276,8 @@ class Producer:
     def _ended(self, sent: Sent, fate: Fate, answer: Frame | None) -> None:
         if answer is None:
             return
-        if answer.code not in (ResponseCode.SUCCESS, *REFUSALS):
+        is_refused = answer.code in REFUSALS and self.world.was_full_since(sent.sent_ms)
+        if answer.code != ResponseCode.SUCCESS and not is_refused:
             raise Violation(f"the end of a transaction is answered with {answer.code}: {answer.remark}")
         if fate is Fate.COMMIT and answer.code == ResponseCode.SUCCESS and sent.ended_ms is None:
             sent.ended_ms = self.world.wall_ms

@@ -137,9 +137,8 @@ class RocketWorld(RocketNode):
                 self._plan(death)
         elif luck < 0.035:
             self.note("the disk is full")
-            self.was_full = True
             self.disk.shared.free = self.random.randrange(LITTLE_ROOM)
-        elif luck < 0.06 and self.was_full:
+        elif luck < 0.06 and self.is_full:
             self._inject("the disk has room")
             self.make_room()
         elif luck > 0.97:
@@ -167,8 +166,7 @@ class RocketWorld(RocketNode):
                     self._forbid()
                 if is_taken and self._refuses and self._refusing.random() < REFUSED_LUCK:
                     self._inject("the disk is too full for one message")
-                    self.was_full = True
-                    self.process.refuse(self._refusing.randrange(REFUSED_AFTER_MAX))
+                    self.process.refuse(self._refusing.randrange(REFUSED_AFTER_MAX), self.lacked_room)
                 if is_taken:
                     self._fault()
             self.step(self.random.choice((0, 1, 1, 2, 3, 6)))
