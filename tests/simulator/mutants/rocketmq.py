@@ -378,6 +378,13 @@ ROCKETMQ = (
         "        if record.queue_offset in self._ended:\n",
     ),
     _mutant(
+        "disabled-is-known",
+        "A disabled user may send all the same where requests need no rights.",
+        "access.guard",
+        '            raise AccessDenied(f"User:{name[:80]} is not found.")\n        _check_enabled(user)\n',
+        '            raise AccessDenied(f"User:{name[:80]} is not found.")\n',
+    ),
+    _mutant(
         "deletion-outlives-cut",
         "The note of a deletion covers the messages that take the place of those which a loss of power took.",
         "store.deletions",

@@ -37,6 +37,8 @@ CHANGING_LUCK = 0.4
 CHANGING_SHARE = 3
 # Of the worlds in which rights change, those in which requests need no signature.
 UNSIGNED_LUCK = 0.35
+# Of the others, those in which requests need no rights.
+UNAUTHORIZED_LUCK = 0.35
 # Worlds with clients that speak gRPC, with a group that pops in order, and with lite topics.
 GRPC_LUCK = 0.35
 ORDERED_LUCK = 0.3
@@ -143,8 +145,9 @@ class RocketNode(NotedWorld):
         self.is_guarded = own.random() < GUARDED_LUCK
         has_changes = self.is_guarded or own.random() < CHANGING_LUCK
         is_signed = self.is_guarded and Random(f"rocketmq {seed} signatures").random() >= UNSIGNED_LUCK
-        self.checks = AccessOptions(authentication=is_signed, authorization=self.is_guarded)
-        form = Form(is_signed=is_signed)
+        has_rights = not is_signed or Random(f"rocketmq {seed} rights").random() >= UNAUTHORIZED_LUCK
+        self.checks = AccessOptions(authentication=is_signed, authorization=self.is_guarded and has_rights)
+        form = Form(is_signed=is_signed, needs_rights=has_rights)
         self.changing = (
             [Changing(self, own, form, is_guarded=self.is_guarded, has_grpc=has_grpc)] if has_changes else []
         )
