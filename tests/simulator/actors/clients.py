@@ -56,10 +56,17 @@ NUMBERS_MAX = 2
 
 # The parts of a queue's messages that consumers may want: an expression, and its meaning.
 PARTS: dict[str, Callable[[int], bool]] = {f"x < {X_LOW}": lambda x: x < X_LOW, f"x >= {X_LOW}": lambda x: x >= X_LOW}
+# The ids of a consumer's subscriptions for its first part begin at 1, and those for each further part this much later.
+PLACES_MAX = 10
 # A sub-queue id under which no consumer has anything open.
 NO_SUB_ID = 9
 Request = OpenQueue | ConfigureStream | CloseQueue
 _WITH_PROPERTIES = int(PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES)
+
+
+def _place(subscription_id: int) -> int:
+    """Return the place of a consumer's queue by the id of one of its subscriptions."""
+    return (subscription_id - 1) % PLACES_MAX
 
 
 def wants(part: str, x: int | None) -> bool:
@@ -390,14 +397,22 @@ class Producer(Client):
 class Consumer(Client):
     """Reads one app of each of its queues, and confirms after a while, or keeps what it got until it must hurry.
 
-    A queue's place is its id; with `one_id` all places are apps of one queue under one id. A subscription's id is one
-    above its place.
+    A queue's place is its id; with `one_id` all places are apps of one queue under one id. With `has_each` it has a
+    subscription for each of the `PARTS`.
     """
 
     def __init__(
-        self, world: World, name: str, reads: list[tuple[str, str]], part: str = "", *, one_id: bool = False
+        self,
+        world: World,
+        name: str,
+        reads: list[tuple[str, str]],
+        part: str = "",
+        *,
+        one_id: bool = False,
+        has_each: bool = False,
     ) -> None:
         super().__init__(world, name)
+        self._parts = tuple(PARTS) if has_each else ()
         self.reads = reads  # (URI, app id; none for a queue of one app)
         self.subscribed = 0  # the number of them
         self.tuning = Tuning(0, self.random.choice((1, 3, 1000)), part)  # what it wants
@@ -444,7 +459,7 @@ class Consumer(Client):
                 self.subscribed -= 1
                 self._open_again(OpenQueue(handle_parameters=parameters))
             return
-        place = request.stream_parameters.subscriptions[0].s_id - 1
+        place = _place(request.stream_parameters.subscriptions[0].s_id)
         tunings = self._tunings[place]
         if len(tunings) > 1:
             tunings.pop(0)
@@ -470,10 +485,16 @@ class Consumer(Client):
             consumer_priority_count=1,
         )
         app = self.reads[place][1]
-        version = ExpressionVersion.VERSION_1 if tuning.part else ExpressionVersion.UNDEFINED
-        expression = Expression(version=version, text=tuning.part)
-        one = Subscription(s_id=place + 1, expression=expression, consumers=(consumer,))
-        parameters = StreamParameters(app_id=app or "__default", subscriptions=(one,))
+        version = ExpressionVersion.VERSION_1 if tuning.part or self._parts else ExpressionVersion.UNDEFINED
+        subscriptions = [
+            Subscription(
+                s_id=number * PLACES_MAX + place + 1,
+                expression=Expression(version=version, text=part),
+                consumers=(consumer,),
+            )
+            for number, part in enumerate(self._parts or (tuning.part,))
+        ]
+        parameters = StreamParameters(app_id=app or "__default", subscriptions=tuple(subscriptions))
         self.ask(ConfigureStream(q_id=self._ids[place][0], stream_parameters=parameters))
 
     def tune(self, tuning: Tuning) -> None:
@@ -499,15 +520,18 @@ class Consumer(Client):
 
     def tap(self, item: Item, link: Link) -> None:
         if isinstance(item, Pushed):
-            place = item.subscription_id - 1
+            place = _place(item.subscription_id)
             uri, app = self.reads[place]
             records = self.world.records
             is_heard = self.link is link
             self.world.attempts.pushed(link, self.host if is_heard else None, uri, app or "__default", item.guid)
             records.push(self, uri, app or "__default", item.guid, item.payload, is_heard=is_heard)
             x = records.posts[item.guid].x
-            if is_heard and not any(wants(each.part, x) for each in self._tunings[place]):
-                raise Violation(f"{self.name} wants '{self.tuning.part}', and gets a message of which x is {x}")
+            parts = [each.part for each in self._tunings[place]]
+            if self._parts:
+                parts = [self._parts[item.subscription_id // PLACES_MAX]]
+            if is_heard and not any(wants(part, x) for part in parts):
+                raise Violation(f"{self.name} wants {parts}, and gets a message of which x is {x}")
             if is_heard:
                 self._learn(item.queue_id, item.schema_id, records.posts[item.guid].shape)
 
@@ -523,7 +547,7 @@ class Consumer(Client):
     def received(self, item: Item) -> None:
         assert isinstance(item, Pushed)
         self.got += 1
-        place = item.subscription_id - 1
+        place = _place(item.subscription_id)
         uri, _ = self.reads[place]
         if self.world.records.promises[uri] is Promise.PASSED or place in self._closing:
             return
@@ -550,20 +574,22 @@ class Consumer(Client):
     def _count(self, place: int, guid: bytes) -> None:
         """Check that it holds no more than it has asked for; what others were done with does not count."""
         held, tuning = self._held[place], self._tunings[place][0]
+        subscriptions = max(1, len(self._parts))
+        messages_max, bytes_max = tuning.messages_max * subscriptions, tuning.bytes_max * subscriptions
         if guid in held:
             return
         records = self.world.records
         # The last one may exceed the limit of bytes.
-        is_beyond = sum(len(payload_of(records.posts[each])) for each in held) >= tuning.bytes_max
+        is_beyond = sum(len(payload_of(records.posts[each])) for each in held) >= bytes_max
         held.add(guid)
-        if len(held) <= tuning.messages_max and not is_beyond:
+        if len(held) <= messages_max and not is_beyond:
             return
         uri, app = self.reads[place]
         view = records.views[uri][app or "__default"]
         held -= view.confirm_sent
         held -= {each for each in held if records.posts[each].purged or records.posts[each].refused}
         size = sum(len(payload_of(records.posts[each])) for each in held - {guid})
-        is_beyond = len(held) > tuning.messages_max or size >= tuning.bytes_max
+        is_beyond = len(held) > messages_max or size >= bytes_max
         if is_beyond and view.owes and records.promises[uri] is Promise.KEPT and uri not in records.lives_us:
             what = f"{len(held)} messages of {uri}, {size} bytes before the last"
             raise Violation(f"{self.name} holds {what}, and has asked for {tuning}")

@@ -17,6 +17,25 @@ MESSAGES = (
         (("                    candidate.turns_left = candidate.count\n", ""),),
     ),
     Mutant(
+        "first-subscription-only",
+        "routing",
+        "Of the subscriptions of a consumer only the first gets messages.",
+        "broker.bmq.queue.routing",
+        (("for each in stream.subscriptions]\n", "for each in stream.subscriptions[:1]]\n"),),
+    ),
+    Mutant(
+        "first-subscription-named",
+        "routing",
+        "Messages for each subscription of a consumer name the first of them.",
+        "broker.bmq.queue.delivery",
+        (
+            (
+                "data, subscription.subscription_id, schema_id)\n        except Exception as error:\n            stream.sink.fail(error)\n\n    def send_run",
+                "data, stream.subscriptions[0].subscription_id, schema_id)\n        except Exception as error:\n            stream.sink.fail(error)\n\n    def send_run",
+            ),
+        ),
+    ),
+    Mutant(
         "freed-counted-twice",
         "routing",
         "A subscription that is configured while it is full counts what was freed since as held.",
@@ -512,6 +531,13 @@ MESSAGES = (
                 "            arrived_ms = self._since_ms\n",
             ),
         ),
+    ),
+    Mutant(
+        "stored-number-given-away",
+        "schemas",
+        "A shape of properties gets a number that messages of another shape have which were there at the start.",
+        "broker.bmq.queue.queue",
+        (("        self.schemas.keep(message.schema_id)\n", ""),),
     ),
     Mutant(
         "recycled-keeps-number",

@@ -54,6 +54,7 @@ class Feature(Enum):
     VACANT = "queues that nobody has open for a while, and that an operator removes while clients open them"
     LAGGING = "partitions that roll over while a replica is being healed"
     SHAPES = "producers that number the few shapes of their messages' properties, and use each number for several"
+    SUBSCRIPTIONS = "a consumer of parts of a queue that has a subscription for each of them"
     SPOILED = "producers some of whose posts have another checksum than their payload"
 
 
@@ -81,6 +82,7 @@ _LATER = (
     Feature.LAGGING,
     Feature.SPOILED,
     Feature.SHAPES,
+    Feature.SUBSCRIPTIONS,
 )
 _LATER_PART = 0.25
 # The features of worlds of which only the number of nodes is given; each has two in five of them.

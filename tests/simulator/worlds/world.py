@@ -97,7 +97,7 @@ class World:
         if Feature.WHOLE_QUEUES in self.features:
             self.records.lives_us[FLEETING] = LIFE_US_MIN
             self.records.wants[FANOUT, APPS[1]] = lambda x: wants(PART, x)
-        several = {Feature.WHOLE_CLIENTS, Feature.ATTEMPTS, Feature.WHOLE_QUEUES}
+        several = {Feature.WHOLE_CLIENTS, Feature.ATTEMPTS, Feature.WHOLE_QUEUES, Feature.SUBSCRIPTIONS}
         self.records.by_consumer = self.is_cluster and not several.isdisjoint(self.features)
         if Feature.LATE_ACKS in self.features:
             shorten_windows(self)
@@ -193,6 +193,8 @@ class World:
             more += [Consumer(self, f"b{number}", [(BROADCAST, "")]) for number in range(2)]
         if Feature.PARTS in self.features:
             more += [Consumer(self, f"s{number}", [(PARTED, "")], part) for number, part in enumerate(PARTS)]
+        if {Feature.PARTS, Feature.SUBSCRIPTIONS} <= self.features:
+            more.append(Consumer(self, "d0", [(PARTED, "")], has_each=True))
         if Feature.HOLDERS in self.features:
             self.attempts.held.add(PARTED)
             for number, part in enumerate(PARTS):
