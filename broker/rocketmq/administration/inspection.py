@@ -9,7 +9,7 @@ from broker.rocketmq.administration.retention import FileRetention
 from broker.rocketmq.consuming.commits import check_commit
 from broker.rocketmq.delays.levels import Delays
 from broker.rocketmq.remoting.long_answers import ITEM_UNITS, Answering, LongAnswers
-from broker.rocketmq.remoting.requests import Handlers, Peer, Refused, Request, success, with_body
+from broker.rocketmq.remoting.requests import Handlers, Peer, Refused, Request, success, with_body, with_progress
 from broker.rocketmq.tables.clients import ConsumerGroup, Member
 from broker.rocketmq.tables.names import DELAY_TOPIC, is_system
 from broker.rocketmq.tables.services import Services
@@ -157,11 +157,11 @@ class Inspection:
         while not offsets.prepare(_OFFSETS_AT_ONCE):
             self._services.scheduler.spend(_OFFSETS_AT_ONCE * _OFFSET_UNITS)
             yield
-        return with_body(offsets.body())
+        return with_progress(offsets.body(), self._services.store.log.end)
 
     def _all_delays(self, request: Request) -> Frame:
         value = DELAY_OFFSETS.write_value(DelayOffsets(self._delays.offsets))
-        return with_body(fastjson.dumps(value).encode())
+        return with_progress(fastjson.dumps(value).encode(), self._services.store.log.end)
 
     def _system_topics(self, request: Request) -> Frame:
         names = [name for name in self._services.topics.table if is_system(name)]

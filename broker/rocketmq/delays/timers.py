@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.rocketmq.delays.levels import Storing, again, due_place, integer, place_delayed
-from broker.rocketmq.remoting.requests import Handlers, Refused, Request, success, with_body
+from broker.rocketmq.remoting.requests import Handlers, Refused, Request, success, with_body, with_progress
 from broker.rocketmq.store.commit_log import Message
 from broker.rocketmq.store.errors import DiskFull, Unstorable
 from broker.rocketmq.store.skips import Skips
@@ -173,8 +173,8 @@ class TimerMessages:
         self._kept_ms = 0
         self.handlers: Handlers = {
             RequestCode.RECALL_MESSAGE: self._recall,
-            RequestCode.GET_TIMER_CHECK_POINT: lambda request: with_body(
-                TIMER_CHECKPOINT.pack(self._checkpoint(request.now_ms))
+            RequestCode.GET_TIMER_CHECK_POINT: lambda request: with_progress(
+                TIMER_CHECKPOINT.pack(self._checkpoint(request.now_ms)), services.store.log.end
             ),
             # They are not counted: a slave gets none.
             RequestCode.GET_TIMER_METRICS: lambda request: with_body(TIMER_METRICS.write(TimerMetrics())),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
@@ -13,6 +13,7 @@ from formats.rocketmq.remoting.headers.codec import write_header
 from formats.schema import Buffer
 
 __all__ = [
+    "LOG_END",
     "CheckRecord",
     "Handler",
     "Handlers",
@@ -23,7 +24,11 @@ __all__ = [
     "success",
     "unstored",
     "with_body",
+    "with_progress",
 ]
+
+# The field of an answer that says where the log ended.
+LOG_END: Final = "logEnd"
 
 
 class Peer(Protocol):
@@ -88,6 +93,15 @@ def success(header: tuple[Any, ...] | None = None, body: Buffer = b"") -> Frame:
 def with_body(body: bytes) -> Frame:
     """Return a successful answer with a body and no header of its own."""
     return Frame(ResponseCode.SUCCESS, 0, body=body)
+
+
+def with_progress(body: bytes, log_end: int) -> Frame:
+    """Return a successful answer about the progress in a log, and where the log ended then.
+
+    A slave takes it once its log has as much: what was done with the messages is in the log, too. (The original does
+    not tell the end, and ignores it.)
+    """
+    return Frame(ResponseCode.SUCCESS, 0, ext_fields={LOG_END: str(log_end)}, body=body)
 
 
 def failure(code: ResponseCode, remark: str) -> Frame:

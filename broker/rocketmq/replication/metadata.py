@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.rocketmq.remoting.requests import LOG_END
 from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
@@ -19,6 +20,7 @@ from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.topics import Topics
 from formats.errors import FormatError
 from formats.rocketmq.files.checkpoints import CHECKPOINT_BYTES, TIMER_CHECKPOINT
+from formats.rocketmq.numbers import read_long
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.clients import GROUPS
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
@@ -73,6 +75,8 @@ class MasterMetadata:
         self._is_asking = False
         # The requests whose answers could not be stored; each is logged once, until it succeeds.
         self._failing: set[RequestCode] = set()
+        # Answers that say more than this log has, with the end of the log that has it.
+        self._early: dict[RequestCode, tuple[int, Buffer]] = {}
         self._new_topics: set[str] = set()
         self._questions: dict[RequestCode, Callable[[Buffer], None]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
@@ -95,7 +99,13 @@ class MasterMetadata:
             self._asked_ms = None
 
     def tick(self, now_ms: int) -> None:
-        """Send the requests that are due."""
+        """Send the requests that are due, and take the early answers that this log has come up to."""
+        if not self._link.is_connected:
+            self._early.clear()
+        for code, (end, body) in list(self._early.items()):
+            if self._kept.store.flushed >= end:
+                del self._early[code]
+                self._note(code, self._take(code, body))
         is_due = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < PERIOD_MS
         if is_due and not self._is_asking and self._link.is_connected:
             self._asked_ms = now_ms
@@ -112,14 +122,30 @@ class MasterMetadata:
         if answer is not None:
             reason = answer.remark or f"response code {answer.code}"
             if answer.code == ResponseCode.SUCCESS:
-                reason = self._take(code, answer.body)
+                reason = self._take_in_time(code, answer)
+        self._note(code, reason)
+        # Without a connection the rest is requested next time.
+        self._ask(rest if answer is not None else [], now_ms)
+
+    def _take_in_time(self, code: RequestCode, answer: Frame) -> str:
+        """Take an answer like `_take`, unless what it says was done is not in this log yet.
+
+        If this broker became master without that, the messages would never be given out.
+        """
+        end = read_long((answer.ext_fields or {}).get(LOG_END)) or 0
+        if code not in self._early and self._kept.store.flushed >= end:
+            return self._take(code, answer.body)
+        # Later answers say more, and would never be taken if this log were always behind.
+        self._early.setdefault(code, (end, bytes(answer.body)))
+        return ""
+
+    def _note(self, code: RequestCode, reason: str) -> None:
+        """Log once that an answer cannot be taken; `reason` is empty if it was."""
         if reason and code not in self._failing:
             self._failing.add(code)
             log.warning("%s of the master cannot be taken: %s", code.name, reason)
         elif not reason:
             self._failing.discard(code)
-        # Without a connection the rest is requested next time.
-        self._ask(rest if answer is not None else [], now_ms)
 
     def _take(self, code: RequestCode, body: Buffer) -> str:
         """Store the master's answer; return the reason why that is impossible, or an empty text."""

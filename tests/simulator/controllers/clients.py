@@ -9,13 +9,14 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from formats.rocketmq.flags import Transaction
 from formats.rocketmq.message_ids import OffsetId
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.controllers.judge import Judge
-from tests.simulator.controllers.machines import TOPICS, Machine
+from tests.simulator.controllers.machines import BEGIN_MS, TOPICS, Machine
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.wire import name_of
 
@@ -41,8 +42,14 @@ Done = Callable[[Frame | None], None]
 class Link:
     """A client's end of a connection; see `network.End`. It calls `wake` when it has something to say."""
 
-    def __init__(self, wake: Callable[[Link], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        wake: Callable[[Link], None],
+        ended: Callable[[], None],
+        asked: Callable[[Link, Frame], None] = lambda link, frame: None,
+    ) -> None:
         self.finished = False
+        self._told = asked
         self._wake = wake
         self._ended = ended
         self._output = bytearray()
@@ -74,7 +81,9 @@ class Link:
         at = 0
         while not self.finished and (found := next_frame(data, at, len(data))) is not None:
             frame, at = found
-            if frame.is_response and frame.opaque in self._asked:
+            if not frame.is_response:
+                self._told(self, frame)
+            elif frame.opaque in self._asked:
                 self._asked.pop(frame.opaque)[1](frame)
         return at
 
@@ -114,6 +123,8 @@ class GroupClient:
         self.links: dict[str, Link] = {}
         self.acked = 0
         self.seen: set[str] = set()
+        # Messages that readers need not get, though they are confirmed.
+        self.unowed: set[str] = set()
         self._count = 0
         self._believed: str | None = None
         self._next: dict[int, int] = dict.fromkeys(range(TOPICS["t"]), 0)
@@ -123,6 +134,12 @@ class GroupClient:
         for machine in self.judge.machines:
             if machine.key not in self.links and machine.is_awake:
                 self.world.connect_client(self, machine)
+
+    @property
+    def unseen(self) -> set[str]:
+        """Return the confirmed messages of this producer that the reader must still get."""
+        names = {known.name for known in self.judge.truth.values()}
+        return {name for name in names if name.startswith(f"{self.judge.name}.")} - self.seen - self.unowed
 
     def act(self, *, sends: bool = True) -> None:
         """Send a message, or ask for some."""
@@ -147,22 +164,23 @@ class GroupClient:
     def _send(self, machine: Machine, link: Link) -> None:
         self._count += 1
         name = f"{self.judge.name}.{self._count}"
+        properties = self._properties(name)
         fields = {
             "a": "p",
             "b": "t",
             "c": "TBW102",
             "d": 4,
             "e": self.world.random.choice(list(self._next)),
-            "f": 0,
-            "g": self.world.now_ms,
+            "f": int(Transaction.PREPARED) if "TRAN_MSG" in properties else 0,
+            "g": BEGIN_MS + self.world.now_ms,
             "h": 0,
-            "i": encode_properties(self._properties(name)).decode(),
+            "i": encode_properties(properties).decode(),
             "j": 0,
             "k": "false",
             "m": "false",
         }
         body = f"{name} ".encode().ljust(self.world.random.randrange(20, 300), b".")
-        said, done = partial(self._said, machine, name), partial(self._sent, machine)
+        said, done = partial(self._said, machine, name), partial(self._sent, machine, link, name)
         link.ask(RequestCode.SEND_MESSAGE_V2, body, fields, said, done)
 
     def _properties(self, name: str) -> dict[str, str]:
@@ -174,15 +192,22 @@ class GroupClient:
             offset = OffsetId.parse((answer.ext_fields or {})["msgId"]).physical_offset
             self.judge.answered(machine, name, offset)
 
-    def _sent(self, machine: Machine, answer: Frame | None) -> None:
+    def _sent(self, machine: Machine, link: Link, name: str, answer: Frame | None) -> None:
         if answer is None or answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
             if self._believed == machine.key:
                 self._believed = None
         elif answer.code == ResponseCode.SUCCESS:
             self.acked += 1
             self._believed = machine.key
+            self._taken(link, name, answer.ext_fields or {})
         elif answer.code not in NOT_YET:
             raise Violation(f"{machine.key} answers a message with {answer.code}: {answer.remark}")
+
+    def _taken(self, link: Link, name: str, fields: dict[str, str]) -> None:
+        """Go on with a message that was acknowledged; nothing here."""
+
+    def asked(self, link: Link, frame: Frame) -> None:
+        """Take a request of a broker; nothing here."""
 
     # -- reading
 

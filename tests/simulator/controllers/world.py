@@ -22,6 +22,7 @@ from tests.simulator.controllers.clients import GroupClient, Link
 from tests.simulator.controllers.controllers import OUTSIDE, Controller
 from tests.simulator.controllers.faults import Faults
 from tests.simulator.controllers.judge import Judge
+from tests.simulator.controllers.late import LateClient
 from tests.simulator.controllers.machines import TOPICS, Machine, draw_setup
 from tests.simulator.controllers.network import End, Network, Watch
 from tests.simulator.controllers.votes import Votes
@@ -35,6 +36,8 @@ STEP_MS = 50
 TICK_MS = 100
 BROKER_TICK_MS = 200
 CALM_MS = 120_000
+# Groups some of whose messages are delayed or belong to transactions.
+LATE_LUCK = 0.4
 # The time in which a majority of the controllers has a leader after the others have ended.
 SPARED_MS = 20_000
 KEPT_MAX = 30
@@ -102,7 +105,8 @@ class ControllerWorld(NotedWorld):
             machine = Machine(self, setup, name, number, Random(self.random.random()))
             judge.machines.append(machine)
             self.machines[machine.key] = machine
-        self.clients.append(GroupClient(self, judge))
+        own = Random(f"late messages {self._seed} {name}")
+        self.clients.append(LateClient(self, judge, own) if own.random() < LATE_LUCK else GroupClient(self, judge))
 
     @property
     def time_ms(self) -> int:
@@ -242,7 +246,7 @@ class ControllerWorld(NotedWorld):
         def ended() -> None:
             client.links.pop(machine.key, None)
 
-        link = client.links[machine.key] = Link(self.network.wake, ended)
+        link = client.links[machine.key] = Link(self.network.wake, ended, client.asked)
 
         def later() -> None:
             if not machine.is_awake:
@@ -468,8 +472,7 @@ class ControllerWorld(NotedWorld):
         lost = [known.name for offset, known in judge.acked.items() if offset not in judge.truth]
         if lost:
             raise Violation(f"{lost[:3]} of {judge.name} were acknowledged, and are lost")
-        unseen = {known.name for known in judge.truth.values()} - client.seen
-        if unseen:
+        if unseen := client.unseen:
             return f"{len(unseen)} messages of {judge.name} are confirmed, and readers have not got them"
         judge.check_same()
         return None

@@ -150,6 +150,12 @@ GROUPS = (
         ),
     ),
     _mutant(
+        "progress-too-early",
+        "A slave takes its master's progress in messages before its own log has what was done with them.",
+        "replication.metadata",
+        ("if code not in self._early and self._kept.store.flushed >= end:\n", "if code not in self._early:\n"),
+    ),
+    _mutant(
         "slave-confirms",
         "A slave takes all for confirmed that it has.",
         "replication.streams.epoch_slave",

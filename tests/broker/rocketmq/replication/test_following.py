@@ -32,6 +32,12 @@ from tests.broker.rocketmq.store.message_store_rig import make_message
 
 MASTER = "10.0.0.1:10911"
 HA = "10.0.0.1:10912"
+# The answers of masters that say where their log ends.
+PROGRESS = (
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_TIMER_CHECK_POINT,
+)
 VERSION = DataVersion(7, 0, 1_700_000_000_000)
 
 
@@ -70,6 +76,7 @@ class Process:
             lambda: 1_700_000_000_000 + self.clock.ms,
         )
         self.session: Session | None = None
+        self.master_end: int | None = None  # where the log of the master ends, if it says so
         self.answers = {
             RequestCode.GET_ALL_TOPIC_CONFIG: TOPIC_CONFIGS.write(
                 TopicConfigs({"theirs": TopicConfig("theirs", 4, 4)}, VERSION)
@@ -133,7 +140,9 @@ class Process:
             codes.append(request.code)
             body = self.answers.get(RequestCode(request.code))
             code = ResponseCode.SUCCESS if body is not None else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            answer = Frame(code, request.opaque, 1, body=body or b"")
+            has_end = self.master_end is not None and request.code in PROGRESS
+            fields = {"logEnd": str(self.master_end)} if has_end else None
+            answer = Frame(code, request.opaque, 1, ext_fields=fields, body=body or b"")
             self.session.receive(memoryview(encode_frame(answer)))
         return codes
 
@@ -242,6 +251,40 @@ def test_metadata_are_taken_over(agreed: Process) -> None:
     checkpoint = TIMER_CHECKPOINT.unpack(agreed.files["timers"])
     assert (checkpoint.last_read_ms, checkpoint.log_flushed, checkpoint.queue_offset) == (11, 0, 0)
     assert len(agreed.files["timers"]) == 4096
+
+
+def test_progress_is_taken_once_what_was_done_is_in_this_log(agreed: Process) -> None:
+    """Otherwise messages that the master has given out, and that it loses, would be given out by nobody."""
+    store = agreed.replica.store
+    agreed.pass_time(1)
+    Writer(store).put(make_message(0), 0)
+    agreed.master_end = store.log.end
+    agreed.serve()
+    assert (agreed.offsets.topics("group"), sorted(agreed.files)) == ([], ["groups", "modes", "topics"])
+    # Later answers say more.
+    agreed.master_end = store.log.end + 100
+    agreed.answers[RequestCode.GET_ALL_DELAY_OFFSET] = DELAY_OFFSETS.write(DelayOffsets({1: 10}))
+    agreed.pass_time(3_000)
+    agreed.serve()
+    store.flush()
+    agreed.pass_time(1)
+    assert agreed.offsets.queues("theirs", "group") == {0: 5, 1: 6}
+    assert DELAY_OFFSETS.read(agreed.files["delays"]).offset_table == {1: 9}
+    assert "timers" in agreed.files
+
+
+def test_early_progress_of_a_master_is_forgotten_with_the_connection(agreed: Process) -> None:
+    store = agreed.replica.store
+    agreed.pass_time(1)
+    Writer(store).put(make_message(0), 0)
+    agreed.master_end = store.log.end
+    agreed.serve()
+    assert agreed.session is not None
+    agreed.session.end()
+    agreed.pass_time(1)
+    store.flush()
+    agreed.pass_time(1)
+    assert "delays" not in agreed.files
 
 
 def test_metadata_are_asked_for_every_three_seconds(agreed: Process) -> None:
