@@ -8,6 +8,7 @@ import pytest
 
 from broker.rocketmq.raft.journal import Journal
 from tests.simulator.controllers.votes import VotedFile, Votes
+from tests.simulator.controllers.world import ControllerWorld
 from tests.simulator.judges.invariants import Violation
 
 
@@ -54,3 +55,13 @@ def test_a_vote_whose_flush_failed_counts_once_a_start_finds_it() -> None:
     file.voted = partial(votes.voted, "a")
     assert Journal.open(file, lambda text: None, lambda text: None).vote == "a"
     votes.leads("a", 1)
+
+
+def test_a_process_that_forgets_entries_which_it_has_carried_out() -> None:
+    world = ControllerWorld(1)
+    controller = next(iter(world.controllers.values()))
+    controller.start()
+    world._check_controllers()
+    controller.seen += 1
+    with pytest.raises(Violation, match="goes back from entry 1 to entry 0"):
+        world._check_controllers()

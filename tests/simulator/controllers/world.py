@@ -387,6 +387,9 @@ class ControllerWorld(NotedWorld):
                 self._votes.leads(controller.name, controller.service.raft.term)
             if not controller.is_paused and controller.service.raft.is_sure(controller.now_ms()):
                 sure.append(controller.name)
+            if controller.service.raft.applied < controller.seen:
+                applied = controller.service.raft.applied
+                raise Violation(f"{controller.name} goes back from entry {controller.seen} to entry {applied}")
             if controller.service.raft.applied != controller.seen:
                 controller.seen, state = controller.state()
                 if self._states.setdefault(controller.seen, state) != state:
