@@ -226,4 +226,11 @@ AGREEMENT = (
             ),
         ),
     ),
+    Mutant(
+        "term-kept-one-low",
+        "election",
+        "A candidate stores the term before its own.",
+        "broker.bmq.consensus.election",
+        (("            return self._keep(self.term + 1)\n", "            return self._keep(self.term)\n"),),
+    ),
 )

@@ -603,4 +603,11 @@ COPIES = (
             ),
         ),
     ),
+    Mutant(
+        "purged-app-empties-copy",
+        "copies",
+        "A replica removes all messages of a queue when one of its apps is purged.",
+        "broker.bmq.replication.copying",
+        (("QueueOpType.DELETION) and app_key == NULL_KEY:\n", "QueueOpType.DELETION):\n"),),
+    ),
 )

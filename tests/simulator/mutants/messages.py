@@ -563,4 +563,16 @@ MESSAGES = (
             ),
         ),
     ),
+    Mutant(
+        "restored-without-domain",
+        "limits",
+        "Restored messages do not count in their domain.",
+        "broker.bmq.queue.capacity",
+        (
+            (
+                "                usage._take_bounds()\n            usage = usage.parent",
+                "                usage._take_bounds()\n            usage = None",
+            ),
+        ),
+    ),
 )

@@ -378,6 +378,20 @@ ROCKETMQ = (
         "        if record.queue_offset in self._ended:\n",
     ),
     _mutant(
+        "passed-forgotten",
+        "A transaction can be ended once more when no check will look at it again.",
+        "sending.transactions",
+        "            self._passed |= dict.fromkeys(sorted(each for each in self._ended if each < offset))\n",
+        "",
+    ),
+    _mutant(
+        "delayed-passed-over",
+        "A delayed message for which the disk has no room is passed over.",
+        "delays.levels",
+        "            if not self._deliver(entry.physical_offset, now_ms):\n                break\n            offset += 1\n",
+        "            offset += 1\n            if not self._deliver(entry.physical_offset, now_ms):\n                break\n",
+    ),
+    _mutant(
         "disabled-is-known",
         "A disabled user may send all the same where requests need no rights.",
         "access.guard",

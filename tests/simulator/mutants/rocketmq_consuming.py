@@ -245,4 +245,11 @@ ROCKETMQ_CONSUMING = (
         "        differences = [each - offset for each in offsets]\n",
         "        differences = [each - offsets[0] for each in offsets]\n",
     ),
+    _mutant(
+        "popped-before-noted",
+        "The offset of a group moves past messages before the checkpoint that brings them back is stored.",
+        "consuming.pop.popping",
+        "        try:\n            self._log.put_checkpoint(popped.",
+        "        services.offsets.commit(topic, group, queue_id, next_offset)\n        try:\n            self._log.put_checkpoint(popped.",
+    ),
 )
