@@ -13,8 +13,8 @@ from typing import Final
 from broker.bmq.core.messages import Message
 from broker.bmq.core.payloads import UnsoundPayload
 from broker.bmq.partition.stored_partition import StoredPartition
+from broker.bmq.replication.copying.record_runs import payload_size
 from broker.bmq.replication.positions import JOURNAL_START, offset_of, position_at
-from broker.bmq.replication.record_runs import payload_size
 from broker.bmq.store.finding import find_row
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE

@@ -20,7 +20,7 @@ from broker.bmq.core.messages import Content
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.links.requests import Requests
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.replication.copying import ReplicaFiles
+from broker.bmq.replication.copying.replica_files import ReplicaFiles
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_base import PartitionListener

@@ -14,7 +14,7 @@ from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.links.requests import Choice, Requests
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.replication.copying import OutOfStep, ReplicaFiles
+from broker.bmq.replication.copying.replica_files import OutOfStep, ReplicaFiles
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_facts import NO_FACT, Asked, Fact, Receiving, ReplicaProgress

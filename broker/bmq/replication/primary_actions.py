@@ -11,7 +11,7 @@ from broker.bmq.consensus.coverage import covers
 from broker.bmq.consensus.primaries import LEASE_TOLD_MAX
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.messages import Full
-from broker.bmq.replication.copying import OutOfStep
+from broker.bmq.replication.copying.replica_files import OutOfStep
 from broker.bmq.replication.divergence import LogComparison, SyncAction, plan_sync
 from broker.bmq.replication.partition_base import DATA_TIMEOUT_MS, RETRY_MS, STATE_TIMEOUT_MS, ignore
 from broker.bmq.replication.partition_facts import NO_FACT, Fact, Receiving, ReplicaProgress

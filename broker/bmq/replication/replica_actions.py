@@ -8,7 +8,7 @@ from typing import Final
 
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.work import Task, Work
-from broker.bmq.replication.copying import NO_BOUND, OutOfStep, TooSmall
+from broker.bmq.replication.copying.replica_files import NO_BOUND, OutOfStep, TooSmall
 from broker.bmq.replication.mending import record_before
 from broker.bmq.replication.partition_base import RETRY_MS, STATE_TIMEOUT_MS, PartitionBase
 from broker.bmq.replication.partition_facts import Asked, Fact, Receiving

@@ -198,7 +198,7 @@ COPIES = (
         "cut-one-too-many",
         "recovery",
         "A replica that is ahead cuts one record too many.",
-        "broker.bmq.replication.copying",
+        "broker.bmq.replication.copying.replica_files",
         (
             (
                 "        behind = offset_behind(files, position_until(files, position))\n",
@@ -247,7 +247,7 @@ COPIES = (
         "rollover-waits-for-primary",
         "rollover",
         "A replica that has not been told what follows a rollover does not finish it.",
-        "broker.bmq.replication.copying",
+        "broker.bmq.replication.copying.replica_files",
         (
             (
                 "        if rolling.begins is None and not rolling.begin_tail(rolling.fresh.ends):\n",
@@ -310,7 +310,7 @@ COPIES = (
         "payload-unchecked",
         "replication",
         "A replica writes a payload whose checksum is not its own.",
-        "broker.bmq.replication.record_runs",
+        "broker.bmq.replication.copying.record_runs",
         (("        or crc32c(data[begin : end - padding]) != checksum\n", ""),),
         hidden="Links lose bytes, and do not change them.",
         unit="tests/broker/bmq/member/test_fencing.py::test_a_replica_takes_no_payload_with_another_checksum",

@@ -19,7 +19,7 @@ from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.routing import App, Group
 from broker.bmq.relay.relay import RelayQueue
-from broker.bmq.replication.copying import ReplicaFiles
+from broker.bmq.replication.copying.replica_files import ReplicaFiles
 from broker.bmq.replication.replication import ReplicationStream
 from formats.bmq.control.messages import (
     ElectionProposal,

@@ -11,7 +11,7 @@ import pytest
 
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.links.requests import Requests
-from broker.bmq.replication.copying import ReplicaFiles
+from broker.bmq.replication.copying.replica_files import ReplicaFiles
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.partition import ReplicatedPartition
 from broker.bmq.replication.partition_table import State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.bmq.replication.copy_rollover import CopyRollover
+from broker.bmq.replication.copying.copy_rollover import CopyRollover
 from broker.bmq.store.partition_files import PartitionFiles
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.disk.journal import CONFIRM_RECORD, ConfirmReason, RecordType

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.bmq.replication.record_runs import AppendPoint, parse_run
+from broker.bmq.replication.copying.record_runs import AppendPoint, parse_run
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE

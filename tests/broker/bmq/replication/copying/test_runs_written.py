@@ -10,8 +10,8 @@ import pytest
 
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.messages import Content
-from broker.bmq.replication import copying
-from broker.bmq.replication.copying import OutOfStep, ReplicaFiles
+from broker.bmq.replication.copying import replica_files
+from broker.bmq.replication.copying.replica_files import OutOfStep, ReplicaFiles
 from broker.bmq.replication.positions import JOURNAL_START
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
@@ -135,7 +135,7 @@ def one_by_one(
     events: list[bytes], monkeypatch: pytest.MonkeyPatch, *, anew: bool = False, limits: PartitionLimits = LIMITS
 ) -> Outcome:
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "RECORDS_MAX", 1)
+        patch.setattr(replica_files, "RECORDS_MAX", 1)
         return written(events, anew=anew, limits=limits)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.bmq.replication import copying
+from broker.bmq.replication.copying import replica_files
 from formats.errors import FormatError
 from tests.broker.bmq.replication.partition_bus import Bus, Node
 from tests.broker.bmq.replication.slices.test_sliced_take_over import LIVE, check_served, full
@@ -69,7 +69,7 @@ def test_it_takes_many_slices_and_all_is_there() -> None:
 
 
 def test_much_is_received_anew_rather_than_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "CUT_BYTES_MAX", 500)
+    monkeypatch.setattr(replica_files, "CUT_BYTES_MAX", 500)
     bus = full()
     old = cut_off_from_others(bus)
     before = old.stored.files

@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.core.work import Task, Work
 from broker.bmq.replication import replica_actions
-from broker.bmq.replication.copy_rollover import CopyRollover
+from broker.bmq.replication.copying.copy_rollover import CopyRollover
 from broker.bmq.replication.partition_table import State
 from broker.bmq.replication.positions import NOWHERE
 from formats.bmq.codes import EventType

@@ -10,7 +10,7 @@ import pytest
 
 from broker.bmq.core.messages import Full
 from broker.bmq.partition import waiting_posts
-from broker.bmq.replication.copying import OutOfStep
+from broker.bmq.replication.copying.replica_files import OutOfStep
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from formats.bmq.codes import StorageMessageType

@@ -17,8 +17,9 @@ from broker.bmq.core.messages import Content, Full
 from broker.bmq.core.work import Task, Work
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.purges import throw_away
-from broker.bmq.replication.copy_rollover import PLACED_PER_UNIT, CopyRollover
-from broker.bmq.replication.places import MessagePlaces
+from broker.bmq.replication.copying.copy_rollover import PLACED_PER_UNIT, CopyRollover
+from broker.bmq.replication.copying.places import MessagePlaces
+from broker.bmq.replication.copying.record_runs import RECORDS_MAX, AppendPoint, RecordRun, follows, parse_run
 from broker.bmq.replication.positions import (
     JOURNAL_START,
     NOWHERE,
@@ -27,7 +28,6 @@ from broker.bmq.replication.positions import (
     offset_of,
     position_until,
 )
-from broker.bmq.replication.record_runs import RECORDS_MAX, AppendPoint, RecordRun, follows, parse_run
 from broker.bmq.store.checksums import Checksums
 from broker.bmq.store.cutting import clear_records, ends_at, set_ends
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits

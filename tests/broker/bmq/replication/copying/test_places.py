@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from broker.bmq.replication import places as places_module
-from broker.bmq.replication.places import MessagePlaces
+from broker.bmq.replication.copying import places as places_module
+from broker.bmq.replication.copying.places import MessagePlaces
 from broker.bmq.store import chunked
 from formats.bmq.disk.data import DATA_HEADER
 from tests.broker.bmq.replication.partition_bus import KEY, Bus
