@@ -478,7 +478,7 @@ class Member:
 
     def copied(self, partition_id: int) -> Mapping[bytes, tuple[int, int]] | None:
         partition = self.partitions[partition_id]
-        return None if partition.stored.active else partition.copy.totals()
+        return None if partition.stored.active else partition.copy.index.places.stored()
 
     def _set_status(self, status: NodeStatus) -> None:
         self.status = status

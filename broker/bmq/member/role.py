@@ -58,7 +58,7 @@ class MemberRole:
         return view_of(self.member, self._cluster_name, self._endpoints, self._peers.faults)
 
     def list_copied(self, partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
-        return self.member.partitions[partition_id].copy.listed(queue_key, first, count)
+        return self.member.partitions[partition_id].copy.index.places.listed(queue_key, first, count)
 
     def proxy_view(self, name: str) -> None:
         return None

@@ -137,7 +137,7 @@ class ReplicatedPartition(PrimaryActions):
         """The position of the last record here."""
         if self.stored.active:
             return RecordNumber(self.stored.primary_lease_id, self.stored.sequence_number)
-        return self.copy.position
+        return self.copy.records.position
 
     @property
     def is_primary(self) -> bool:
@@ -171,7 +171,7 @@ class ReplicatedPartition(PrimaryActions):
     @property
     def _is_busy(self) -> bool:
         """Return True if this node cannot report its position yet, and will be able to without further input."""
-        return self.copy.is_busy or self._writing is not None
+        return self.copy.rollovers.is_busy or self._writing is not None
 
     def fire(self, event: Event, fact: Fact = NO_FACT) -> None:
         if self._is_busy and event not in _WHILE_BUSY:
@@ -373,7 +373,7 @@ class ReplicatedPartition(PrimaryActions):
 
     def on_recovery(self, node_id: int, chunk: RecoveryChunk) -> None:
         """Handle removals in a RECOVERY event of the node that heals this one. Raises FormatError if malformed."""
-        if self.copy.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
+        if self.copy.records.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
             take_removals(self.stored, chunk)
 
     def on_receipt(self, node_id: int, receipt: Receipt, at: int) -> None:
@@ -399,7 +399,7 @@ class ReplicatedPartition(PrimaryActions):
             self.mending.look()
         if self.stream is not None:
             self.stream.flush(gathers=gathers)
-        if self.copy.rollover_fault:
+        if self.copy.rollovers.fault:
             self._roll_over_failed()
         while self._deferred and not self._is_busy:
             self.fire(*self._deferred.popleft())
@@ -408,7 +408,7 @@ class ReplicatedPartition(PrimaryActions):
 
     def _send_receipt(self, primary_id: int, due: RecordNumber) -> None:
         """Send a receipt for the records kept; until a rollover is finished these are the ones before it."""
-        position = min(due, self.copy.kept)
+        position = min(due, self.copy.rollovers.kept)
         if position == due:
             self.receipt_due = None
         if position != self._receipt_sent or position == due:
@@ -416,12 +416,12 @@ class ReplicatedPartition(PrimaryActions):
             self.links.send(primary_id, build_receipt_event(self.partition_id, *position))
 
     def _roll_over_failed(self) -> None:
-        log.error("Partition [%d]: a rollover is abandoned: %s", self.partition_id, self.copy.rollover_fault)
+        log.error("Partition [%d]: a rollover is abandoned: %s", self.partition_id, self.copy.rollovers.fault)
         self._begins_anew = True
         self._buffered.clear()
         self._writing = None
         self.fire(Event.ISSUE_LIVESTREAM)
-        if self.copy.is_rolling:
+        if self.copy.rollovers.is_rolling:
             # This node is no longer a replica that could be healed.
             self.copy.settle()
 
@@ -436,8 +436,8 @@ class ReplicatedPartition(PrimaryActions):
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """Read a message at a replica; None if it is missing or corrupted: then all is received from scratch."""
-        content = self.copy.read(queue_key, guid)
-        if content is None and self.copy.is_rotten and not self._begins_anew and self.is_replica:
+        content = self.copy.index.read(queue_key, guid)
+        if content is None and self.copy.index.is_rotten and not self._begins_anew and self.is_replica:
             self._begins_anew = True
             alarm(
                 log,

@@ -14,7 +14,8 @@ from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.links.links import HealingLinks
 from broker.bmq.links.requests import Choice, Requests
 from broker.bmq.partition.stored_partition import StoredPartition
-from broker.bmq.replication.copying.replica_files import OutOfStep, ReplicaFiles
+from broker.bmq.replication.copying.copy_records import OutOfStep
+from broker.bmq.replication.copying.replica_files import ReplicaFiles
 from broker.bmq.replication.healing_pace import HealingPace
 from broker.bmq.replication.mending import Mending
 from broker.bmq.replication.partition_facts import NO_FACT, Asked, Fact, Receiving, ReplicaProgress
@@ -214,13 +215,13 @@ class PartitionBase(ABC):
     def set_primary(self, event: Event, fact: Fact) -> None:
         self.primary_id = fact.primary_id
         self.primary_lease_id = fact.lease_id
-        self.copy.lease_id_max = fact.lease_id
+        self.copy.records.lease_id_max = fact.lease_id
         self.primary_is_active = False
-        self._begins_anew = self.copy.is_rotten
+        self._begins_anew = self.copy.index.is_rotten
 
     def clear_primary(self, event: Event, fact: Fact) -> None:
         self.primary_id, self.primary_lease_id, self.primary_is_active = None, 0, False
-        self._begins_anew = self.copy.is_rotten
+        self._begins_anew = self.copy.index.is_rotten
 
     def clean_up(self, event: Event, fact: Fact) -> None:
         """Forget the other nodes' answers; a primary resigns."""
@@ -329,8 +330,8 @@ class PartitionBase(ABC):
 
     def store_own(self, event: Event, fact: Fact) -> None:
         # The damage may have been found while this node indexed the records left after truncation.
-        self._begins_anew |= self.copy.is_rotten
-        if self.is_replica and self._begins_anew and self.copy.position != NOWHERE:
+        self._begins_anew |= self.copy.index.is_rotten
+        if self.is_replica and self._begins_anew and self.copy.records.position != NOWHERE:
             self.copy.settle()
             try:
                 self.copy.begin_anew()
@@ -342,9 +343,9 @@ class PartitionBase(ABC):
     def _own_progress(self) -> ReplicaProgress:
         if self.stored.active:
             return ReplicaProgress(last_position(self.stored.files), first_sync_point(self.stored.files))
-        if self.copy.is_anew:
+        if self.copy.records.is_anew:
             return ReplicaProgress(NOWHERE, NOWHERE)
-        return ReplicaProgress(self.copy.position, first_sync_point(self.stored.files))
+        return ReplicaProgress(self.copy.records.position, first_sync_point(self.stored.files))
 
     def store_primary(self, event: Event, fact: Fact) -> None:
         self._primary_sync_point = fact.sync_point

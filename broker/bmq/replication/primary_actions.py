@@ -11,7 +11,7 @@ from broker.bmq.consensus.coverage import covers
 from broker.bmq.consensus.primaries import LEASE_TOLD_MAX
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.messages import Full
-from broker.bmq.replication.copying.replica_files import OutOfStep
+from broker.bmq.replication.copying.copy_records import OutOfStep
 from broker.bmq.replication.divergence import LogComparison, SyncAction, plan_sync
 from broker.bmq.replication.partition_base import DATA_TIMEOUT_MS, RETRY_MS, STATE_TIMEOUT_MS, ignore
 from broker.bmq.replication.partition_facts import NO_FACT, Fact, Receiving, ReplicaProgress
@@ -215,12 +215,12 @@ class PrimaryActions(ReplicaActions):
 
         Without them this node would count towards a quorum, but not for what it has acknowledged.
         """
-        if self.copy.is_anew:
+        if self.copy.records.is_anew:
             self.copy.settle()
         self.progress[self.links.own_id] = self._own_progress()
 
     def pull(self, event: Event, fact: Fact) -> None:
-        if self.copy.is_busy:
+        if self.copy.rollovers.is_busy:
             # The remaining records are indexed in slices. Another replica may be ahead afterwards.
             self.reapply_as_primary(event, fact)
             return
@@ -228,13 +228,13 @@ class PrimaryActions(ReplicaActions):
             return  # too little disk space: retried after a while
         node_id = fact.node_id
         begin = self.progress[self.links.own_id].position
-        if begin == NOWHERE and not self.copy.is_anew:
+        if begin == NOWHERE and not self.copy.records.is_anew:
             return  # too little room for new files: retried
         receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
 
         def answered(answer: object) -> None:
             if isinstance(answer, ReplicaDataResponse):
-                complete = self._receiving is receiving and self.copy.position == fact.end
+                complete = self._receiving is receiving and self.copy.records.position == fact.end
                 self.fire(Event.REPLICA_DATA_RSPN_PULL if complete else Event.ERROR_RECEIVING_DATA_CHUNKS, fact)
             elif isinstance(answer, Status) and answer.code == ClusterError.IRRECONCILABLE_DATA:
                 self.fire(Event.IRRECONCILABLE_REPLICA_DATA_RSPN_PULL, fact)
@@ -271,7 +271,7 @@ class PrimaryActions(ReplicaActions):
         alone do not ensure that: another primary may have written under a lease in between, and would win when this
         node is gone.
         """
-        if self._is_begun or self.primary_lease_id <= self.copy.position.primary_lease_id:
+        if self._is_begun or self.primary_lease_id <= self.copy.records.position.primary_lease_id:
             return
         written_s = self.copy.written_s
         if self.copy.begin_lease(self.primary_lease_id):
@@ -280,7 +280,8 @@ class PrimaryActions(ReplicaActions):
     @property
     def _is_begun(self) -> bool:
         """Return True if this process has written the lease's first record, and no other exists."""
-        return self._lease_begun == self.primary_lease_id and self.copy.position == RecordNumber(self._lease_begun, 1)
+        lease_id = self._lease_begun
+        return lease_id == self.primary_lease_id and self.copy.records.position == RecordNumber(lease_id, 1)
 
     def open(self, event: Event, fact: Fact) -> None:
         """Start healing others, since this node has everything that a majority has."""
@@ -346,11 +347,11 @@ class PrimaryActions(ReplicaActions):
     def activate(self, event: Event, fact: Fact) -> None:
         """Restore the partition's queues, and then serve it."""
         stored = self.stored
-        if self.primary_lease_id <= self.copy.position.primary_lease_id and not self._is_begun:
+        if self.primary_lease_id <= self.copy.records.position.primary_lease_id and not self._is_begun:
             # The lease's numbers may have been used for records that this node has lost: only a newer lease is safe.
-            self._want_lease_above(self.copy.position.primary_lease_id)
+            self._want_lease_above(self.copy.records.position.primary_lease_id)
             return
-        if not self._is_begun and not self.copy.is_full:
+        if not self._is_begun and not self.copy.records.is_full:
             log.error("Partition [%d]: cannot be served: no disk space for its first record", stored.partition_id)
             self.reapply_primary_later(event, fact)
             return
@@ -385,7 +386,7 @@ class PrimaryActions(ReplicaActions):
             log.error(text, self.stored.partition_id, error.filename, error.strerror)
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
-        self.copy.note_rot(error)
+        self.copy.index.note_rot(error)
         self.stored.damage.note(str(error))
         self._begins_anew = True
         # Replicas have the lease's first record, and send their records when they learn of another lease.
@@ -408,7 +409,7 @@ class PrimaryActions(ReplicaActions):
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
         self._pass_mirrored()
-        self.copy.let_go()
+        self.copy.index.let_go()
         self.listener.on_active(stored.partition_id)
 
     def _pass_mirrored(self) -> None:

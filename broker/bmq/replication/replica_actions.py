@@ -8,7 +8,8 @@ from typing import Final
 
 from broker.bmq.core.cluster_errors import ClusterError
 from broker.bmq.core.work import Task, Work
-from broker.bmq.replication.copying.replica_files import NO_BOUND, OutOfStep, TooSmall
+from broker.bmq.replication.copying.copy_records import OutOfStep, TooSmall
+from broker.bmq.replication.copying.replica_files import NO_BOUND
 from broker.bmq.replication.mending import record_before
 from broker.bmq.replication.partition_base import RETRY_MS, STATE_TIMEOUT_MS, PartitionBase
 from broker.bmq.replication.partition_facts import Asked, Fact, Receiving
@@ -79,7 +80,7 @@ class ReplicaActions(PartitionBase):
     def send_to_primary(self, event: Event, fact: Fact) -> None:
         """Send the primary the records that it lacks."""
         files = self.stored.files
-        if fact.end != self.copy.position or self.copy.is_anew:
+        if fact.end != self.copy.records.position or self.copy.records.is_anew:
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, "End PSN mismatch")
             return
         start = offset_behind(files, fact.begin)
@@ -101,7 +102,7 @@ class ReplicaActions(PartitionBase):
     def send_record(self, event: Event, fact: Fact) -> None:
         """Send one record to the primary, whose payload is corrupted there."""
         files = self.stored.files
-        at = None if self.copy.is_rolling else offset_of(files, fact.end)
+        at = None if self.copy.rollovers.is_rolling else offset_of(files, fact.end)
         if at is None or record_before(files, fact.end) != fact.begin:
             text = "No such record"
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, text)
@@ -134,11 +135,11 @@ class ReplicaActions(PartitionBase):
 
     def drop(self, event: Event, fact: Fact) -> None:
         """Truncate after a position, or everything: then the old files are kept until the new ones are complete."""
-        if fact.begin == NOWHERE or self.copy.is_anew or not self.copy.cut(fact.begin):
+        if fact.begin == NOWHERE or self.copy.records.is_anew or not self.copy.cut(fact.begin):
             self._begins_anew = True
             log.warning("Partition [%d]: is fetched again", self.stored.partition_id)
         else:
-            log.warning("Partition [%d]: truncated to %s", self.stored.partition_id, self.copy.position)
+            log.warning("Partition [%d]: truncated to %s", self.stored.partition_id, self.copy.records.position)
 
     def answer_drop(self, event: Event, fact: Fact) -> None:
         self._answer_data(fact.asked, ReplicaDataType.DROP, fact.begin, fact.end)
@@ -148,12 +149,13 @@ class ReplicaActions(PartitionBase):
         self._receiving = Receiving(fact.node_id, fact.begin, fact.end, self._primary_sync_point, fact.asked)
         try:
             # An empty replica is not received from scratch unless the primary's files begin with records carried over.
-            is_ready = self.copy.position == NOWHERE and (self.copy.is_anew or self._primary_sync_point == NOWHERE)
+            records = self.copy.records
+            is_ready = records.position == NOWHERE and (records.is_anew or self._primary_sync_point == NOWHERE)
             if fact.begin == NOWHERE != fact.end and not is_ready:
                 self.copy.settle()
                 self.copy.begin_anew()
-            if fact.begin != self.copy.position:
-                raise OutOfStep(f"the primary begins after {fact.begin}, this node is at {self.copy.position}")
+            if fact.begin != records.position:
+                raise OutOfStep(f"the primary begins after {fact.begin}, this node is at {records.position}")
             self._check_received()
         except OutOfStep as error:
             self._not_received(error)
@@ -167,7 +169,7 @@ class ReplicaActions(PartitionBase):
         self.refuse(asked, StatusCategory.REFUSED, ClusterError.STORAGE_FAILURE, "Failed to receive data chunks")
 
     def answer_push_or_reapply(self, event: Event, fact: Fact) -> None:
-        if fact.end == self.copy.position:
+        if fact.end == self.copy.records.position:
             self._answer_data(fact.asked, ReplicaDataType.PUSH, fact.begin, fact.end)
         else:
             self.reapply_as_replica(event, fact)
@@ -184,8 +186,8 @@ class ReplicaActions(PartitionBase):
             return
         try:
             self.copy.write_all(*received, heals=True)
-            if self.copy.position > receiving.end:
-                raise OutOfStep(f"{self.copy.position} is after {receiving.end}, the announced end")
+            if self.copy.records.position > receiving.end:
+                raise OutOfStep(f"{self.copy.records.position} is after {receiving.end}, the announced end")
             self._check_received()
         except OutOfStep as error:
             self._not_received(error)
@@ -195,8 +197,8 @@ class ReplicaActions(PartitionBase):
     def _check_received(self) -> None:
         receiving = self._receiving
         assert receiving is not None
-        if self.copy.position == receiving.end:
-            if self.copy.is_anew:
+        if self.copy.records.position == receiving.end:
+            if self.copy.records.is_anew:
                 self._begins_anew = False
             self.copy.complete(receiving.sync_point)
             self.stored.damage.heal(synced=self.stored.sets.outlives_power)
@@ -223,13 +225,13 @@ class ReplicaActions(PartitionBase):
         assert fact.received is not None
         if self._writing is not None:
             self.buffer(event, fact)
-            if self.copy.rolls_again and sum(map(len, self._buffered)) > BUFFERED_MAX:
-                self.copy.finish_rollover()
+            if self.copy.rollovers.rolls_again and sum(map(len, self._buffered)) > BUFFERED_MAX:
+                self.copy.rollovers.finish()
             return
-        before = self.copy.position
+        before = self.copy.records.position
         self._write_live(*fact.received)
-        if self.copy.position > before:
-            self.stored.hears = not self.copy.is_anew
+        if self.copy.records.position > before:
+            self.stored.hears = not self.copy.records.is_anew
 
     def _begin_writing(self) -> None:
         """Write waiting records in slices; new ones are queued."""
@@ -243,9 +245,9 @@ class ReplicaActions(PartitionBase):
                 """At once."""
 
     def _write_slowly(self, work: Work | None, writing: object) -> Task:
-        copy, buffered = self.copy, self._buffered
-        while self._writing is writing and (buffered or copy.rolls_again):
-            if work is not None and (not work.may_go_on() or (copy.rolls_again and copy.is_rolling)):
+        rollovers, buffered = self.copy.rollovers, self._buffered
+        while self._writing is writing and (buffered or rollovers.rolls_again):
+            if work is not None and (not work.may_go_on() or (rollovers.rolls_again and rollovers.is_rolling)):
                 yield
                 continue
             body = buffered.popleft() if buffered else NO_BODY
@@ -258,11 +260,12 @@ class ReplicaActions(PartitionBase):
 
     def write_all_buffered(self) -> None:
         """Write all waiting records of a healed replica, when the node stops."""
-        self.copy.finish_rollover()
-        while self._writing is not None and (self._buffered or self.copy.rolls_again) and not self.copy.is_rolling:
+        rollovers = self.copy.rollovers
+        rollovers.finish()
+        while self._writing is not None and (self._buffered or rollovers.rolls_again) and not rollovers.is_rolling:
             body = self._buffered.popleft() if self._buffered else NO_BODY
             self._write_live(body, 0, len(body))
-            self.copy.finish_rollover()
+            rollovers.finish()
 
     def _write_live(self, data: memoryview, start: int, end: int, bytes_max: int = NO_BOUND) -> int:
         """Write records of the primary up to the first that must wait; return the offset of that one."""
@@ -286,6 +289,6 @@ class ReplicaActions(PartitionBase):
         if written < end:
             rest = data[written:end]
             self._buffered.appendleft(rest if self._writing is not None else memoryview(bytes(rest)))
-        if self._writing is None and (written < end or copy.rolls_again):
+        if self._writing is None and (written < end or copy.rollovers.rolls_again):
             self._begin_writing()
         return written

@@ -212,7 +212,7 @@ def summary(bench: ClusterBench) -> list[Outcome]:
     found: list[object] = []
     asked = bench.measure(
         "STORAGE SUMMARY at a replica",
-        lambda: found.append(replica.member.partitions[0].copy.totals()),
+        lambda: found.append(replica.member.partitions[0].copy.index.places.stored()),
         lambda: found,
         at=replica,
     )

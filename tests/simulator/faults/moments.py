@@ -99,7 +99,7 @@ class Moments:
 
     def _kill_primary(self, host: Host) -> None:
         for partition in host.member.partitions.values() if host.member is not None else ():
-            if partition.copy.is_rolling and partition.primary_id is not None:
+            if partition.copy.rollovers.is_rolling and partition.primary_id is not None:
                 primary = self._world.hosts[partition.primary_id]
                 cut_from_brokers(self._world, primary)
                 self._kill(primary)
@@ -145,7 +145,7 @@ class Moments:
 
 
 def _is_rolling(host: Host) -> bool:
-    return host.member is not None and any(each.copy.is_rolling for each in host.member.partitions.values())
+    return host.member is not None and any(each.copy.rollovers.is_rolling for each in host.member.partitions.values())
 
 
 def _is_next(host: Host) -> bool:

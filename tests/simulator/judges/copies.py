@@ -66,7 +66,7 @@ class Copies:
 
     def _check_rolling(self, node_id: int, partition: ReplicatedPartition) -> None:
         """Check that no node goes on with half a rollover: a restart would take the files before it."""
-        if not partition.copy.is_rolling:
+        if not partition.copy.rollovers.is_rolling:
             self._rolling.pop(node_id, None)
             return
         lease_id = self._rolling.setdefault(node_id, partition.primary_lease_id)

@@ -164,7 +164,7 @@ COPIES = (
         "replication",
         "A replica writes records of a lease that it has not heard of.",
         "broker.bmq.replication.partition_base",
-        (("        self.copy.lease_id_max = fact.lease_id\n", "        pass\n"),),
+        (("        self.copy.records.lease_id_max = fact.lease_id\n", "        pass\n"),),
         hidden="Links keep the order of what is sent, and a record must follow the last one here: none of an older lease fits behind the sync point that the new primary begins with.",
         unit="tests/broker/bmq/member/test_fencing.py::test_a_replica_takes_no_record_of_a_lease_that_it_does_not_know",
     ),
@@ -247,7 +247,7 @@ COPIES = (
         "rollover-waits-for-primary",
         "rollover",
         "A replica that has not been told what follows a rollover does not finish it.",
-        "broker.bmq.replication.copying.replica_files",
+        "broker.bmq.replication.copying.copy_rollovers",
         (
             (
                 "        if rolling.begins is None and not rolling.begin_tail(rolling.fresh.ends):\n",
@@ -264,7 +264,7 @@ COPIES = (
         "broker.bmq.replication.replica_actions",
         (
             (
-                "        if fact.end == self.copy.position:\n            self._answer_data(fact.asked, ReplicaDataType.PUSH",
+                "        if fact.end == self.copy.records.position:\n            self._answer_data(fact.asked, ReplicaDataType.PUSH",
                 "        if fact.end:\n            self._answer_data(fact.asked, ReplicaDataType.PUSH",
             ),
         ),
@@ -274,7 +274,7 @@ COPIES = (
         "recovery",
         "A node takes itself for healed with the first that it gets.",
         "broker.bmq.replication.replica_actions",
-        (("        if self.copy.position == receiving.end:\n", "        if receiving.end:\n"),),
+        (("        if self.copy.records.position == receiving.end:\n", "        if receiving.end:\n"),),
     ),
     Mutant(
         "healing-skips-one",
@@ -295,11 +295,11 @@ COPIES = (
         "broker.bmq.replication.primary_actions",
         (
             (
-                "        if self.primary_lease_id <= self.copy.position.primary_lease_id and not self._is_begun:\n",
+                "        if self.primary_lease_id <= self.copy.records.position.primary_lease_id and not self._is_begun:\n",
                 "        if self.primary_lease_id < 0:\n",
             ),
             (
-                "        if self._is_begun or self.primary_lease_id <= self.copy.position.primary_lease_id:\n",
+                "        if self._is_begun or self.primary_lease_id <= self.copy.records.position.primary_lease_id:\n",
                 "        if self._is_begun:\n",
             ),
         ),
@@ -385,7 +385,7 @@ COPIES = (
         "rollover",
         "A replica says that it keeps what follows a rollover before its new files are whole.",
         "broker.bmq.replication.partition",
-        (("        position = min(due, self.copy.kept)\n", "        position = due\n"),),
+        (("        position = min(due, self.copy.rollovers.kept)\n", "        position = due\n"),),
     ),
     Mutant(
         "rollover-drops-confirms",

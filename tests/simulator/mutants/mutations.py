@@ -154,7 +154,8 @@ def _replicate_another(original: Any) -> Any:
 
     def write_all(self: ReplicaFiles, *rest: Any, **options: Any) -> Any:
         outcome = original(self, *rest, **options)
-        journal, at = self.files.journal.buffer, self.files.journal_end - JOURNAL_RECORD_SIZE
+        files = self.records.files
+        journal, at = files.journal.buffer, files.journal_end - JOURNAL_RECORD_SIZE
         if journal[at] >> 4 == RecordType.CONFIRM:
             journal[at + JOURNAL_RECORD_SIZE // 2] ^= 1
         return outcome

@@ -353,7 +353,7 @@ class ClusterWorld(World):
         """The nodes that have yet to finish a rollover: later records are on the disks of others."""
         for host in self.hosts:
             for number, partition in host.member.partitions.items() if host.member is not None else ():
-                if partition.copy.is_rolling:
+                if partition.copy.rollovers.is_rolling:
                     return f"partition {number} of {host.name} is not rolled over"
         return ""
 

@@ -158,7 +158,7 @@ def test_a_rollover_is_finished_though_the_primary_dies_before_its_first_record_
     first, *_ = storage(bus, 0, 2)
     replica.receive(0, first)
     files = replica.stored.files
-    assert not replica.partition.copy.is_rolling
+    assert not replica.partition.copy.rollovers.is_rolling
     assert files.timestamp == max(name for name in replica.directory.names() if name.endswith("journal"))[6:21]
     ended = RecordNumber(1, primary.stored.sequence_number - 1)
     assert position(replica) == first_sync_point(files) == ended

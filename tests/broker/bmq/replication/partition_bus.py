@@ -405,7 +405,7 @@ class Bus:
         for message in recovered.messages:
             count, size = wanted.get(message.queue_key, (0, 0))
             wanted[message.queue_key] = count + 1, size + message.size
-        stored = node.partition.copy.totals()
+        stored = node.partition.copy.index.places.stored()
         assert {key: each for key, each in stored.items() if each != (0, 0)} == wanted
 
     def kept(self, node_id: int) -> list[bytes]:

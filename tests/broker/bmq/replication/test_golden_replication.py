@@ -139,7 +139,7 @@ def copy() -> ReplicaFiles:
 @pytest.mark.parametrize("node", ["cluster-node0", "cluster-node2"])
 def test_a_replica_writes_the_files_of_the_references_nodes(copy: ReplicaFiles, node: str, tmp_path: Path) -> None:
     store = unpack_store(node, tmp_path)
-    files = copy.files
+    files = copy.records.files
     ends = {"journal": files.journal_end, "data": files.data_end, "qlist": files.qlist_end}
     for kind, file in (("journal", files.journal), ("data", files.data), ("qlist", files.qlist)):
         (path,) = store.glob(f"*.bmq_{kind}")
@@ -150,12 +150,12 @@ def test_a_replica_writes_the_files_of_the_references_nodes(copy: ReplicaFiles, 
 
 
 def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: ReplicaFiles) -> None:
-    start = offset_behind(copy.files, RecordNumber(1, 1941))
-    end = offset_behind(copy.files, RecordNumber(2, 17405))
+    start = offset_behind(copy.records.files, RecordNumber(1, 1941))
+    end = offset_behind(copy.records.files, RecordNumber(2, 17405))
     assert start is not None
     assert end is not None
     body = bytearray()
-    assert pack_records(body, copy.files, 0, start, end, bytes_max=1 << 30) == end
+    assert pack_records(body, copy.records.files, 0, start, end, bytes_max=1 << 30) == end
     assert body == bodies(HEALING, EventType.PARTITION_SYNC)
 
 
@@ -165,10 +165,10 @@ def test_live_records_are_sent_as_the_reference_sends_them(copy: ReplicaFiles) -
         for message in messages(SECOND, EventType.STORAGE)
         if message.flags & StorageFlag.RECEIPT_REQUESTED
     }
-    start = offset_behind(copy.files, RecordNumber(1, 1941))
+    start = offset_behind(copy.records.files, RecordNumber(1, 1941))
     assert start is not None
     body = bytearray()
-    pack_records(body, copy.files, 0, start, copy.files.journal_end, awaited, 1 << 30)
+    pack_records(body, copy.records.files, 0, start, copy.records.files.journal_end, awaited, 1 << 30)
     assert body == bodies(SECOND, EventType.STORAGE)
 
 
@@ -263,8 +263,10 @@ def test_a_replica_of_ours_is_healed_by_the_references_primary(copy: ReplicaFile
     assert partition.state is State.REPLICA_HEALED
     assert partition.primary_is_active
     files = stored.files
-    assert bytes(files.journal.buffer[: files.journal_end]) == bytes(copy.files.journal.buffer[: files.journal_end])
-    assert bytes(files.data.buffer[: files.data_end]) == bytes(copy.files.data.buffer[: files.data_end])
+    assert bytes(files.journal.buffer[: files.journal_end]) == bytes(
+        copy.records.files.journal.buffer[: files.journal_end]
+    )
+    assert bytes(files.data.buffer[: files.data_end]) == bytes(copy.records.files.data.buffer[: files.data_end])
     # It said the same as the reference's replica.
     answers = [memoryview(event) for event in link.sent]
     frames = [(view, next_frame(view, 0, len(view), 1 << 30)) for view in answers]

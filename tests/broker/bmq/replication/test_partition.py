@@ -285,15 +285,15 @@ def test_a_primary_that_is_received_anew_keeps_its_records_until_it_has_those_of
     bus.part(0)
     bus.nodes[0].post(4)
     ahead = bus.assign(1, among=(1, 2))
-    while ahead.partition.copy.position.primary_lease_id < bus.lease_id:
+    while ahead.partition.copy.records.position.primary_lease_id < bus.lease_id:
         bus.step()
     bus.part(2)
     assert guid(2) not in bus.kept(2)
     bus.join()
     bus.part(2)
     primary = bus.assign(0)
-    before = primary.partition.copy.position
-    while primary.partition.copy.position == before:
+    before = primary.partition.copy.records.position
+    while primary.partition.copy.records.position == before:
         bus.step()
     bus.join()
     bus.part(1)
@@ -434,7 +434,7 @@ def test_a_rollover_that_nobody_alive_has_finished_is_not_begun_by_healing(small
         small.nodes[0].remove(number)
         small.settle()
         number += 1
-    before = small.nodes[1].partition.copy.position
+    before = small.nodes[1].partition.copy.records.position
     small.kill(0)
     small.nodes[1].directory.free = 1 << 30
     small.join()
@@ -461,9 +461,9 @@ def test_a_node_that_dies_while_it_is_received_anew_still_has_what_it_had(
     replica = small.nodes[2]
     for _ in range(1000):
         small.step()
-        if replica.partition.copy.is_anew and replica.partition.copy.position > (0, 0):
+        if replica.partition.copy.records.is_anew and replica.partition.copy.records.position > (0, 0):
             break
-    assert replica.partition.copy.is_anew
+    assert replica.partition.copy.records.is_anew
     small.kill(2)
     replica = small.restart(2)
     assert replica.files() == before

@@ -124,17 +124,17 @@ def test_what_was_there_before_a_rollover_is_waited_for_with_it() -> None:
     node.stored.work_with(node.work)
     roll_over(bus)
     old = node.stored.files
-    while not node.partition.copy.is_rolling:
+    while not node.partition.copy.rollovers.is_rolling:
         bus.step()
     assert node.stored.files is old
     assert sum(name.endswith("journal") for name in node.directory.names()) == 2
-    position = node.partition.copy.kept
+    position = node.partition.copy.rollovers.kept
     node.stored.files.flush()
     bus.kill(REPLICA)
     disk = Disk(Random(0), bus.disks[REPLICA])
     disk.power_lost()
     bus.disks[REPLICA] = disk.directory
-    assert bus.restart(REPLICA).partition.copy.position == position
+    assert bus.restart(REPLICA).partition.copy.records.position == position
     bus.settle(3000)
     bus.check_equal()
 
@@ -143,7 +143,7 @@ def test_a_journal_that_is_cut_back_is_on_the_disk_before_its_payloads_are_clear
     """Power that fails between the flushes of both finds a journal that names no payload that is gone."""
     bus = small()
     node = bus.nodes[REPLICA]
-    files, position = node.stored.files, node.partition.copy.position
+    files, position = node.stored.files, node.partition.copy.records.position
     assert node.partition.copy.cut(RecordNumber(position.primary_lease_id, position.sequence_number - 5))
     files.data.flush()
     bus.kill(REPLICA)
@@ -152,6 +152,6 @@ def test_a_journal_that_is_cut_back_is_on_the_disk_before_its_payloads_are_clear
         content.data[:] = disk.platter[name]
     restarted = bus.restart(REPLICA)
     assert not restarted.stored.damage.is_there
-    assert restarted.partition.copy.position.sequence_number == position.sequence_number - 5
+    assert restarted.partition.copy.records.position.sequence_number == position.sequence_number - 5
     bus.settle(3000)
     bus.check_equal()

@@ -114,8 +114,8 @@ def test_how_much_a_replica_has_is_told_without_a_look_at_its_messages() -> None
     bus.nodes[0].remove(*range(0, 100, 3))
     bus.settle()
     replica = bus.nodes[1]
-    stored = replica.partition.copy.totals()
+    stored = replica.partition.copy.index.places.stored()
     assert stored == {KEY: (66, sum(message.size for message in bus.nodes[0].store.values()))}
     files = replica.stored.files
     files.data.buffer[: files.data_end] = bytes(files.data_end)
-    assert replica.partition.copy.totals() == stored
+    assert replica.partition.copy.index.places.stored() == stored

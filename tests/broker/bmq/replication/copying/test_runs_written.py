@@ -10,8 +10,9 @@ import pytest
 
 from broker.bmq.assembly.opening import open_partitions
 from broker.bmq.core.messages import Content
-from broker.bmq.replication.copying import replica_files
-from broker.bmq.replication.copying.replica_files import OutOfStep, ReplicaFiles
+from broker.bmq.replication.copying import copy_records
+from broker.bmq.replication.copying.copy_records import OutOfStep
+from broker.bmq.replication.copying.replica_files import ReplicaFiles
 from broker.bmq.replication.positions import JOURNAL_START
 from broker.bmq.replication.replication import pack_records
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
@@ -112,18 +113,18 @@ def written(events: list[bytes], *, anew: bool = False, limits: PartitionLimits 
             asking = copy.write_all(memoryview(event), 0, len(event)).asking or asking
     except (OutOfStep, FormatError) as fault:
         error, asking = f"{type(fault).__name__}: {fault}", None
-    files = copy.files
+    files = copy.records.files
     messages = {}
     for number in range(800):
         for key in (KEY, OTHER):
-            found = copy.read(key, guid(number))
+            found = copy.index.read(key, guid(number))
             messages[key + guid(number)] = found and found._replace(
                 data=bytes(found.data), options=bytes(found.options)
             )
     return Outcome(
         error,
         asking,
-        copy.position,
+        copy.records.position,
         bytes(files.journal.buffer[: files.journal_end]),
         bytes(files.data.buffer[: files.data_end]),
         messages,
@@ -135,7 +136,7 @@ def one_by_one(
     events: list[bytes], monkeypatch: pytest.MonkeyPatch, *, anew: bool = False, limits: PartitionLimits = LIMITS
 ) -> Outcome:
     with monkeypatch.context() as patch:
-        patch.setattr(replica_files, "RECORDS_MAX", 1)
+        patch.setattr(copy_records, "RECORDS_MAX", 1)
         return written(events, anew=anew, limits=limits)
 
 

@@ -41,7 +41,7 @@ def cut_replica() -> tuple[Bus, Node]:
     bus = full()
     old = cut_off_from_others(bus)
     old.partition.primary_changed(1, bus.lease_id)
-    while old.partition.copy.is_busy:
+    while old.partition.copy.rollovers.is_busy:
         old.flush()
     before = old.stored.files.journal_end
     bus.join()
@@ -52,7 +52,7 @@ def cut_replica() -> tuple[Bus, Node]:
 def slices() -> int:
     _, node = cut_replica()
     count = 0
-    while node.partition.copy.is_busy:
+    while node.partition.copy.rollovers.is_busy:
         node.flush()
         count += 1
     return count
@@ -117,8 +117,8 @@ def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
 
 def test_what_is_found_to_have_rotted_meanwhile_is_received_anew() -> None:
     bus, node = cut_replica()
-    assert node.partition.copy.is_busy
-    node.partition.copy.note_rot(FormatError("QLIST", 0, "rotten"))
+    assert node.partition.copy.rollovers.is_busy
+    node.partition.copy.index.note_rot(FormatError("QLIST", 0, "rotten"))
     check_served(bus)
     assert bus.disks[0].damaged
-    assert not node.partition.copy.is_rotten
+    assert not node.partition.copy.index.is_rotten

@@ -81,10 +81,10 @@ def test_another_rollover_of_the_primary_waits_until_the_first_is_finished() -> 
     bus, replica = twice()
     primary = bus.nodes[0]
     old = replica.stored.files
-    kept = replica.partition.copy.kept
+    kept = replica.partition.copy.rollovers.kept
     receive_all(bus, replica)
     assert replica.stored.files is old
-    assert replica.partition.copy.kept == kept
+    assert replica.partition.copy.rollovers.kept == kept
     # Messages between the rollovers can be read; later ones wait.
     assert replica.partition.read(b"queue", guid(NEW[5])) is not None
     assert replica.partition.read(b"queue", guid(NEW[15])) is None
@@ -154,7 +154,7 @@ def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
 
 def test_the_second_is_finished_though_the_primary_dies_before_its_first_record_behind_it() -> None:
     bus, replica = twice()
-    while not replica.partition.copy.rolls_again:
+    while not replica.partition.copy.rollovers.rolls_again:
         replica.receive(0, bus.links[0, 1].popleft())
     bus.kill(0)
     files = [replica.stored.files]
@@ -162,7 +162,7 @@ def test_the_second_is_finished_though_the_primary_dies_before_its_first_record_
         if replica.stored.files is not files[-1]:
             files.append(replica.stored.files)
     assert len(files) == 3
-    assert not replica.partition.copy.is_busy
+    assert not replica.partition.copy.rollovers.is_busy
     bus.assign(2)
     bus.settle(3000)
     bus.restart(0)
@@ -208,7 +208,7 @@ def placing() -> tuple[Bus, Node]:
     primary.post(*NEW)
     primary.partition.flush()
     receive_all(bus, replica)
-    while replica.partition.copy.is_rolling:
+    while replica.partition.copy.rollovers.is_rolling:
         replica.flush()
     return bus, replica
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.bmq.core.messages import Full
 from broker.bmq.partition import waiting_posts
-from broker.bmq.replication.copying.replica_files import OutOfStep
+from broker.bmq.replication.copying.copy_records import OutOfStep
 from broker.bmq.replication.partition_table import State
 from broker.bmq.store.partition_files import PartitionFiles, PartitionLimits
 from formats.bmq.codes import StorageMessageType
@@ -246,7 +246,7 @@ def at_a_replica(amount: int = AMOUNT, *, outlives_power: bool = False) -> tuple
     primary, replica = bus.nodes[0], bus.nodes[1]
     slice_by_slice(primary)
     primary.partition.flush()
-    while not replica.partition.copy.is_rolling:
+    while not replica.partition.copy.rollovers.is_rolling:
         replica.receive(0, bus.links[0, 1].popleft())
     return bus, replica
 
@@ -261,7 +261,7 @@ def test_a_replica_takes_no_record_for_the_header_of_its_new_files(count: int) -
     """The header's place: the first record after a rollover tells where the records begin."""
     _, replica = at_a_replica()
     copy = replica.partition.copy
-    lease_id, number = copy.position
+    lease_id, number = copy.records.position
     body = bytearray()
     for each in range(count):
         record = bytearray(JOURNAL_RECORD_SIZE)
@@ -270,24 +270,24 @@ def test_a_replica_takes_no_record_for_the_header_of_its_new_files(count: int) -
         append_storage(body, StorageMessageType.CONFIRM, 0, each * JOURNAL_RECORD_SIZE // 4, record)
     with pytest.raises(OutOfStep, match="a record for 0 cannot be the first after a rollover"):
         copy.write_all(memoryview(body), 0, len(body))
-    assert copy.position == RecordNumber(lease_id, number)
+    assert copy.records.position == RecordNumber(lease_id, number)
 
 
 def test_a_replica_acknowledges_nothing_before_it_is_over() -> None:
     bus, replica = at_a_replica()
     primary = bus.nodes[0]
-    kept = replica.partition.copy.kept
+    kept = replica.partition.copy.rollovers.kept
     primary.post(*range(100, 110))
     primary.partition.flush()
     bus.links[0, 2].clear()
     slices = 0
-    while replica.partition.copy.is_rolling:
+    while replica.partition.copy.rollovers.is_rolling:
         while bus.links[0, 1]:
             replica.receive(0, bus.links[0, 1].popleft())
         while bus.links[1, 0]:
             primary.receive(1, bus.links[1, 0].popleft())
         assert not any(100 <= number < 1000 for number in primary.acked)
-        assert replica.partition.copy.kept == kept
+        assert replica.partition.copy.rollovers.kept == kept
         # Messages from before the rollover and during it can be read.
         assert has(replica, 105)
         assert has(replica, LIVE[7])
@@ -396,7 +396,7 @@ def test_a_replica_that_dies_between_two_slices_starts_with_its_old_files_or_its
         disk = replica.directory.after_crash()
         disks.append(power_lost(disk, replica.stored.files, step) if loses_power else disk)
         replica.flush()
-    assert not replica.partition.copy.is_rolling
+    assert not replica.partition.copy.rollovers.is_rolling
     for disk in disks:
         check_start(bus, 1, disk, {guid(number) for number in LIVE})
 

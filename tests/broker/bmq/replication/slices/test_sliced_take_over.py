@@ -129,7 +129,7 @@ def test_a_primary_that_becomes_a_replica_finds_its_messages_in_slices(how: str)
         old = bus.nodes[0]
         bus.assign(1)
         if not end:
-            assert old.partition.copy.is_busy
+            assert old.partition.copy.rollovers.is_busy
         for _ in range(end):
             bus.step()
         if how == "killed":
@@ -169,7 +169,7 @@ def test_what_is_cut_from_files_that_have_rotted_is_received_anew() -> None:
     bus.assign(1, among=(1, 2))
     bus.settle(1000)
     old.partition.primary_changed(1, bus.lease_id)
-    while old.partition.copy.is_busy:
+    while old.partition.copy.rollovers.is_busy:
         old.flush()
     old.stored.files.data.buffer[0] ^= 1
     bus.join()
