@@ -214,7 +214,7 @@ class DialedSession(Session):
             self.end(accepted)
             return
         identity = answer.broker_identity
-        self.description = f"{identity.process_name}:{identity.pid}@{self.description}"
+        self.client.description = f"{identity.process_name}:{identity.pid}@{self.description}"
         self._broker = accepted
         self._enter(TRANSITIONS[self.state, SessionTrigger.IDENTIFIED])
         accepted.begun()

@@ -25,10 +25,11 @@ from broker.bmq.queue.handles import Handle, Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, Given
-from broker.bmq.relay.downstream import PUSH_BYTES_HIGH, Downstream
+from broker.bmq.relay.downstream import Downstream
 from broker.bmq.relay.handover import confirm_all, retire, to_relay, to_root
 from broker.bmq.relay.relay import RelayQueue
 from broker.bmq.relay.relay_links import PeerUpstream, RelayLinks
+from broker.bmq.session.queue_user import PUSH_BYTES_HIGH
 from formats.bmq.control.messages import ControlMessage, QueueHandleParameters, QueueInfo
 from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.wire.event import Frame

@@ -20,11 +20,10 @@ from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import QueueHost, QueueRequests
 from broker.bmq.session.outbox import Outbox
 from broker.bmq.session.posting import take_confirms, take_posts
-from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX
-from formats.bmq.control import ber
+from broker.bmq.session.queue_user import PUSH_BYTES_HIGH, QueueUser
+from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, RDA_COUNTER_MAX, AckStatus
 from formats.bmq.control.messages import ControlMessage, QueueHandleParameters
-from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack, pack_acks
-from formats.bmq.wire.event import EventType, Frame, build_schema_event
+from formats.bmq.wire.event import EventType, Frame
 from formats.bmq.wire.options import SUB_QUEUE_INFO, SubQueueInfo, pack_sub_queue_infos
 from formats.bmq.wire.push import PUSH_HEADER, PushFlag, append_push_with_options
 from formats.bmq.wire.rda import UNLIMITED, limited
@@ -34,11 +33,6 @@ __all__ = ["Downstream"]
 
 log: Final = logging.getLogger("broker.downstream")
 
-# A broker with this much unsent output gets no more messages until the output is sent.
-PUSH_BYTES_HIGH: Final = 4 << 20
-
-
-_ACK: Final = EventType.ACK
 _PUSH: Final = EventType.PUSH
 _PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
 _IMPLICIT_PAYLOAD: Final = int(PushFlag.IMPLICIT_PAYLOAD)
@@ -63,12 +57,10 @@ def _decided_below(parameters: QueueHandleParameters) -> None:
     """Allow everything: the client's own broker has authorized it, and brokers trust each other's decisions."""
 
 
-class Downstream:
-    """One broker's handles of this node's queues; see `broker.bmq.core.messages.Sink` and `Poster`.
+class Downstream(QueueUser):
+    """One broker's handles of this node's queues; see `QueueUser`.
 
-    `number` is negative, unlike any client's. `out` is the outbox of the link, and `wake` is called when it has output.
-    `fail` closes the link after this step, if output could not be prepared. A `member` has the messages of the
-    cluster's stores itself.
+    `number` is negative, unlike any client's. A `member` has the messages of the cluster's stores itself.
     """
 
     takes_all = True
@@ -85,16 +77,11 @@ class Downstream:
         member: bool,
     ) -> None:
         assert number < 0
-        self.number = number
-        self.description = description
-        self.member = member
-        self.ready = self.has_room = True
-        self._held = False
-        self._out = out
-        self._wake = wake
-        self._fail = fail
+        super().__init__(description, out, wake, fail)
         self.requests = QueueRequests(host, self, _decided_below)
         self.handles = self.requests.handles
+        self.number = number
+        self.member = member
         self._last = Last()
         # The newest message sent to the broker, by queue id.
         self._newest: dict[int, Message] = {}
@@ -110,33 +97,10 @@ class Downstream:
             self.handles.pop(queue_id)
             self._newest.pop(queue_id, None)
 
-    def fail(self, error: Exception) -> None:
-        """See `broker.bmq.core.messages.Sink`."""
-        self.block()
-        self._fail(error)
-
-    def block(self) -> None:
-        """Stop pushing messages until `output_sent` says that the link has room."""
-        self.ready = self.has_room = False
-
-    def hold(self) -> None:
-        """Stop pushing messages that are to be confirmed, since this node is about to stop."""
-        self._held = True
-        self.ready = False
-
     @property
     def is_waiting(self) -> bool:
         """True if `output_sent` lets it have messages again."""
         return not self.has_room
-
-    def output_sent(self) -> None:
-        """Note that the link has taken all output."""
-        if self.is_waiting:
-            self.has_room = True
-            self.ready = not self._held
-            if self.ready:
-                for handle in list(self.handles.values()):
-                    handle.resume()
 
     # -- requests
 
@@ -144,27 +108,11 @@ class Downstream:
         """Handle a request about a queue; return False for anything else."""
         return self.requests.serve(message)
 
-    def reply(self, request: ControlMessage, choice: object) -> None:
-        answer = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
-        self._out.whole(build_schema_event(ber.encode(answer)))
-        self._wake()
-
     # -- messages in
 
     def on_put(self, data: memoryview, frame: Frame) -> None:
         """Handle posts of the broker's clients. Raises FormatError if they are malformed."""
         take_posts(self, self.number, self.handles, data, [frame])
-
-    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
-        out = self._out.event(_ACK, ACK_HEADER_BYTES)
-        out += pack_ack(status, correlation_id, guid, queue_id)
-        self._wake()
-
-    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
-        """See `broker.bmq.core.messages.Poster`."""
-        out = self._out.event(_ACK, ACK_HEADER_BYTES)
-        out += pack_acks(0, correlation_id, guids, queue_id)
-        self._wake()
 
     def refuse(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
         """See `broker.bmq.session.posting.Posting`; the broker keeps a message until it has opened the queue here."""

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A client's session: negotiation, requests, posts, confirms, and pushes.
+"""One link: its negotiation, its events, and its end.
 
 Source: mqba::ClientSession, mqba::SessionNegotiator, mqbblp::QueueSessionManager; the texts of failures are theirs,
 because clients and their logs show them. Its states are a table: `broker.bmq.session.session_table`.
@@ -8,21 +8,23 @@ because clients and their logs show them. Its states are a table: `broker.bmq.se
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from broker.bmq.core.config import NodeIdentity
-from broker.bmq.core.messages import Buffer, Message
+from broker.bmq.core.messages import Buffer
 from broker.bmq.core.pretty import Shown
 from broker.bmq.core.received import received
-from broker.bmq.queue.queue import Queue
-from broker.bmq.queue.queue_requests import QueueHost, QueueRequests
+from broker.bmq.queue.queue_requests import QueueHost
 from broker.bmq.session.authentication import Authentications
 from broker.bmq.session.authorization import Authorizations, Rights
+from broker.bmq.session.client import Client
 from broker.bmq.session.entrance import Entrance, uncertified
+from broker.bmq.session.heartbeats import Heartbeats
 from broker.bmq.session.negotiation import SCHEMA_FEATURE, answer_identity, knows_heartbeats, refuse_connection
-from broker.bmq.session.outbox import EVENT_BYTES_SOFT, Outbox
-from broker.bmq.session.posting import RUN_BYTES_MAX, take_confirms, take_posts
+from broker.bmq.session.outbox import Outbox
+from broker.bmq.session.posting import take_confirms, take_posts
 from broker.bmq.session.session_ports import BrokerPeer
 from broker.bmq.session.session_table import TRANSITIONS, SessionState, SessionTrigger
 from broker.common.clock import Now
@@ -39,8 +41,6 @@ from formats.bmq.control.messages import (
     DisconnectResponse,
     NegotiationMessage,
 )
-from formats.bmq.wire.ack import ACK_HEADER_BYTES, AckStatus, pack_ack, pack_acks
-from formats.bmq.wire.application_data import to_older_application_data
 from formats.bmq.wire.event import (
     HEARTBEAT_REQUEST,
     HEARTBEAT_RESPONSE,
@@ -51,7 +51,6 @@ from formats.bmq.wire.event import (
     next_frame,
     schema_encoding,
 )
-from formats.bmq.wire.push import PushFlag, append_push, push_frame
 from formats.errors import FormatError
 
 __all__ = ["Session", "SessionHost"]
@@ -77,17 +76,7 @@ CLIENT_BACKLOG_BYTES_MAX: Final = 4 << 20
 # A broker is always read from: two might wait for each other.
 READ_ALWAYS: Final = 1 << 62
 
-# A client with more handles than this is read at once: it would take long to look at them.
-WAITING_HANDLES_MAX: Final = 16
-
-# A consumer with this much unsent output gets no more until it has taken it.
-PUSH_BYTES_HIGH: Final = 4 << 20
-
-
 # Plain integers for the hot paths: arithmetic on enumerations costs more than the message.
-_PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
-_ACK: Final = EventType.ACK
-_PUSH: Final = EventType.PUSH
 _PUT: Final = int(EventType.PUT)
 _CONFIRM: Final = int(EventType.CONFIRM)
 # The kinds of events of which several in a row are a run.
@@ -139,47 +128,36 @@ class SessionHost(QueueHost, Protocol):
 
 
 class Session:
-    """The machine of one link; see `link.Machine`, and `queue.Sink` for its consumer side."""
+    """The machine of one link; see `link.Machine`. A client on it has its queues as `client`."""
 
     # Slots: access to this many attributes is slower with a dictionary.
     __slots__ = (
         "_broker",
         "_control_bytes_max",
-        "_encoding",
-        "_generates_guids",
-        "_has_confirmed",
-        "_heard_at_ms",
-        "_heartbeats_missed",
-        "_held",
+        "_heartbeats",
         "_in_flight",
         "_is_admin",
-        "_knows_heartbeats",
-        "_knows_schemas",
+        "_next_guid",
         "_now",
         "_on_event",
-        "_requests",
         "_rights",
-        "_since_ms",
         "_takes_runs",
         "backlog_bytes_max",
         "bytes_in",
         "bytes_out",
-        "description",
+        "client",
         "entrance",
         "event_bytes_max",
         "finished",
         "handles",
-        "has_room",
         "host",
         "out",
         "paused",
-        "ready",
         "session_id",
         "standing",
         "state",
     )
 
-    takes_all = False
     keeps_more = False
 
     def __init__(
@@ -187,28 +165,26 @@ class Session:
     ) -> None:
         self.host = host
         self.session_id = session_id
-        self.description = peer
         self.paused = False  # it takes no input while the peer is being authenticated
-        self._has_confirmed = False  # all of the last input was confirms
         self.entrance = Entrance(host, self, peer, certified)
-        self.ready = self.has_room = True
         self._rights = Rights(host, self.entrance)
-        self._requests = QueueRequests(host, self, self._rights.check_open)
-        self.handles = self._requests.handles
         self.out = Outbox()
+        wake, may_log = partial(host.dirty.add, self), partial(host.may_log, self)
+        self.client = Client(host, peer, self.out, wake, self.fail, self._rights.check_open, may_log)
+        self.handles = self.client.handles
         self._is_admin = False
         self._broker: BrokerPeer | None = None
         self._in_flight = 0
-        self._held = False
-        self._generates_guids = False
-        self._knows_schemas = False  # reads the newer encoding of message properties
-        self._encoding = EncodingType.BER
+        self._next_guid: Callable[[], bytes] | None = None  # of a client that makes none
         self.bytes_in = self.bytes_out = 0
         self._now = host.now
-        self._heard_at_ms = self._since_ms = host.now.ms
-        self._heartbeats_missed = 0
-        self._knows_heartbeats = False
+        self._heartbeats = Heartbeats(host.now.ms)
         self._enter(SessionState.NEGOTIATING)
+
+    @property
+    def description(self) -> str:
+        """The peer, for the log."""
+        return self.client.description
 
     # -- the link's side
 
@@ -217,8 +193,9 @@ class Session:
 
         Malformed bytes end the session: the stream cannot be trusted after them.
         """
-        self._heard_at_ms = self._now.ms
-        self._heartbeats_missed = 0
+        heartbeats = self._heartbeats
+        heartbeats.heard_at_ms = self._now.ms
+        heartbeats.missed = 0
         at, available = 0, len(data)
         has_confirmed = True
         try:
@@ -237,7 +214,7 @@ class Session:
         except FormatError as error:
             self.end(f"sent bytes that are not a valid event: {error}")
             return available
-        self._has_confirmed = has_confirmed and at > 0
+        self.client.has_confirmed = has_confirmed and at > 0
         self.bytes_in += at
         broker = self._broker
         if broker is not None and self.backlog > broker.backlog_bytes_max:
@@ -247,13 +224,7 @@ class Session:
     @property
     def input_can_wait(self) -> bool:
         """See `link.Machine`: True after confirms of a client that only consumes, and may be sent many more."""
-        handles = self.handles
-        return (
-            self._has_confirmed
-            and self.is_client
-            and 0 < len(handles) <= WAITING_HANDLES_MAX
-            and all(handle.has_slack for handle in handles.values())
-        )
+        return self.client.can_wait and self.is_client
 
     def _on_run(self, data: memoryview, first: Frame, available: int) -> int:
         """Handle posts or confirms, and all such events that follow at once; return the end of the last."""
@@ -270,10 +241,9 @@ class Session:
             # Earlier input is valid; `receive` comes to this next.
             pass
         if kind == _CONFIRM:
-            take_confirms(self, self.handles, data, frames)
+            take_confirms(self.client, self.handles, data, frames)
         else:
-            next_guid = None if self._generates_guids else self.host.next_guid
-            take_posts(self, self.session_id, self.handles, data, frames, next_guid)
+            take_posts(self.client, self.session_id, self.handles, data, frames, self._next_guid)
         return at
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:
@@ -355,18 +325,13 @@ class Session:
 
     def output_sent(self) -> None:
         self._in_flight = 0
-        self.has_room = True
         if self._broker is not None:
             self._broker.output_sent()
-        if not (self.ready or self._held):
-            self.ready = True
-            for handle in self.handles.values():
-                handle.resume()
+        self.client.output_sent()
 
     def hold(self) -> None:
         """Stop pushing messages that are to be confirmed, since this node is about to stop."""
-        self._held = True
-        self.ready = False
+        self.client.hold()
         if self._broker is not None:
             self._broker.hold()
 
@@ -375,7 +340,7 @@ class Session:
         if self.state is not SessionState.CLOSED:
             log.info("%s: session ends: %s", self.description, reason)
         self._enter(TRANSITIONS[self.state, SessionTrigger.ENDED])
-        self._requests.drop(lost=lost)
+        self.client.requests.drop(lost=lost)
         if self._broker is not None:
             broker, self._broker = self._broker, None
             broker.ended()
@@ -383,7 +348,7 @@ class Session:
 
     def fail(self, error: Exception) -> None:
         """Note that this session's work failed: it sends no more, and ends after the step."""
-        self.ready = self.has_room = False
+        self.client.block()
         self.host.faults.end_session(self, error)
 
     def give_up(self, reason: str) -> None:
@@ -395,7 +360,7 @@ class Session:
         """Check a silent peer; called once a second."""
         now = self.host.now.ms
         if self.state is SessionState.NEGOTIATING:
-            if now - self._since_ms > NEGOTIATION_TIMEOUT_MS:
+            if now - self._heartbeats.since_ms > NEGOTIATION_TIMEOUT_MS:
                 self.end("negotiation timed out")
             return
         if self.entrance.has_expired:
@@ -405,12 +370,10 @@ class Session:
             self._judge_backlog(self._broker)
             if self.finished:
                 return
-        missed_max = self._heartbeats_missed_max
-        interval = self.host.identity.heartbeat_interval_ms
-        if missed_max <= 0 or interval <= 0 or now - self._heard_at_ms < interval * (self._heartbeats_missed + 1):
+        heartbeats, missed_max = self._heartbeats, self._heartbeats_missed_max
+        if not heartbeats.miss(now, self.host.identity.heartbeat_interval_ms, missed_max):
             return
-        self._heartbeats_missed += 1
-        if self._heartbeats_missed > missed_max:
+        if heartbeats.missed > missed_max:
             log.warning(
                 "#TCP_DEAD_CHANNEL: closing unresponsive channel after %d missed heartbeats [session: '%s']",
                 missed_max,
@@ -425,7 +388,7 @@ class Session:
         """Number of heartbeats in a row that the peer may leave unanswered; 0 if none are sent."""
         if self._broker is not None:
             return self._broker.heartbeats_missed_max
-        return self.host.identity.heartbeats_missed_max if self._knows_heartbeats else 0
+        return self.host.identity.heartbeats_missed_max if self._heartbeats.are_known else 0
 
     # -- negotiation
 
@@ -436,10 +399,10 @@ class Session:
 
     def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
         """Process the identity of an authenticated peer: begin the session or refuse it."""
-        self._encoding = encoding
-        self.description = f"{identity.process_name}:{identity.pid}@{self.entrance.peer}"
+        self.client.encoding = encoding
+        self.client.description = f"{identity.process_name}:{identity.pid}@{self.entrance.peer}"
         if not self._rights.may_connect(identity):
-            self.send_event(self._encode(refuse_connection(self.host.identity)))
+            self._negotiate(refuse_connection(self.host.identity))
             principal = self.entrance.auth.principal
             self.end(f"'{principal}' is not authorized to connect as {identity.client_type.name}")
             return
@@ -456,15 +419,15 @@ class Session:
         elif identity.client_type not in (ClientType.TCPCLIENT, ClientType.TCPADMIN):
             refusal = f"{identity.client_type.name} connections are not supported"
         answer = answer_identity(self.host.identity, self.session_id, refusal, identity)
-        self.send_event(self._encode(answer))
+        self._negotiate(answer)
         if refusal:
             self.end(refusal)
             return
         self._broker = broker
         self._is_admin = identity.client_type is ClientType.TCPADMIN
-        self._knows_heartbeats = knows_heartbeats(identity)
-        self._generates_guids = bool(identity.guid_info.client_id)
-        self._knows_schemas = SCHEMA_FEATURE in identity.features
+        self._heartbeats.are_known = knows_heartbeats(identity)
+        self._next_guid = None if identity.guid_info.client_id else self.host.next_guid
+        self.client.knows_schemas = SCHEMA_FEATURE in identity.features
         self._enter(TRANSITIONS[self.state, SessionTrigger.IDENTIFIED])
         log.info(
             "%s: session starts (sdk %d, user agent '%s')", self.description, identity.sdk_version, identity.user_agent
@@ -472,101 +435,11 @@ class Session:
         if broker is not None:
             broker.begun()
 
-    # -- posts and confirms
-
-    def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
-        """See `broker.bmq.core.messages.Poster`."""
-        if queue_id in self.handles:
-            out = self.out.event(_ACK, ACK_HEADER_BYTES)
-            out += pack_ack(status, correlation_id, guid, queue_id)
-            self.host.dirty.add(self)
-
-    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
-        """See `broker.bmq.core.messages.Poster`."""
-        if queue_id in self.handles:
-            out = self.out.event(_ACK, ACK_HEADER_BYTES)
-            out += pack_acks(0, correlation_id, guids, queue_id)
-            self.host.dirty.add(self)
-
-    def note_duplicate(self, queue: Queue, guid: bytes) -> None:
-        if self.host.may_log(self):
-            text = "Duplicate PUT message queue [%s] from client [%s], GUID [%s]"
-            log.warning(text, queue.uri, self.description, guid.hex().upper())
-
-    def refuse(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
-        """Refuse a message; the reason is logged at most once a second for each session."""
-        handle = self.handles.get(queue_id)
-        if handle is not None:
-            handle.queue.statistics.nacks += 1
-        if self.host.may_log(self):
-            name = handle.queue.uri if handle else "unknown queue"
-            log.warning(
-                "%s: failed Ack [status: %s, GUID: %s, queue: '%s' (id: %d)]: %s",
-                self.description,
-                status.name,
-                guid.hex().upper(),
-                name,
-                queue_id,
-                reason,
-            )
-        out = self.out.event(_ACK, ACK_HEADER_BYTES)
-        out += pack_ack(status, correlation_id, guid, queue_id)
-        self.host.dirty.add(self)
-
     def _on_reject(self, data: memoryview, frame: Frame) -> None:
         self.log_improper("REJECT, which only brokers send")
 
     def log_improper(self, what: str) -> None:
-        if self.host.may_log(self):
-            log.warning("#CLIENT_IMPROPER_BEHAVIOR %s: received %s", self.description, what)
-
-    def push(self, queue_id: int, message: Message, data: Buffer, subscription_id: int, schema_id: int) -> None:
-        compression = message.compression
-        if schema_id and not self._knows_schemas:
-            try:
-                data = to_older_application_data(memoryview(data), compression)
-            except FormatError as error:
-                guid = message.guid.hex().upper()
-                log.error("#CLIENT_INVALID_PUSH %s: %s cannot be converted: %s", self.description, guid, error)
-                return
-            compression = schema_id = 0
-        out = self.out.event(_PUSH)
-        append_push(
-            out,
-            queue_id,
-            message.guid,
-            data,
-            subscription_id,
-            _PUSH_PROPERTIES if message.has_properties else 0,
-            compression,
-            schema_id,
-        )
-        if len(out) > PUSH_BYTES_HIGH:
-            self.ready = self.has_room = False
-        self.host.dirty.add(self)
-
-    def takes_run(self, size: int) -> bool:
-        """See `broker.bmq.core.messages.Sink`; the messages do not begin another event."""
-        return self.ready and size <= RUN_BYTES_MAX and self.output_size() + 2 * RUN_BYTES_MAX < EVENT_BYTES_SOFT
-
-    def push_run(
-        self, queue_id: int, messages: Sequence[Message], payloads: Sequence[Buffer], subscription_id: int
-    ) -> None:
-        out = self.out.event(_PUSH)
-        pieces: list[Buffer] = []
-        before = after = padding = b""
-        size, compression, has_properties = -1, 0, False
-        for message, payload in zip(messages, payloads, strict=True):
-            # Messages in a row differ in little more than their GUIDs.
-            if len(payload) != size or message.compression != compression or message.has_properties != has_properties:
-                size, compression, has_properties = len(payload), message.compression, message.has_properties
-                flags = _PUSH_PROPERTIES if has_properties else 0
-                before, after, padding = push_frame(queue_id, size, subscription_id, flags, compression)
-            pieces += (before, message.guid, after, payload, padding)
-        out += b"".join(pieces)
-        if len(out) > PUSH_BYTES_HIGH:
-            self.ready = self.has_room = False
-        self.host.dirty.add(self)
+        self.client.log_improper(what)
 
     # -- requests
 
@@ -575,10 +448,10 @@ class Session:
         log.info("%s: received %s", self.description, Shown(message, frame.end - frame.body))
         match message.choice:
             case Disconnect():
-                self._requests.drop()
-                self.reply(message, DisconnectResponse())
+                self.client.requests.drop()
+                self.client.reply(message, DisconnectResponse())
                 self._enter(TRANSITIONS[self.state, SessionTrigger.DISCONNECT])
-            case choice if not self._requests.serve(message):
+            case choice if not self.client.requests.serve(message):
                 self.log_improper(f"an unexpected {type(choice).__name__}")
 
     def _on_admin_control(self, data: memoryview, frame: Frame) -> None:
@@ -588,23 +461,20 @@ class Session:
             case AdminCommand(command=command):
                 if not self._rights.may_execute(command):
                     log.warning("%s: refused a command: not authorized", self.description)
-                    self.reply(message, AdminCommandResponse(text=NOT_AUTHORIZED))
+                    self.client.reply(message, AdminCommandResponse(text=NOT_AUTHORIZED))
                     return
                 status, text = self.host.run_command(command, self.description, self._rights.may_read)
                 log.info("%s: Send response message of %d characters, status %d", self.description, len(text), status)
-                self.reply(message, AdminCommandResponse(text=text))
+                self.client.reply(message, AdminCommandResponse(text=text))
             case Disconnect():
-                self.reply(message, DisconnectResponse())
+                self.client.reply(message, DisconnectResponse())
                 self._enter(TRANSITIONS[self.state, SessionTrigger.DISCONNECT])
             case _:
                 self.log_improper(f"an unexpected {type(message.choice).__name__}")
 
-    def reply(self, request: ControlMessage, choice: object) -> None:
-        response = ControlMessage(r_id=request.r_id, choice=choice)  # type: ignore[arg-type]
-        self.send_event(self._encode(response))
-
-    def _encode(self, message: ControlMessage | NegotiationMessage) -> bytes:
-        return build_schema_event(codec.encode(message, self._encoding), EventType.CONTROL, self._encoding)
+    def _negotiate(self, message: NegotiationMessage) -> None:
+        encoding = self.client.encoding
+        self.send_event(build_schema_event(codec.encode(message, encoding), EventType.CONTROL, encoding))
 
     def send_event(self, event: Buffer | bytearray) -> None:
         self.out.whole(event)
@@ -613,8 +483,8 @@ class Session:
     # -- heartbeats
 
     def _on_heartbeat_request(self, data: memoryview, frame: Frame) -> None:
-        self._knows_heartbeats = True
+        self._heartbeats.are_known = True
         self.send_event(HEARTBEAT_RESPONSE)
 
     def _on_heartbeat_response(self, data: memoryview, frame: Frame) -> None:
-        self._knows_heartbeats = True  # `receive` has noted the time
+        self._heartbeats.are_known = True  # `receive` has noted the time

@@ -59,9 +59,9 @@ class HopBench:
         """A consumer; without `takes`, its link has no room."""
         client = self.world.client(1)
         client.open(1, POISON, 2)
-        client.session.ready = takes
+        client.session.client.ready = takes
         client.subscribe(1, *wanted or (Wanted(messages_max=self.messages, bytes_max=1 << 40),))
-        client.session.ready = takes
+        client.session.client.ready = takes
         return client
 
     @property
@@ -183,7 +183,7 @@ def hop_resends(bench: HopBench) -> list[Outcome]:
     content = Content(bench.data, crc32c(bench.data), 0, True, 0)
     for number in range(bench.messages):
         relay.post_one(guid(number), content)
-        relay.acknowledge_later(guid(number), client.session, 1, number)
+        relay.acknowledge_later(guid(number), client.session.client, 1, number)
         relay.confirms.send(DEFAULT_APP_ID, (guid(bench.messages + number),))
         if number % 1000 == 0:
             bench.rest()

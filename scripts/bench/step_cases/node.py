@@ -78,11 +78,11 @@ class Bench:
         content = Content(PAYLOAD, crc32c(PAYLOAD), 0, False, 0)
         self.rig.node.partitions[0].kept.copies_wanted = 2
         self.rig.node.partitions[0].kept.is_copied = True
-        queue, session = self.queue, self.producer.session
+        queue, client = self.queue, self.producer.session.client
         queue.judge_copies()
         for number in range(self.messages):
             queue.post_one(guid(number), content)
-            queue.acknowledge_later(guid(number), session, 1, number)
+            queue.acknowledge_later(guid(number), client, 1, number)
             if number % POSTS_A_TICK == 0:
                 self.pass_time(1)
                 self.rig.node.tick()

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, cast
 
 from broker.bmq.queue.queue import App, Message, Queue
+from broker.bmq.session.client import Client as LinkClient
 from broker.bmq.session.session import Session
 from broker.shell.host.calls import READABLE
 from broker.shell.loop.server import Server
@@ -289,7 +290,7 @@ def _difference(found: Any, wanted: Any) -> str:
 def fingerprint(story: Story) -> dict[str, Any]:
     """All that sessions share, and the files; without statistics, and without what is only remembered to be faster."""
     node = story.rig.node
-    names = {client.session: name for name, client in story.clients.items()}
+    names = {id(client.session.client): name for name, client in story.clients.items()}
     files = {name: sha256(content.data).hexdigest() for name, content in story.rig.directory.files.items()}
     return {
         "queues": {uri: _queue(queue, names) for uri, queue in node.queues.items()},
@@ -307,7 +308,7 @@ def fingerprint(story: Story) -> dict[str, Any]:
         "ledger": (node.ledger.number, node.ledger.end, sorted(node.ledger.state.queues)),
         "files": files,
         "sessions": {
-            names.get(session, session.description): {
+            names.get(id(session.client), session.description): {
                 queue_id: (handle.queue.uri, handle.writes, sorted(handle.streams))
                 for queue_id, handle in session.handles.items()
             }
@@ -316,7 +317,7 @@ def fingerprint(story: Story) -> dict[str, Any]:
     }
 
 
-def _queue(queue: Queue, names: dict[Session, str]) -> dict[str, Any]:
+def _queue(queue: Queue, names: dict[int, str]) -> dict[str, Any]:
     apps = [*queue.apps.values(), *queue.unregistered.values()]
     return {
         "messages": {
@@ -331,7 +332,7 @@ def _queue(queue: Queue, names: dict[Session, str]) -> dict[str, Any]:
     }
 
 
-def _app(app: App, names: dict[Session, str]) -> dict[str, Any]:
+def _app(app: App, names: dict[int, str]) -> dict[str, Any]:
     return {
         "id": (app.key, app.bit, app.messages, app.bytes),
         "waiting": [message.guid for message in (*app.redelivery, *_pending(app)) if message.outstanding & app.bit],
@@ -340,7 +341,7 @@ def _app(app: App, names: dict[Session, str]) -> dict[str, Any]:
         "attempts": dict(app.attempts),
         "streams": [
             (
-                names.get(cast(Session, stream.sink), "?"),
+                names.get(id(stream.sink), "?"),
                 stream.queue_id,
                 stream.sub_queue_id,
                 stream.readers,
@@ -373,6 +374,7 @@ def _pending(app: App) -> Iterator[Message]:
 
 def check_places(rig: Rig) -> None:
     """Each message is in exactly one place for each app that wants it, and the counts are right."""
+    alive = [session.client for session in rig.node.sessions.values() if not session.finished]
     for queue in rig.node.queues.values():
         for app in queue.apps.values():
             wanted = {guid for guid, message in queue.messages.items() if message.outstanding & app.bit}
@@ -380,7 +382,7 @@ def check_places(rig: Rig) -> None:
             places += app.aside
             places += [message.guid for message in app.returning or () if message.outstanding & app.bit]
             for stream in app.streams:
-                assert not (isinstance(stream.sink, Session) and stream.sink.finished)
+                assert not isinstance(stream.sink, LinkClient) or stream.sink in alive
                 places += stream.unconfirmed
             assert sorted(places) == sorted(wanted - set(queue.awaiting)), f"{queue.uri} {app.app_id}"
             assert app.messages == len(wanted)

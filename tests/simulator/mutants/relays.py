@@ -149,8 +149,8 @@ RELAYS = (
         "broker.bmq.session.session",
         (
             (
-                "        self._requests.drop(lost=lost)\n",
-                "        self._requests.drop()\n",
+                "        self.client.requests.drop(lost=lost)\n",
+                "        self.client.requests.drop()\n",
             ),
         ),
     ),

@@ -275,7 +275,7 @@ def test_a_queue_in_memory_is_marked(node: Administered) -> None:
 
 def test_expressions_and_what_clients_call_themselves_make_no_lines(node: Administered) -> None:
     consumer = node.rig.connect()
-    consumer.session.description = "evil\n    State:\x1b[31m"
+    consumer.session.client.description = "evil\n    State:\x1b[31m"
     consumer.open(1, FANOUT, READ, "foo", 1)
     subscription = SubscriptionInfo(
         s_id=9,

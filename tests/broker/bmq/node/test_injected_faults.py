@@ -124,7 +124,7 @@ def in_memory() -> Story:
 def _held(told: Story, name: str) -> bytes:
     queue = next(queue for uri, queue in told.rig.node.queues.items() if uri != OTHER)
     app = next(app for app in queue.apps.values() if app.streams)
-    stream = next(each for each in app.streams if each.sink is told.clients[name].session)
+    stream = next(each for each in app.streams if each.sink is told.clients[name].session.client)
     return next(iter(stream.unconfirmed))
 
 

@@ -286,7 +286,7 @@ def test_a_link_that_is_behind_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_client_that_takes_nothing_does_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.bmq.session.session.PUSH_BYTES_HIGH", 3_000)
+    monkeypatch.setattr("broker.bmq.session.client.PUSH_BYTES_HIGH", 3_000)
     it = Bridge()
     slow, quick = it.tree.client(it.proxy.node), it.tree.client(it.proxy.node)
     slow.read(0, QUEUE)

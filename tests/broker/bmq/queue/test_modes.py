@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from broker.bmq.session.session import PUSH_BYTES_HIGH
+from broker.bmq.session.queue_user import PUSH_BYTES_HIGH
 from formats.bmq.codes import AckStatus, PutFlag
 from tests.broker.bmq.queue.posting import BROADCAST, FANOUT, QUEUE, ROOMY, numbers, post, producing, reading
 from tests.broker.bmq.rig import APPS, READ, Client, Rig, guid, put_event, start
@@ -142,12 +142,12 @@ def test_a_consumer_that_takes_nothing_is_spared_and_goes_on() -> None:
     big = b"x" * (1 << 20)
     for number in range(10):
         assert producer.post(1, guid(number), big) is AckStatus.SUCCESS
-    assert not slow.session.ready
+    assert not slow.session.client.ready
     assert PUSH_BYTES_HIGH < slow.session.output_size() < PUSH_BYTES_HIGH + (2 << 20)
     slow.take()
-    assert slow.session.ready or slow.session.output_size() > PUSH_BYTES_HIGH
+    assert slow.session.client.ready or slow.session.output_size() > PUSH_BYTES_HIGH
     assert [push.guid for push in slow.pushes()] == [guid(number) for number in range(10)]
-    assert slow.session.ready
+    assert slow.session.client.ready
 
 
 def test_others_take_what_a_slow_consumer_cannot() -> None:

@@ -32,7 +32,7 @@ class Slow:
     def __init__(self, client: Client) -> None:
         self.held: list[Callable[[], None]] = []
         self._open = client.node.open_queue
-        client.session._requests._host = self
+        client.session.client.requests._host = self
         self.routing_flags = client.node.routing_flags
 
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:

@@ -73,11 +73,11 @@ def slices(world: World, node_id: int = 1) -> Iterator[int]:
 
 def block(client: Client) -> None:
     """Make the client's link accept no more output."""
-    client.session.ready = False
+    client.session.client.ready = False
 
 
 def unblock(client: Client) -> None:
-    client.session.ready = True
+    client.session.client.ready = True
     for handle in client.session.handles.values():
         handle.resume()
 

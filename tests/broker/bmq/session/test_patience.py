@@ -8,7 +8,7 @@ import pytest
 
 from broker.bmq.queue.handles import SLACK_BYTES, SLACK_MESSAGES
 from broker.bmq.queue.routing import SLACK_SUBSCRIPTIONS_MAX
-from broker.bmq.session.session import WAITING_HANDLES_MAX
+from broker.bmq.session.client import WAITING_HANDLES_MAX
 from formats.bmq.wire.confirm import build_confirm_event
 from tests.broker.bmq.rig import ACK, DOMAINS, READ, WRITE, Client, Wanted, guid, start
 
