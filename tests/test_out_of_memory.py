@@ -20,7 +20,7 @@ from bmqctl.common.decoding.decoder import Format, Wanted, make_decoder
 from bmqctl.pipeline.source import sizes
 from bmqctl.pipeline.source.decoding.decode import Decoder
 from bmqctl.stores.blazingmq.read.payload import inflate as inflate_stored
-from broker.bmq.queue import message_values
+from broker.bmq.core import message_values
 from broker.rocketmq.grpc.http2.wire import MessageReader, frame_message
 from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.wire.compression import decompress

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.queue.purges import purge
-from broker.bmq.queue.queue import COMPARED_AFTER_MS
+from broker.bmq.queue.root_queue import COMPARED_AFTER_MS
 from broker.bmq.queue.routing import Stream
 from broker.bmq.relay.handover import Nobody
 from broker.common.clock import Now

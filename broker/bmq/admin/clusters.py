@@ -72,7 +72,7 @@ def cluster_status(context: CommandContext) -> ClusterStatusResult:
     active = Counter(
         state.queues[uri].partition_id
         for uri, queue in context.node.queues.items()
-        if queue.was_opened and uri in state.queues
+        if queue.upkeep.was_opened and uri in state.queues
     )
     partitions = tuple(
         PartitionInfo(
@@ -149,7 +149,7 @@ def _assigned(context: CommandContext) -> list[QueueInfo]:
 
 def _was_opened(context: CommandContext, info: QueueInfo) -> bool:
     queue = context.node.queues.get(info.uri)
-    return queue is not None and queue.was_opened
+    return queue is not None and queue.upkeep.was_opened
 
 
 def _queue_id(context: CommandContext, info: QueueInfo) -> int:

@@ -69,7 +69,7 @@ def find_domain(context: CommandContext, name: str) -> DomainInUse:
 def domain_infos(context: CommandContext, name: str) -> DomainInfo:
     """Return a domain's configuration, its usage, its queues in use, and its queues with messages."""
     domain = find_domain(context, name)
-    active = sorted(queue.uri for queue in queues_of(context, domain) if queue.was_opened)
+    active = sorted(queue.uri for queue in queues_of(context, domain) if queue.upkeep.was_opened)
     return DomainInfo(
         name=domain.config.name,
         config_json=dumped(domain.config.shown, pretty=True, indent=2),
@@ -91,7 +91,7 @@ def internals(context: CommandContext, domain_name: str, queue_name: str) -> Que
 def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
     """Return a queue that was opened since the node started. Raises `Failed` if there is none."""
     queue = _known_queue(context, domain_name, queue_name)
-    if not queue.was_opened:
+    if not queue.upkeep.was_opened:
         raise _not_found(queue_name, queue.config.name)
     return queue
 

@@ -24,6 +24,7 @@ from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Handle, Refusal
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.queue.root_queue import RootQueue
 from broker.bmq.relay.confirms import SENT_CONFIRMS_MAX, Given
 from broker.bmq.relay.downstream import Downstream
 from broker.bmq.relay.handover import confirm_all, retire, to_relay, to_root
@@ -179,7 +180,7 @@ class ClusterQueues:
         elif queue is None or isinstance(queue, RelayQueue):
             self._open(name, domain, parameters, opened)
         else:
-            queue.was_opened = True
+            queue.upkeep.was_opened = True
             opened(queue)
 
     def _assigned(
@@ -375,7 +376,7 @@ class ClusterQueues:
         old = [
             queue
             for uri, queue in self.node.queues.items()
-            if queue.is_root and (info := state.queues.get(uri)) is not None and info.partition_id == partition_id
+            if isinstance(queue, RootQueue) and (info := state.queues.get(uri)) and info.partition_id == partition_id
         ]
         if partition_id in self._moving:
             self._put_back(partition_id, old)
@@ -398,7 +399,7 @@ class ClusterQueues:
                 retire(queue)
         self._connect(partition_id)
 
-    def _given(self, queue: Queue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
+    def _given(self, queue: RootQueue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
         """Take the confirms that the next primary may lack, oldest first: those of messages not here, and `unkept`."""
         now_ms = self.node.now.ms
         unknown = queue.unknown_confirms

@@ -261,8 +261,8 @@ def collect_idle_queues(holder: QueueHolder, keepalive_ms: int, domain: str | No
 def has_been_idle(queue: Queue, now_ms: int, keepalive_ms: int) -> bool:
     """Return True if a queue has been idle for `keepalive_ms`; to be called periodically."""
     if not queue.is_idle:
-        queue.idle_since_ms = None
+        queue.upkeep.idle_since_ms = None
         return False
-    if queue.idle_since_ms is None:
-        queue.idle_since_ms = now_ms
-    return now_ms - queue.idle_since_ms >= keepalive_ms
+    if queue.upkeep.idle_since_ms is None:
+        queue.upkeep.idle_since_ms = now_ms
+    return now_ms - queue.upkeep.idle_since_ms >= keepalive_ms

@@ -25,6 +25,7 @@ from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.handles import Refusal, check_open
 from broker.bmq.queue.queue import Full, Queue
 from broker.bmq.queue.queue_requests import Opened
+from broker.bmq.queue.root_queue import RootQueue
 from broker.bmq.queue.unknown_confirms import KeptConfirms
 from broker.bmq.session.entrance import uncertified
 from broker.bmq.session.session import Session
@@ -330,7 +331,7 @@ class Node:
         queue = self.queues.get(name)
         if queue is None:
             queue = self._create_queue(name, domain)
-        queue.was_opened = True
+        queue.upkeep.was_opened = True
         return queue
 
     def routing_flags(self, queue: Queue) -> int:
@@ -420,12 +421,12 @@ class Node:
         partition: StoredPartition,
         *,
         in_files: bool = False,
-    ) -> Queue:
+    ) -> RootQueue:
         """See `broker.bmq.node.restoring.RestoringNode`."""
         if not apps and (in_files or domain.config.mode is not Mode.FANOUT):
             apps = [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
         in_files = in_files or domain.config.persistent
         log = FileLog(partition, key) if in_files else MemoryLog()
-        queue = Queue(uri, key, domain.config, apps, log, domain.usage, self)
+        queue = RootQueue(uri, key, domain.config, apps, log, domain.usage, self)
         partition.register(key, queue.messages if in_files else {})
         return queue

@@ -14,6 +14,7 @@ from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.domains import DomainInUse
 from broker.bmq.queue.expiry_hold import RestoredQueue, Restoring, hold_expiry
 from broker.bmq.queue.queue import Queue
+from broker.bmq.queue.root_queue import RootQueue
 from broker.bmq.store.peaks import Peak
 from broker.bmq.store.recovery import Recovered, RecoveredMessage, RecoveredQueue
 from broker.bmq.store.removals import Removed
@@ -49,7 +50,7 @@ class RestoringNode(Protocol):
         partition: StoredPartition,
         *,
         in_files: bool = False,
-    ) -> Queue:
+    ) -> RootQueue:
         """Make a queue that is not visible yet; its partition locates its messages."""
         ...
 
@@ -64,7 +65,7 @@ class Restoration:
         self._recovered: Mapping[bytes, RecoveredQueue] = {}
         self._domains: dict[bytes, DomainInUse] = {}
         self._arrivals: dict[int, int] = {}
-        self.queues: dict[bytes, Queue] = {}  # by key
+        self.queues: dict[bytes, RootQueue] = {}  # by key
         self._arrived: defaultdict[bytes, Counter[int]] = defaultdict(Counter)  # by key
 
     def put_back(self, state: Recovered) -> None:
@@ -91,7 +92,7 @@ class Restoration:
         for key in queues:
             self._make(key, in_files=False)
 
-    def _make(self, key: bytes, *, in_files: bool) -> Queue:
+    def _make(self, key: bytes, *, in_files: bool) -> RootQueue:
         recovered = self._recovered[key]
         name = parse_uri(recovered.uri).qualified_domain
         # A domain that is no longer configured may be again some day.
@@ -151,7 +152,7 @@ class Restoration:
             if app.key == app_key:
                 app.statistics.observe(app.messages + peak.messages, app.bytes + peak.bytes)
 
-    def _keep_in_files(self, key: bytes, empty: Queue) -> Queue:
+    def _keep_in_files(self, key: bytes, empty: RootQueue) -> RootQueue:
         """Replace an empty queue in memory: its domain was persistent before and has messages in the files."""
         queue = self._make(key, in_files=True)
         queue.history = empty.history

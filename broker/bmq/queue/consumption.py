@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 from broker.bmq.core.alarms import alarm
 from broker.bmq.core.messages import Message
+from broker.bmq.queue.queue_ports import Surroundings
 from broker.bmq.queue.reports import Reported, stuck_report
 from broker.bmq.queue.routing import App
 from broker.common.clock import Now
-from broker.common.timers import Timers
 
 __all__ = ["ConsumptionMonitor"]
 
@@ -35,7 +35,7 @@ class Watched(Reported, Protocol):
     def now(self) -> Now: ...
 
     @property
-    def timers(self) -> Timers: ...
+    def around(self) -> Surroundings: ...
 
 
 class ConsumptionMonitor:
@@ -87,7 +87,7 @@ class ConsumptionMonitor:
     def _schedule(self, at_ms: int) -> None:
         if self._alarm_at_ms is None or at_ms < self._alarm_at_ms:
             self._alarm_at_ms = at_ms
-            self._queue.timers.at(at_ms, self._on_alarm_time)
+            self._queue.around.timers.at(at_ms, self._on_alarm_time)
 
     def _on_alarm_time(self) -> None:
         if self._alarm_at_ms is not None and self._alarm_at_ms <= self._queue.now.ms:
@@ -117,7 +117,7 @@ class ConsumptionMonitor:
     def _poll(self, app: App) -> None:
         """Check later whether an app is alive again although nothing was sent: messages expire, and are purged."""
         at_ms = self._queue.now.ms + min(self.max_idle_ms, IDLE_CHECK_MS_MAX)
-        self._queue.timers.at(at_ms, lambda: self._on_poll(app))
+        self._queue.around.timers.at(at_ms, lambda: self._on_poll(app))
 
     def _on_poll(self, app: App) -> None:
         if app not in self.idle:

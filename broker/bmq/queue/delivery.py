@@ -20,19 +20,19 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, Protocol
 
-from broker.bmq.core.config import DomainConfig, MessageThrottle
+from broker.bmq.core.config import DomainConfig
+from broker.bmq.core.message_values import message_values
 from broker.bmq.core.messages import Buffer, Log, Message
 from broker.bmq.core.redelivery import Returning
 from broker.bmq.core.statistics import QueueStatistics
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task, Work
 from broker.bmq.queue.backlog import Part
 from broker.bmq.queue.consumption import ConsumptionMonitor
-from broker.bmq.queue.message_values import message_values
+from broker.bmq.queue.queue_ports import Surroundings
 from broker.bmq.queue.routing import NEVER_MS, App, Group, Stream, Subscription
 from broker.bmq.store.chunked import FULL, Chunked
 from broker.common.clock import Now
-from broker.common.faults import Change, Faults, Inconsistent
-from broker.common.timers import Timers
+from broker.common.faults import Change, Inconsistent
 from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID
 from formats.bmq.expressions import Values
 
@@ -71,16 +71,10 @@ class DeliveredQueue(Protocol):
     def now(self) -> Now: ...
 
     @property
-    def timers(self) -> Timers: ...
-
-    @property
-    def throttle(self) -> MessageThrottle: ...
-
-    @property
     def work(self) -> Work: ...
 
     @property
-    def faults(self) -> Faults: ...
+    def around(self) -> Surroundings: ...
 
 
 class Delivery:
@@ -292,7 +286,9 @@ class Delivery:
             try:
                 values = message_values(message, memoryview(data))
             except Exception as error:
-                self._source.faults.note(f"reading the properties of a message of queue '{self._source.uri}'", error)
+                self._source.around.faults.note(
+                    f"reading the properties of a message of queue '{self._source.uri}'", error
+                )
                 values = {}
             self._values_of, self._values = message, values
         return self._values
@@ -304,7 +300,7 @@ class Delivery:
             return self._cannot_match(error)
 
     def _cannot_match(self, error: Exception) -> bool:
-        self._source.faults.note(f"evaluating an expression on a message of queue '{self._source.uri}'", error)
+        self._source.around.faults.note(f"evaluating an expression on a message of queue '{self._source.uri}'", error)
         return False
 
     def send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
@@ -412,11 +408,11 @@ class Delivery:
             )
 
     def _throttles(self, app: App, message: Message) -> bool:
-        return app.attempts[message.guid] <= self._source.throttle.high_threshold
+        return app.attempts[message.guid] <= self._source.around.throttle.high_threshold
 
     def _offer_poisonous(self, app: App, message: Message) -> Outcome:
         """Find a consumer of the highest priority that was sent nothing for a while; otherwise the app waits."""
-        throttle, now = self._source.throttle, self._source.now.ms
+        throttle, now = self._source.around.throttle, self._source.now.ms
         left = app.attempts[message.guid]
         delay_ms = throttle.low_interval_ms if left > throttle.low_threshold else throttle.high_interval_ms
         data = self._log.read_sound(message)
@@ -446,7 +442,7 @@ class Delivery:
         if wait_ms is not None:
             app.delayed_until_ms = wait_ms
             if wait_ms != scheduled:
-                self._source.timers.at(wait_ms, lambda: self.deliver(app))
+                self._source.around.timers.at(wait_ms, lambda: self.deliver(app))
         return STOP
 
     def _note_sent(self, stream: Stream, message: Message) -> None:

@@ -142,14 +142,14 @@ def hold_expiry(restored: Iterable[RestoredQueue], about: Restoring, now: Now, c
         _judge_gap(by_gap, about, now, clocks)
     if by_record:
         for queue, _ in by_record:
-            queue.expiry_hold = ExpiryHold(now, clocks, waits_for_clock=False)
+            queue.upkeep.expiry_hold = ExpiryHold(now, clocks, waits_for_clock=False)
         text = "by their records' times, although their primary had not expired them: its clock may have been set"
         _tell(by_record, about, f"{text}. They expire {_later(by_record)}")
 
 
 def _judge_gap(due: list[Due], about: Restoring, now: Now, clocks: Clocks) -> None:
     for queue, _ in due:
-        queue.expiry_hold = ExpiryHold(now, clocks, waits_for_clock=True)
+        queue.upkeep.expiry_hold = ExpiryHold(now, clocks, waits_for_clock=True)
     agrees = clocks.agrees
     text = f"by this node's clock, which is {span(now.wall_s - about.newest_s)} ahead of the newest record"
     if agrees:

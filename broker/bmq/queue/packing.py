@@ -23,6 +23,7 @@ from broker.bmq.core.packed import producers_to_pack
 from broker.bmq.core.work import Task, Work
 from broker.bmq.queue.backlog import Backlog, Part
 from broker.bmq.queue.delivery import Delivery
+from broker.bmq.queue.queue_ports import UpkeepState
 from broker.bmq.queue.routing import App
 from broker.common.clock import Now
 
@@ -48,8 +49,7 @@ class PackedQueue(Protocol):
     ghosts: dict[int, int]
     log: Log
     delivery: Delivery
-    is_packing: bool
-    packs_at_ms: int
+    upkeep: UpkeepState
 
     @property
     def now(self) -> Now: ...
@@ -82,13 +82,13 @@ def pack(queue: PackedQueue) -> None:
     """Pack what waits, in slices, if it is time to look for it; to be called a few times a second."""
     messages = queue.messages
     if (
-        queue.is_packing
+        queue.upkeep.is_packing
         or not queue.is_root
-        or queue.now.ms < queue.packs_at_ms
+        or queue.now.ms < queue.upkeep.packs_at_ms
         or not (messages.unpacked or messages.loose or len(messages.newest) >= queue.work.part)
     ):
         return
-    queue.is_packing = queue.work.start(_pack(queue))
+    queue.upkeep.is_packing = queue.work.start(_pack(queue))
 
 
 def pack_restored(queue: PackedQueue) -> None:
@@ -119,8 +119,8 @@ def _pack(queue: PackedQueue) -> Task:
         is_any = True
     queue.messages.tidy()
     if not is_any:
-        queue.packs_at_ms = queue.now.ms + queue.work.packed_after_ms
-    queue.is_packing = False
+        queue.upkeep.packs_at_ms = queue.now.ms + queue.work.packed_after_ms
+    queue.upkeep.is_packing = False
 
 
 def _may_pack(queue: PackedQueue) -> bool:

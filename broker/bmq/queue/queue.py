@@ -2,7 +2,8 @@
 """The queue engine: decides about each message, independently of the protocol.
 
 A `Queue` holds messages in the order of their arrival and knows of each, for each app, whether it waits, is with a
-consumer, or is confirmed. It decides about deliveries; a `Sink` carries them out and a `Log` stores the messages.
+consumer, or is confirmed. It decides about deliveries; a `Sink` carries them out and a `Log` stores the messages. How
+messages come differs: to a `RootQueue` from posters, to a relay from its upstream.
 
 Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting` and every app `a` with
 `message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.returning`, `a.pending`, `a.aside`, and the
@@ -24,19 +25,14 @@ from broker.bmq.core.alarms import alarm
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.history import History
 from broker.bmq.core.messages import (
-    DUPLICATE,
-    KEPT,
-    PENDING,
     Buffer,
     Content,
     Full,
-    Held,
     Log,
     Message,
     MessagePoster,
     Posted,
     Sink,
-    content_of,
     message_of,
 )
 from broker.bmq.core.redelivery import Wanted
@@ -47,13 +43,10 @@ from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.consumers import Consumers
 from broker.bmq.queue.consumption import ConsumptionMonitor
 from broker.bmq.queue.delivery import STOP, Delivery, release
-from broker.bmq.queue.packing import pack_restored
-from broker.bmq.queue.queue_ports import Hold, Surroundings
-from broker.bmq.queue.rejects import Rejects
+from broker.bmq.queue.queue_ports import Surroundings, UpkeepState
 from broker.bmq.queue.reports import app_report
 from broker.bmq.queue.routing import NEVER_MS, App, Stream, Subscription
-from broker.bmq.queue.unknown_confirms import UnknownConfirms
-from broker.bmq.store.chunked import FULL, Chunked
+from broker.bmq.store.chunked import Chunked
 from broker.common.faults import Inconsistent
 from formats.bmq.codes import AckStatus
 from formats.bmq.disk.journal import DeletionRecordFlag
@@ -83,12 +76,6 @@ Guid = bytes
 # The posters that get the result of a post, each with its queue id and correlation id.
 Waiting = list[tuple[MessagePoster, int, int]]
 
-# A payload that has waited for replicas for longer is compared with its checksum before delivery.
-COMPARED_AFTER_MS: Final = 100
-
-# Memory of a held post besides its bytes.
-HELD_SIZE: Final = 512
-
 
 class HeldPost(NamedTuple):
     """A post that waits until the log takes messages, with the posters that get its result."""
@@ -105,49 +92,35 @@ class Queue:
 
     # Slots: access to this many attributes is slower with a dictionary.
     __slots__ = (
-        "_awaits_copies",
         "_consumers",
-        "_has_app_subscriptions",
-        "_kept_confirms",
-        "_on_copied",
-        "_rejects",
         "all_apps",
         "apps",
+        "around",
         "awaiting",
         "broadcast",
         "config",
         "consumption",
         "delivery",
         "domain_usage",
-        "expiry_hold",
-        "faults",
         "ghosts",
         "held",
         "history",
-        "idle_since_ms",
-        "is_expiring",
-        "is_packing",
-        "keep_rejected",
         "key",
         "log",
         "messages",
         "now",
-        "packs_at_ms",
         "schemas",
         "statistics",
-        "throttle",
-        "timers",
-        "unknown_confirms",
         "unregistered",
+        "upkeep",
         "uri",
         "usage",
-        "was_opened",
         "work",
         "writers",
     )
 
     # True if its messages are stored here; False for a relay.
-    is_root = True
+    is_root = False
 
     def __init__(
         self,
@@ -166,41 +139,28 @@ class Queue:
         self.log = log
         self.usage = Usage(f"queue [{uri}]", domain_usage, self._details)
         self.domain_usage = domain_usage
+        self.around = around
         self.now = around.now
-        self.timers = around.timers
-        self.throttle = around.throttle
         self.work = around.work
-        self.faults = around.faults
-        self.keep_rejected = around.keep_rejected
         self.messages = Backlog()
         self.awaiting: Chunked[Waiting] = Chunked()
         self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take at present
         self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
         self.writers = 0  # number of opens for writing
-        self.expiry_hold: Hold | None = None  # keeps restored messages from expiring
-        self.is_expiring = False  # a task removes what is too old
-        self.is_packing = False  # a task packs what waits
-        self.packs_at_ms = NEVER_MS  # not before
-        self.was_opened = False  # since the node started
-        self.idle_since_ms: int | None = None  # when it was first seen to be idle
+        self.upkeep = UpkeepState()
         self.schemas = SchemaMultiplexer()
         self.statistics = QueueStatistics()
         self.history = History(config.deduplication_time_ms)
-        self.unknown_confirms: UnknownConfirms | None = None  # if there were any; a relay sends them up
-        self._kept_confirms = around.kept_confirms
         self.consumption = ConsumptionMonitor(self)
-        self._rejects = Rejects(self)
         self._consumers = Consumers(self)
         self.delivery = Delivery(self)
         self.all_apps = 0
-        self._on_copied = self._all_copied
         self.configure_domain(config)
 
     def configure_domain(self, config: DomainConfig) -> None:
         """Apply the domain's parameters, which may have changed; the apps stay (see `broker.bmq.queue.upkeep`)."""
         self.config = config
         self.broadcast = config.mode is Mode.BROADCAST
-        self.judge_copies()
         self.usage.set_limits(
             config.queue_messages_max,
             config.queue_bytes_max,
@@ -213,18 +173,15 @@ class Queue:
 
     def judge_copies(self) -> None:
         """Decide if messages wait for replicas: with strong consistency, and always while the node is cut off."""
-        self._awaits_copies = (self.config.strong or self.log.is_cut_off) and self.log.wants_copies
 
     def apps_changed(self) -> None:
         """Recompute the routing after a change of apps or their subscriptions."""
         texts = self.config.app_subscriptions
-        self._has_app_subscriptions = False
         self.all_apps = 0
         for app in self.apps.values():
             self.all_apps |= app.bit
             text = texts.get(app.app_id, "")
             app.subscription = compile_expression(text) if text else None
-            self._has_app_subscriptions |= bool(text)
 
     def free_bit(self) -> int:
         """Return a bit of `Message.outstanding` that no app has, or had lately."""
@@ -244,8 +201,8 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody has it open and it is empty."""
-        return not (self.messages or self.held or self.is_open)
+        """True if nobody has it open and it is empty; never for a relay, as the root decides about the queue itself."""
+        return False
 
     @property
     def is_open(self) -> bool:
@@ -268,72 +225,16 @@ class Queue:
         replicas: `waiting`, a poster with its queue id and correlation id, gets the result. None, without effect, if
         several have to be posted one by one; only a single one may have options.
         """
-        count, message, backlog = len(messages), messages[0], self.messages
-        guid, size, newest = message.guid, message.size, backlog.newest
-        if count > 1:
-            size = sum([message.size for message in messages])
-            if not self._takes_together(messages, size):
-                return None
-        elif guid in newest or (backlog.older and guid in backlog) or not self.history.is_new(guid):
-            return self._repeated(guid, waiting)
-        outstanding = all_apps = self.all_apps
-        if self._has_app_subscriptions or self.unknown_confirms is not None:
-            outstanding = self._select_apps(message, payloads[0])
-        if not outstanding:
-            # Nobody will ever read it, nor a repetition of it.
-            self.history.add(guid, self.now.ms)
-            return KEPT
-        statistics = self.statistics
-        if self.broadcast:
-            statistics.puts += count
-            statistics.put_bytes += size
-            self.delivery.broadcast(message, payloads[0])
-            return KEPT
-        usage = self.usage
-        if usage.at_limit or self.domain_usage.at_limit:
-            usage.check()
-        try:
-            if outstanding == all_apps:
-                is_stored = self.log.append(messages, payloads, options, len(self.apps))
-            else:
-                others = _keys_besides(self.apps.values(), outstanding)
-                is_stored = self.log.append(messages, payloads, options, outstanding.bit_count(), others)
-        except Held:
-            return self._hold(message, payloads[0], options, waiting)
-        if not is_stored:
-            return None
-        try:
-            statistics.puts += count
-            statistics.put_bytes += size
-            if count == 1:
-                newest[guid] = message
-            else:
-                newest.update([(each.guid, each) for each in messages])
-            if len(newest) >= FULL:
-                backlog.turn()
-            usage.add(size, count)
-            if self.consumption.max_idle_ms:
-                self.consumption.on_post()
-            # Later messages must not overtake one that waits.
-            awaiting = self.awaiting
-            awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)
-            for app in self.apps.values():
-                if outstanding & app.bit:
-                    app.messages += count
-                    app.bytes += size
-            if awaits:
-                for each in messages:
-                    awaiting.add(each.guid, [] if waiting is None else [waiting])
-                self.log.when_copied(messages, self._on_copied)
-                return PENDING
-            if count == 1:
-                self._deliver_new(message, payloads[0])
-            elif not self.delivery.send_run(messages, payloads, size):
-                for each, data in zip(messages, payloads, strict=True):
-                    self._deliver_new(each, data)
-        except Exception as error:
-            raise Inconsistent(f"taking messages into queue '{self.uri}'", error) from error
-        return KEPT
+        raise NotImplementedError
+
+    def post_one(self, guid: Guid, content: Content) -> Posted | None:
+        """Post a message whose result nobody waits for."""
+        message = message_of(guid, len(content.data), content, self.all_apps, self.now.ms)
+        return self.post((message,), (content.data,), content.options)
+
+    def acknowledge_later(self, guid: Guid, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
+        """Tell the poster of a PENDING message later that it is kept, or that it will not be (UNKNOWN)."""
+        raise NotImplementedError
 
     def forward(
         self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]
@@ -344,163 +245,11 @@ class Queue:
         """
         return False
 
-    def _deliver_new(self, message: Message, data: Buffer) -> None:
-        """Deliver a message that was stored just now to each app that wants it."""
-        outstanding = message.outstanding
-        for app in self.apps.values():
-            if not outstanding & app.bit:
-                continue
-            if app.pending or app.redelivery or app.is_behind:
-                app.pending.append(message)
-                continue
-            only = app.only
-            if only is not None and (subscription := only.choose()) is not None:
-                self.delivery.send(subscription, message, data)
-            else:
-                self._offer(app, message, data)
-
-    def _takes_together(self, messages: Sequence[Message], size: int) -> bool:
-        """Return True if all messages are new, and `post` only stores and delivers them, without nearing a limit."""
-        count, usage = len(messages), self.usage
-        if (
-            not self.all_apps
-            or self.broadcast
-            or self._has_app_subscriptions
-            or self.unknown_confirms is not None
-            or usage.at_limit
-            or self.domain_usage.at_limit
-            or not usage.has_ease(count, size)
-            or len(self.messages.newest) + count >= FULL
-        ):
-            return False
-        guids = [message.guid for message in messages]
-        if not self.messages.none_of(guids):
-            return False
-        # A lookup in the history has no effect, so that it may be repeated.
-        return self.history.are_new(guids) or (len(set(guids)) == count and all(map(self.history.is_new, guids)))
-
-    def _repeated(self, guid: Guid, waiting: tuple[MessagePoster, int, int] | None) -> Posted:
-        posters = self.awaiting.get(guid)
-        if posters is None:
-            return DUPLICATE
-        if waiting is not None:
-            posters.append(waiting)
-        return PENDING
-
-    def post_one(self, guid: Guid, content: Content) -> Posted | None:
-        """Post a message whose result nobody waits for."""
-        message = message_of(guid, len(content.data), content, self.all_apps, self.now.ms)
-        return self.post((message,), (content.data,), content.options)
-
-    def _offer(self, app: App, message: Message, data: Buffer) -> None:
+    def offer(self, app: App, message: Message, data: Buffer) -> None:
+        """Offer a new message to an app's consumers; it waits if none has room."""
         if self.delivery.offer(app, message, data) is STOP:
             self.delivery.log_exit(app, message)
             app.pending.append(message)
-
-    def acknowledge_later(self, guid: Guid, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
-        """Tell the poster of a PENDING message later that it is kept, or that it will not be (UNKNOWN)."""
-        posters = self.awaiting.get(guid)
-        if posters is None:
-            posters = self.held[guid].posters
-        posters.append((poster, queue_id, correlation_id))
-
-    def _hold(
-        self, message: Message, data: Buffer, options: Buffer, waiting: tuple[MessagePoster, int, int] | None
-    ) -> Posted:
-        """Hold a message in memory, unacknowledged, until the log takes messages again."""
-        guid = message.guid
-        if guid not in self.held:
-            kept = content_of(message, bytes(data), bytes(options))
-            self.log.when_open(lambda: self._post_held(guid), len(kept.data) + len(kept.options) + HELD_SIZE)
-            self.held[guid] = HeldPost(kept, [])
-        if waiting is not None:
-            self.held[guid].posters.append(waiting)
-        return PENDING
-
-    def _post_held(self, guid: Guid) -> None:
-        """Post a held message, once the log takes messages again."""
-        held = self.held.pop(guid, None)
-        if held is None:
-            return  # it was dropped when the queue moved to another node
-        try:
-            is_pending = self.post_one(guid, held.content) is PENDING
-        except Full as full:
-            log.info("queue '%s': refused PUT %s: %s", self.uri, guid.hex().upper(), full)
-            self.answer(held.posters, guid, AckStatus[full.status])
-            return
-        if is_pending:
-            for poster, queue_id, correlation_id in held.posters:
-                self.acknowledge_later(guid, poster, queue_id, correlation_id)
-        else:
-            self.answer(held.posters, guid, AckStatus.SUCCESS)
-
-    def _all_copied(self, messages: Sequence[Message]) -> None:
-        """Acknowledge and deliver messages that enough nodes have."""
-        if len(messages) == 1 or not self._copied_at_once(messages):
-            for message in messages:
-                self._copied(message)
-
-    def _copied_at_once(self, messages: Sequence[Message]) -> bool:
-        """Do what `_copied` does for messages that one consumer gets now; otherwise return False without effect."""
-        newest, all_apps, oldest_ms = self.messages.newest, self.all_apps, self.now.ms - COMPARED_AFTER_MS
-        size = 0
-        for message in messages:
-            if (
-                newest.get(message.guid) is not message
-                or message.outstanding != all_apps
-                or message.arrived_ms < oldest_ms
-            ):
-                return False
-            size += message.size
-        if self.ghosts or not self.delivery.send_run(messages, [self.log.read(each) for each in messages], size):
-            return False
-        run: list[Guid] = []
-        shared: tuple[MessagePoster, int, int] | None = None
-        for message in messages:
-            posters = self.awaiting.take(message.guid)
-            assert posters is not None, "it waits"
-            if len(posters) != 1:
-                self.answer(posters, message.guid, AckStatus.SUCCESS)
-                continue
-            if posters[0] != shared:
-                self._answer_run(shared, run)
-                shared, run = posters[0], []
-            run.append(message.guid)
-        self._answer_run(shared, run)
-        return True
-
-    def _answer_run(self, waiting: tuple[MessagePoster, int, int] | None, guids: Sequence[Guid]) -> None:
-        """Tell a poster that messages are kept."""
-        if waiting is None:
-            return
-        poster, queue_id, correlation_id = waiting
-        self.statistics.acks += len(guids)
-        try:
-            poster.acknowledge_kept(queue_id, correlation_id, guids)
-        except Exception as error:
-            poster.fail(error)
-
-    def _copied(self, message: Message) -> None:
-        """Acknowledge and deliver a message that enough nodes have, unless it was removed in the meantime."""
-        messages = self.messages
-        if messages.newest.get(message.guid) is not message and messages.get(message.guid) is not message:
-            return
-        self._acknowledge(message.guid, AckStatus.SUCCESS)
-        for bit in list(self.ghosts) if self.ghosts else ():
-            if message.outstanding & bit:
-                self.forget_ghost(message, bit)
-        data = None
-        has_waited = self.now.ms - message.arrived_ms > COMPARED_AFTER_MS
-        for app in self.apps.values():
-            if not message.outstanding & app.bit:
-                continue
-            if app.pending or app.redelivery or app.is_behind or has_waited:
-                app.pending.append(message)
-                if has_waited:
-                    self.deliver(app)
-                continue
-            data = self.log.read(message) if data is None else data
-            self._offer(app, message, data)
 
     def _acknowledge(self, guid: Guid, status: AckStatus) -> None:
         posters = self.awaiting.take(guid)
@@ -518,38 +267,6 @@ class Queue:
                 poster.acknowledge(queue_id, correlation_id, guid, status)
             except Exception as error:
                 poster.fail(error)
-
-    def _select_apps(self, message: Message, data: Buffer) -> int:
-        """Restrict a message to the apps whose domain's subscriptions match it, and which have not confirmed it before.
-
-        Return their bits.
-        """
-        confirmed = () if self.unknown_confirms is None else self.unknown_confirms.apps_of(message.guid)
-        for app in self.apps.values():
-            subscription = app.subscription
-            if subscription is not None and not subscription.matches(self.delivery.properties(message, data)):
-                message.outstanding &= ~app.bit
-        for app_id in confirmed:
-            if app_id in self.apps:
-                message.outstanding &= ~self.apps[app_id].bit
-        return message.outstanding
-
-    def restore(self, message: Message) -> None:
-        """Restore a message from the log; call this in order, before any consumer comes."""
-        self.schemas.keep(message.schema_id)
-        self.messages.add(message.guid, message)
-        self.history.is_new(message.guid)  # its producer may repeat it after its removal
-        self.usage.restore(message.size)
-        for app in self.apps.values():
-            if message.outstanding & app.bit:
-                app.messages += 1
-                app.bytes += message.size
-                app.pending.append(message)
-        count, part = len(self.messages.newest), self.work.part
-        if count >= 2 * part and count % part == 0:
-            pack_restored(self)
-        if self.consumption.max_idle_ms:
-            self.consumption.on_post()
 
     def deliver(self, app: App) -> None:
         """Send waiting messages, oldest first, while a consumer has room."""
@@ -609,32 +326,28 @@ class Queue:
         """Apply confirms one by one: what each of them lets through goes before the next one."""
         return sum([self.confirm(stream, (guid,)) for guid in guids])
 
+    def on_unknown(self, app: App, guid: Guid) -> None:
+        """Note a confirm of a message that is not here, or that the app is done with."""
+
     def _delivered_before(self, app: App, guid: Guid) -> Message | None:
         """Return the message of a confirm from a client that reconnected; None if the app is done with it."""
         found = self.messages.get(guid)
         if found is None or not found.outstanding & app.bit:
-            if self.is_root:
-                self._keep_unknown(app, guid)
+            self.on_unknown(app, guid)
             return None
         recall(app, found)
         return found
-
-    def _keep_unknown(self, app: App, guid: Guid) -> None:
-        """Keep a confirm that another primary may need."""
-        if self.unknown_confirms is None:
-            self.unknown_confirms = UnknownConfirms(self._kept_confirms)
-        self.unknown_confirms.add(guid, app.app_id)
 
     def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
         """Decrement the attempts of a message rejected by a consumer; after the last, the app is done with it.
 
         The caller decides with `told` if it is logged, since there may be very many.
         """
-        self._rejects.reject(stream, guid, told=told)
+        raise NotImplementedError
 
     def reject_all(self, stream: Stream) -> Wanted | None:
         """Decrement the attempts of a lost consumer's messages as they are given back, since they may be very many."""
-        return self._rejects.reject_all(stream)
+        raise NotImplementedError
 
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
         """Return a filter of a consumer's messages that go back to the app: those `wanted`, at a relay even fewer."""
@@ -779,8 +492,3 @@ def recall(app: App, message: Message) -> None:
         held = stream.unconfirmed.take(message.guid)
         if held is not None:
             release(held[1], message)
-
-
-def _keys_besides(apps: Iterable[App], bits: int) -> list[bytes]:
-    """Return the keys of the apps without these bits."""
-    return [app.key for app in apps if not bits & app.bit]

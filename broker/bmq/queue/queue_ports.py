@@ -8,12 +8,13 @@ from typing import Protocol
 
 from broker.bmq.core.config import MessageThrottle, ReopenPace
 from broker.bmq.core.work import Work
+from broker.bmq.queue.routing import NEVER_MS
 from broker.bmq.queue.unknown_confirms import KeptConfirms
 from broker.common.clock import Now
 from broker.common.faults import Faults
 from broker.common.timers import Timers
 
-__all__ = ["Hold", "Surroundings"]
+__all__ = ["Hold", "Surroundings", "UpkeepState"]
 
 
 class Hold(Protocol):
@@ -25,6 +26,20 @@ class Hold(Protocol):
 
     @property
     def younger_ms(self) -> int: ...
+
+
+class UpkeepState:
+    """The notes of the tasks that keep a queue in order."""
+
+    __slots__ = ("expiry_hold", "idle_since_ms", "is_expiring", "is_packing", "packs_at_ms", "was_opened")
+
+    def __init__(self) -> None:
+        self.expiry_hold: Hold | None = None  # keeps restored messages from expiring
+        self.is_expiring = False  # a task removes what is too old
+        self.is_packing = False  # a task packs what waits
+        self.packs_at_ms = NEVER_MS  # not before
+        self.was_opened = False  # since the node started
+        self.idle_since_ms: int | None = None  # when it was first seen to be idle
 
 
 class Surroundings(Protocol):

@@ -14,10 +14,11 @@ from broker.bmq.core.messages import Log, Message
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.statistics import QueueStatistics
 from broker.bmq.queue.delivery import release
+from broker.bmq.queue.queue_ports import Surroundings
 from broker.bmq.queue.reports import hex_dump, rejected_text
 from broker.bmq.queue.routing import NEVER_MS, App, Stream
 from broker.common.clock import Now
-from broker.common.faults import Change, Faults
+from broker.common.faults import Change
 from formats.bmq.disk.journal import ConfirmReason
 from formats.errors import FormatError
 
@@ -43,7 +44,7 @@ class Removing(Protocol):
     def now(self) -> Now: ...
 
     @property
-    def keep_rejected(self) -> Callable[[str], str]: ...
+    def around(self) -> Surroundings: ...
 
 
 class PoisonAlarm:
@@ -76,7 +77,7 @@ class PoisonAlarm:
             )
             text = f"Application Data:\n\n{hex_dump(data)}"
         try:
-            path = self._source.keep_rejected(text)
+            path = self._source.around.keep_rejected(text)
         except OSError:
             tail = "Attempt to dump message in a file failed because file could not be created."
         else:
@@ -107,9 +108,6 @@ class RejectingQueue(Removing, Protocol):
 
     config: DomainConfig
     statistics: QueueStatistics
-
-    @property
-    def faults(self) -> Faults: ...
 
     def gone(self, messages: Sequence[Message]) -> None:
         """Note that no app wants messages any longer and that their deletion is in the log."""
@@ -159,7 +157,8 @@ class Rejects:
         try:
             self._poison.removed(app, sub_queue_id, message, attempts_max)
         except Exception as error:
-            self._source.faults.note(f"reporting a message that is removed from queue '{self._source.uri}'", error)
+            what = f"reporting a message that is removed from queue '{self._source.uri}'"
+            self._source.around.faults.note(what, error)
         app.forget(message)
         self._source.log.settle((message,), app.key, ConfirmReason.REJECTED)
         if not message.outstanding:

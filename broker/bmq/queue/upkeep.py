@@ -23,9 +23,9 @@ log: Final = logging.getLogger("broker.queue")
 
 def expire(queue: Queue) -> None:
     """Remove expired messages; if there are many, in slices."""
-    if queue.is_expiring or not (queue.awaiting or queue.config.message_ttl_s is not None):
+    if queue.upkeep.is_expiring or not (queue.awaiting or queue.config.message_ttl_s is not None):
         return
-    queue.is_expiring = queue.work.start(_expire(queue))
+    queue.upkeep.is_expiring = queue.work.start(_expire(queue))
 
 
 def _expire(queue: Queue) -> Task:
@@ -53,7 +53,7 @@ def _expire(queue: Queue) -> Task:
         queue.work.left -= len(expired)
         if not (late or expired):
             break
-    queue.is_expiring = False
+    queue.upkeep.is_expiring = False
     if given_up:
         patience_ms = queue.config.deduplication_time_ms
         log.warning("queue '%s': removed %d messages that reached no quorum in %d ms", queue.uri, given_up, patience_ms)
@@ -80,7 +80,7 @@ def _expired(queue: Queue) -> list[Message]:
     if first_ms is None or first_ms >= before_ms:
         return []
     oldest = islice(queue.messages.values(), queue.work.left)
-    hold = queue.expiry_hold
+    hold = queue.upkeep.expiry_hold
     if hold is None:
         return list(takewhile(lambda message: message.arrived_ms < before_ms, oldest))
     if hold.holds(ttl_s):

@@ -335,7 +335,7 @@ class Posts:
         self._refused.add(guid)
 
     def _resend_refused_later(self) -> None:
-        self._queue.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
+        self._queue.around.timers.at(self._queue.now.ms + RETRY_MS, self._resend_refused)
 
     def _resend_refused(self) -> None:
         if self._opens.state is _OPENING and self._resending_to == self._opens.generation:
@@ -354,7 +354,7 @@ class Posts:
         if not self._expires and self.unacknowledged:
             self._expires = True
             oldest = next(iter(self.unacknowledged.values()))
-            self._queue.timers.at(oldest.posted_ms + self._queue.config.deduplication_time_ms, self._expire)
+            self._queue.around.timers.at(oldest.posted_ms + self._queue.config.deduplication_time_ms, self._expire)
 
     def _expire(self) -> None:
         """Fail posts that are unacknowledged for so long that a retry would not be recognised as a duplicate."""

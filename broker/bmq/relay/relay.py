@@ -94,8 +94,6 @@ class RelayQueue(Queue):
     `lacks` it should have each. `room` limits the posts in flight; further ones are refused.
     """
 
-    is_root = False
-
     def __init__(
         self,
         uri: str,
@@ -117,12 +115,11 @@ class RelayQueue(Queue):
         self._attempts_max: int | None = None
         super().__init__(uri, key, config, app_keys, RelayLog(read), Usage(), around)
         self.queue_id = queue_id
-        self.was_opened = True
-        self._open_timeout_ms = around.open_timeout_ms
+        self.upkeep.was_opened = True
         self.opens = ClientHandles(uri, queue_id)
-        self.openings = HandleRequests(self.opens, self.now, self.timers, self, around.reopen_pace)
+        self.openings = HandleRequests(self.opens, self.now, self.around.timers, self, around.reopen_pace)
         self.posts = Posts(self, queue_id, self.opens, room or PutRoom())
-        self.confirms = Confirms(queue_id, self.opens, self.now, self.timers)
+        self.confirms = Confirms(queue_id, self.opens, self.now, self.around.timers)
         self._wanted: dict[Stream, list[Subscription]] = {}
         self._ids: dict[tuple[str, str], int] = {}  # of subscriptions upstream, by app id and expression
         self._app_ids: dict[int, str] = {}  # by those numbers
@@ -176,11 +173,6 @@ class RelayQueue(Queue):
     @property
     def attempts_max(self) -> int | None:
         return self._attempts_max
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no client has it open, since the root decides about the queue itself."""
-        return False
 
     def learn(self, response: OpenQueueResponse) -> None:
         """Take the parameters in an upstream's response; a member of the cluster knows the domain itself."""
@@ -288,7 +280,7 @@ class RelayQueue(Queue):
 
         with Change(f"opening queue '{self.uri}' upstream"):
             opening = self.openings.open(parameters, answered)
-            self.timers.at(self.now.ms + self._open_timeout_ms, give_up)
+            self.around.timers.at(self.now.ms + self.around.open_timeout_ms, give_up)
 
     def _give_back(self, parameters: QueueHandleParameters) -> None:
         """Give back an open for which its client does not wait any longer."""
@@ -684,7 +676,7 @@ class RelayQueue(Queue):
         if app.redelivery or app.pending or app.is_behind:
             app.pending.append(message)
         else:
-            self._offer(app, message, data)
+            self.offer(app, message, data)
 
     def purged(self, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
         """Drop the messages that the root has purged, even from consumers.

@@ -192,9 +192,9 @@ def hop_resends(bench: HopBench) -> list[Outcome]:
     sent = bench.measure("a hop's new upstream gets all", relay.openings.all_opened)
     assert relay.opens.state is UpstreamState.OPEN
     bench.hop.rig.now.ms += relay.config.deduplication_time_ms
-    expired = bench.measure("posts at a hop are given up", lambda: relay.timers.run(relay.now.ms))
+    expired = bench.measure("posts at a hop are given up", lambda: relay.around.timers.run(relay.now.ms))
     while relay.unacknowledged:
-        again = bench.measure(expired.case, lambda: relay.timers.run(relay.now.ms))
+        again = bench.measure(expired.case, lambda: relay.around.timers.run(relay.now.ms))
         expired = max(expired, again, key=lambda outcome: outcome.longest_cpu_ms)
     return [sent, expired]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.bmq.node.node import Node
-from broker.bmq.queue.queue import COMPARED_AFTER_MS
+from broker.bmq.queue.root_queue import COMPARED_AFTER_MS
 from formats.bmq.disk.data import parse_data_record
 
 __all__ = ["Written", "just_written", "rotted_at"]

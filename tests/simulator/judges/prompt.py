@@ -91,7 +91,7 @@ class PromptPushes:
         age_us = now_us - since_us - ROUNDED_US
         if (queue.now.ms - queue.messages[guid].arrived_ms) * 1000 < age_us:
             raise Violation(f"{host.name} takes the oldest message of {queue.uri} for younger than it is")
-        ttl_s, hold = queue.config.message_ttl_s, queue.expiry_hold
+        ttl_s, hold = queue.config.message_ttl_s, queue.upkeep.expiry_hold
         is_held = hold is not None and ttl_s is not None and hold.holds(ttl_s)
         return ttl_s is not None and age_us > ttl_s * 1_000_000 and not is_held
 

@@ -82,7 +82,7 @@ MESSAGES = (
         "waiting-retry-acked",
         "dedup",
         "A retransmission of a post that waits for copies is acknowledged at once.",
-        "broker.bmq.queue.queue",
+        "broker.bmq.queue.root_queue",
         (
             (
                 "        if posters is None:\n            return DUPLICATE\n",
@@ -148,7 +148,7 @@ MESSAGES = (
         "here-taken-again",
         "dedup",
         "A retransmission of a message that is here is taken for another.",
-        "broker.bmq.queue.queue",
+        "broker.bmq.queue.root_queue",
         (
             (
                 "if guid in newest or (backlog.older and guid in backlog) or not self.history.is_new(guid):\n",
@@ -199,7 +199,7 @@ MESSAGES = (
         "cut-off-acks-eventual",
         "replication",
         "A node that is cut off acknowledges messages of eventual consistency.",
-        "broker.bmq.queue.queue",
+        "broker.bmq.queue.root_queue",
         (
             (
                 "(self.config.strong or self.log.is_cut_off) and self.log.wants_copies",
@@ -211,7 +211,7 @@ MESSAGES = (
         "waiting-overtaken",
         "replication",
         "A message overtakes one that waits for copies.",
-        "broker.bmq.queue.queue",
+        "broker.bmq.queue.root_queue",
         (
             (
                 "            awaits = self._awaits_copies or bool(awaiting.newest or awaiting.older)\n",
@@ -225,7 +225,7 @@ MESSAGES = (
         "delivered-before-copies",
         "replication",
         "A message is handed out before it has its copies.",
-        "broker.bmq.queue.queue",
+        "broker.bmq.queue.root_queue",
         (
             (
                 "                self.log.when_copied(messages, self._on_copied)\n                return PENDING\n",
@@ -242,7 +242,7 @@ MESSAGES = (
         "copied-in-any-order",
         "replication",
         "A message that has its copies overtakes those before it.",
-        "broker.bmq.queue.queue",
+        "broker.bmq.queue.root_queue",
         (
             (
                 "            if app.pending or app.redelivery or app.is_behind or has_waited:\n",

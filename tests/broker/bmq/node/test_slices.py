@@ -16,8 +16,7 @@ from bmqctl.common.installed import is_compiled
 from broker.bmq.core.messages import Content, Message, message_of
 from broker.bmq.core.redelivery import MOVES_PER_UNIT, Lot, Returning
 from broker.bmq.core.work import Work
-from broker.bmq.queue import backlog, delivery
-from broker.bmq.queue import queue as queues
+from broker.bmq.queue import backlog, delivery, root_queue
 from broker.bmq.queue.delivery import Delivery
 from broker.bmq.queue.queue import Queue
 from broker.bmq.store import chunked
@@ -467,7 +466,7 @@ def test_expiry_goes_on_until_nothing_is_too_old(caplog: pytest.LogCaptureFixtur
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Dictionaries of messages are full soon: this many are in each at most."""
-    for module in (backlog, chunked, delivery, queues):
+    for module in (backlog, chunked, delivery, root_queue):
         monkeypatch.setattr(module, "FULL", AMOUNT)
     return AMOUNT
 

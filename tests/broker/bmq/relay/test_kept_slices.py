@@ -181,7 +181,7 @@ def test_old_posts_are_given_up_some_at_a_time(world: World, monkeypatch: pytest
     relay.now.ms += relay.config.deduplication_time_ms
     left = []
     while relay.unacknowledged:
-        relay.timers.run(relay.now.ms)
+        relay.around.timers.run(relay.now.ms)
         left.append(len(relay.unacknowledged))
     assert left == [70, 40, 10, 0]
     assert [ack.status for ack in producer.acks()] == [AckStatus.UNKNOWN] * MANY
