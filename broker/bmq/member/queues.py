@@ -159,7 +159,7 @@ class ClusterQueues:
             if primary is not None and isinstance(old, PeerUpstream) and old.node_id == primary:
                 # Its pushes wait for messages missing here: a primary of the reference would not push them again.
                 if takes_pushes:
-                    relay.go_on()
+                    relay.arrivals.go_on()
                 continue
             if old is not None:
                 self._relay_links.lost(relay)

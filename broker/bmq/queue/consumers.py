@@ -13,6 +13,7 @@ from broker.bmq.core.messages import Log, Message
 from broker.bmq.core.redelivery import Wanted
 from broker.bmq.core.work import Task, Work
 from broker.bmq.queue.delivery import Delivery, release
+from broker.bmq.queue.rejects import Rejects
 from broker.bmq.queue.routing import NEVER_MS, App, Stream, Subscription
 from broker.bmq.store.chunked import Chunked
 from broker.common.faults import Change
@@ -32,22 +33,19 @@ class ConsumedQueue(Protocol):
     work: Work
     unregistered: dict[str, App]
 
-    def reject_all(self, stream: Stream) -> Wanted | None:
-        """Decrement the attempts of a lost consumer's messages; return a filter of those still wanted, None for all."""
-        ...
-
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
         """Return a filter of a leaving consumer's messages that are still wanted, None for all."""
         ...
 
 
 class Consumers:
-    """The parts of a queue that change with its consumers."""
+    """The parts of a queue that change with its consumers, with the `rejects` of their messages."""
 
-    __slots__ = ("_source",)
+    __slots__ = ("_source", "rejects")
 
-    def __init__(self, source: ConsumedQueue) -> None:
+    def __init__(self, source: ConsumedQueue, rejects: Rejects) -> None:
         self._source = source
+        self.rejects = rejects
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
         """Configure a stream; see `Queue.configure`."""
@@ -134,7 +132,7 @@ class Consumers:
         if lost and stream.unconfirmed:
             count = len(stream.unconfirmed)
             log.info("Queue '%s' rejecting %d messages because of a client crash.", self._source.uri, count)
-            wanted = self._source.reject_all(stream)
+            wanted = self.rejects.reject_all(stream)
         app.streams.remove(stream)
         stream.subscriptions, stream.former = [], []
         if stream.unconfirmed:

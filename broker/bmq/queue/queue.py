@@ -44,6 +44,7 @@ from broker.bmq.queue.consumers import Consumers
 from broker.bmq.queue.consumption import ConsumptionMonitor
 from broker.bmq.queue.delivery import STOP, Delivery, release
 from broker.bmq.queue.queue_ports import Surroundings, UpkeepState
+from broker.bmq.queue.rejects import Rejects
 from broker.bmq.queue.reports import app_report
 from broker.bmq.queue.routing import NEVER_MS, App, Stream, Subscription
 from broker.bmq.store.chunked import Chunked
@@ -131,6 +132,7 @@ class Queue:
         log: Log,
         domain_usage: Usage,
         around: Surroundings,
+        rejects: Rejects,
     ) -> None:
         self.uri = uri
         self.key = key
@@ -152,7 +154,7 @@ class Queue:
         self.statistics = QueueStatistics()
         self.history = History(config.deduplication_time_ms)
         self.consumption = ConsumptionMonitor(self)
-        self._consumers = Consumers(self)
+        self._consumers = Consumers(self, rejects)
         self.delivery = Delivery(self)
         self.all_apps = 0
         self.configure_domain(config)
@@ -193,7 +195,7 @@ class Queue:
     @property
     def attempts_max(self) -> int | None:
         """Maximum number of deliveries of a message to an app; None for no limit."""
-        return self.config.delivery_attempts_max or None
+        return self._consumers.rejects.attempts_max
 
     @property
     def bytes(self) -> int:
@@ -343,11 +345,7 @@ class Queue:
 
         The caller decides with `told` if it is logged, since there may be very many.
         """
-        raise NotImplementedError
-
-    def reject_all(self, stream: Stream) -> Wanted | None:
-        """Decrement the attempts of a lost consumer's messages as they are given back, since they may be very many."""
-        raise NotImplementedError
+        self._consumers.rejects.reject(stream, guid, told=told)
 
     def taken_back(self, app: App, wanted: Wanted | None) -> Wanted | None:
         """Return a filter of a consumer's messages that go back to the app: those `wanted`, at a relay even fewer."""

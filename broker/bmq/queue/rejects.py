@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -22,7 +22,7 @@ from broker.common.faults import Change
 from formats.bmq.disk.journal import ConfirmReason
 from formats.errors import FormatError
 
-__all__ = ["REJECT_LINES_MAX", "PoisonAlarm", "Rejects", "Removing", "note_attempts"]
+__all__ = ["PoisonAlarm", "RejectingQueue", "Rejects", "Removing"]
 
 log: Final = logging.getLogger("broker.queue")
 
@@ -88,21 +88,6 @@ class PoisonAlarm:
         alarm(log, "POISON_PILL", head + tail)
 
 
-def note_attempts(uri: str, stream: Stream, guid: bytes, left: int, give_up: Callable[[Message], None]) -> None:
-    """Note how many attempts an app has left at a message that a stream of queue `uri` holds.
-
-    After the last, the stream ceases to hold the message, and `give_up` is called with it.
-    """
-    if left > 0:
-        stream.app.attempts[guid] = left
-        return
-    with Change(f"the removal of a rejected message of queue '{uri}'"):
-        message, subscription = stream.unconfirmed[guid]
-        del stream.unconfirmed[guid]
-        release(subscription, message)
-        give_up(message)
-
-
 class RejectingQueue(Removing, Protocol):
     """The queue that the messages are of."""
 
@@ -128,21 +113,33 @@ class Rejects:
 
         With `told` it is logged; the caller decides, since there may be very many.
         """
-        attempts_max = self._source.config.delivery_attempts_max
-        if guid not in stream.unconfirmed or not attempts_max:
+        attempts_max = self.attempts_max
+        if guid not in stream.unconfirmed or attempts_max is None:
             return
         app = stream.app
-        self._source.statistics.rejects += 1
-        left = app.attempts.get(guid, attempts_max) - 1
+        left = self.count(app, guid, attempts_max)
         if told:
-            self._tell(stream, guid, left + 1)
+            self.tell(stream, guid, left + 1)
+        if left > 0:
+            app.attempts[guid] = left
+            return
+        with Change(f"the removal of a rejected message of queue '{self._source.uri}'"):
+            message, subscription = stream.unconfirmed[guid]
+            del stream.unconfirmed[guid]
+            release(subscription, message)
+            self.give_up(app, stream.sub_queue_id, message, attempts_max)
 
-        def give_up(message: Message) -> None:
-            self._give_up(app, stream.sub_queue_id, message, attempts_max)
+    @property
+    def attempts_max(self) -> int | None:
+        """Maximum number of deliveries of a message to an app; None for no limit."""
+        return self._source.config.delivery_attempts_max or None
 
-        note_attempts(self._source.uri, stream, guid, left, give_up)
+    def count(self, app: App, guid: bytes, attempts_max: int) -> int:
+        """Count a reject; return the number of attempts left."""
+        self._source.statistics.rejects += 1
+        return app.attempts.get(guid, attempts_max) - 1
 
-    def _tell(self, stream: Stream, guid: bytes, left: int) -> None:
+    def tell(self, stream: Stream, guid: bytes, left: int) -> None:
         log.info(
             "[THROTTLED] Queue '%s' rejecting PUSH [GUID: '%s', appId: %s, subQueueId: %d] with the counter: [%d]",
             self._source.uri,
@@ -152,13 +149,17 @@ class Rejects:
             left,
         )
 
-    def _give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
+    def give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
         """Remove a message for an app whose last attempt has failed."""
         try:
             self._poison.removed(app, sub_queue_id, message, attempts_max)
         except Exception as error:
             what = f"reporting a message that is removed from queue '{self._source.uri}'"
             self._source.around.faults.note(what, error)
+        self.finish(app, message)
+
+    def finish(self, app: App, message: Message) -> None:
+        """Finish a message for an app whose last attempt has failed."""
         app.forget(message)
         self._source.log.settle((message,), app.key, ConfirmReason.REJECTED)
         if not message.outstanding:
@@ -166,20 +167,19 @@ class Rejects:
 
     def reject_all(self, stream: Stream) -> Wanted | None:
         """Decrement the attempts of a lost consumer's messages as they are returned, since they may be very many."""
-        attempts_max = self._source.config.delivery_attempts_max
-        if not attempts_max:
+        attempts_max = self.attempts_max
+        if attempts_max is None:
             return None
         app, sub_queue_id = stream.app, stream.sub_queue_id
         for guid in islice(stream.unconfirmed, REJECT_LINES_MAX):
-            self._tell(stream, guid, app.attempts.get(guid, attempts_max))
+            self.tell(stream, guid, app.attempts.get(guid, attempts_max))
 
         def wanted(message: Message) -> bool:
-            self._source.statistics.rejects += 1
-            left = app.attempts.get(message.guid, attempts_max) - 1
+            left = self.count(app, message.guid, attempts_max)
             if left > 0:
                 app.attempts[message.guid] = left
             else:
-                self._give_up(app, sub_queue_id, message, attempts_max)
+                self.give_up(app, sub_queue_id, message, attempts_max)
             return left > 0
 
         return wanted

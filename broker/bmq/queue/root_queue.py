@@ -21,13 +21,12 @@ from broker.bmq.core.messages import (
     Posted,
     content_of,
 )
-from broker.bmq.core.redelivery import Wanted
 from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.packing import pack_restored
 from broker.bmq.queue.queue import Guid, HeldPost, Queue
 from broker.bmq.queue.queue_ports import Surroundings
 from broker.bmq.queue.rejects import Rejects
-from broker.bmq.queue.routing import App, Stream
+from broker.bmq.queue.routing import App
 from broker.bmq.queue.unknown_confirms import UnknownConfirms
 from broker.bmq.store.chunked import FULL
 from broker.common.faults import Inconsistent
@@ -54,7 +53,6 @@ class RootQueue(Queue):
         "_awaits_copies",
         "_has_app_subscriptions",
         "_on_copied",
-        "_rejects",
         "unknown_confirms",
     )
 
@@ -71,9 +69,8 @@ class RootQueue(Queue):
         around: Surroundings,
     ) -> None:
         self.unknown_confirms: UnknownConfirms | None = None
-        self._rejects = Rejects(self)
         self._on_copied = self._all_copied
-        super().__init__(uri, key, config, app_keys, log, domain_usage, around)
+        super().__init__(uri, key, config, app_keys, log, domain_usage, around, Rejects(self))
 
     def configure_domain(self, config: DomainConfig) -> None:
         super().configure_domain(config)
@@ -347,19 +344,11 @@ class RootQueue(Queue):
             data = self.log.read(message) if data is None else data
             self.offer(app, message, data)
 
-    # -- confirms and rejects
-
     def on_unknown(self, app: App, guid: Guid) -> None:
         """Keep a confirm that another primary may need."""
         if self.unknown_confirms is None:
             self.unknown_confirms = UnknownConfirms(self.around.kept_confirms)
         self.unknown_confirms.add(guid, app.app_id)
-
-    def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
-        self._rejects.reject(stream, guid, told=told)
-
-    def reject_all(self, stream: Stream) -> Wanted | None:
-        return self._rejects.reject_all(stream)
 
 
 def _keys_besides(apps: Iterable[App], bits: int) -> list[bytes]:

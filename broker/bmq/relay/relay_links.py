@@ -105,7 +105,7 @@ def _one_app(relay: RelayQueue, raw: bytes, at: int, end: int) -> tuple[App, byt
     if end <= body:
         return None
     options = raw[at + _SIZE : body]
-    app = relay.only_app(_infos(options))
+    app = relay.arrivals.only_app(_infos(options))
     if app is None or app.only is None or app.redelivery or app.pending or app.is_behind or app.attempts:
         return None
     return app, options
@@ -124,7 +124,7 @@ def hand_out(relay: RelayQueue, raw: bytes, at: int, end: int) -> int:
     payload_at = _SIZE + len(options)
     messages, bit, now_ms = relay.messages, app.bit, relay.now.ms
     newest, older = messages.newest, messages.older
-    number = first = relay.pushed
+    number = first = relay.arrivals.pushed
     size = 0
     form = PushForm(options)
     run: list[Message] = []
@@ -154,13 +154,13 @@ def hand_out(relay: RelayQueue, raw: bytes, at: int, end: int) -> int:
             at = message_end
         if len(newest) >= FULL:
             messages.turn()
-        relay.pushed = number
+        relay.arrivals.pushed = number
         app.messages += number - first
         app.bytes += size
         relay.usage.add(size, number - first)
         if len(run) < 2 or not relay.delivery.send_run(run, payloads, size, app):
             for message, payload in zip(run, payloads, strict=True):
-                relay.give(app, message, payload)
+                relay.arrivals.give(app, message, payload)
     except Exception as error:
         raise Inconsistent(f"handing out messages of queue '{relay.uri}'", error) from error
     return at
@@ -345,7 +345,7 @@ class RelayLinks:
         for push in iter_pushes(memoryview(raw), at, end):
             relay = self._relay(node_id, push.queue_id)
             if relay is not None:
-                relay.on_push(push, _infos(push.options))
+                relay.arrivals.on_push(push, _infos(push.options))
 
     def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
         """Return the relay of that number, if the node is its upstream."""

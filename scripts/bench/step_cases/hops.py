@@ -73,10 +73,10 @@ class HopBench:
         relay = self.queue
         assert isinstance(relay, RelayQueue)
         flags = int(PushFlag.MESSAGE_PROPERTIES)
-        (subscription_id,) = relay._app_ids
+        (subscription_id,) = relay._asked.app_ids
         infos = (SubQueueInfo(subscription_id, limited(ATTEMPTS)),)
         for number in range(self.messages):
-            relay.on_push(Push(flags, 0, guid(number), 0, 0, memoryview(b""), memoryview(self.data)), infos)
+            relay.arrivals.on_push(Push(flags, 0, guid(number), 0, 0, memoryview(b""), memoryview(self.data)), infos)
             if number % 1000 == 0:
                 self.rest()
         self.rest()
@@ -141,7 +141,7 @@ def hop_moves(bench: HopBench) -> list[Outcome]:
     queues.primary_active(0, primary or 0, True)
     relay = bench.queue
     assert isinstance(relay, RelayQueue)
-    relay._read = lambda guid: content
+    relay.arrivals.read = lambda guid: content
     lost = bench.measure("a hop's consumer is lost with all", lambda: consumer.session.end("gone"))
     assert not relay.messages
     return [comes, goes, lost]

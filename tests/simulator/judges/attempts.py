@@ -191,7 +191,7 @@ class Attempts:
         Its upstream takes such a message back when it hears of the expressions, and gives it to others.
         """
         for app in queue.apps.values():
-            key, texts = (host.name, queue.uri, app.app_id), queue._texts(app)
+            key, texts = (host.name, queue.uri, app.app_id), queue._asked.texts(app)
             if not texts or self._texts.get(key) == texts:
                 continue
             self._texts[key] = texts

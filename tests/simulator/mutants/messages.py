@@ -73,8 +73,8 @@ MESSAGES = (
         "broker.bmq.queue.rejects",
         (
             (
-                "            if left > 0:\n                app.attempts[message.guid] = left\n            else:\n                self._give_up(app, sub_queue_id, message, attempts_max)\n            return left > 0\n",
-                "            if left >= 0:\n                app.attempts[message.guid] = left\n            else:\n                self._give_up(app, sub_queue_id, message, attempts_max)\n            return left >= 0\n",
+                "            if left > 0:\n                app.attempts[message.guid] = left\n            else:\n                self.give_up(app, sub_queue_id, message, attempts_max)\n            return left > 0\n",
+                "            if left >= 0:\n                app.attempts[message.guid] = left\n            else:\n                self.give_up(app, sub_queue_id, message, attempts_max)\n            return left >= 0\n",
             ),
         ),
     ),
@@ -296,17 +296,17 @@ MESSAGES = (
         "broker.bmq.queue.rejects",
         (
             (
-                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            left = self.count(app, message.guid, attempts_max)\n"
                 "            if left > 0:\n"
                 "                app.attempts[message.guid] = left\n"
                 "            else:\n"
-                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "                self.give_up(app, sub_queue_id, message, attempts_max)\n"
                 "            return left > 0\n",
-                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            left = self.count(app, message.guid, attempts_max)\n"
                 "            if left >= 0:\n"
                 "                app.attempts[message.guid] = left\n"
                 "            else:\n"
-                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "                self.give_up(app, sub_queue_id, message, attempts_max)\n"
                 "            return left >= 0\n",
             ),
         ),
@@ -318,17 +318,17 @@ MESSAGES = (
         "broker.bmq.queue.rejects",
         (
             (
-                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            left = self.count(app, message.guid, attempts_max)\n"
                 "            if left > 0:\n"
                 "                app.attempts[message.guid] = left\n"
                 "            else:\n"
-                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "                self.give_up(app, sub_queue_id, message, attempts_max)\n"
                 "            return left > 0\n",
-                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            left = self.count(app, message.guid, attempts_max)\n"
                 "            if left > 1:\n"
                 "                app.attempts[message.guid] = left\n"
                 "            else:\n"
-                "                self._give_up(app, sub_queue_id, message, attempts_max)\n"
+                "                self.give_up(app, sub_queue_id, message, attempts_max)\n"
                 "            return left > 1\n",
             ),
         ),
@@ -340,7 +340,7 @@ MESSAGES = (
         "broker.bmq.queue.rejects",
         (
             (
-                "            left = app.attempts.get(message.guid, attempts_max) - 1\n"
+                "            left = self.count(app, message.guid, attempts_max)\n"
                 "            if left > 0:\n"
                 "                app.attempts[message.guid] = left\n",
                 "            left = attempts_max - 1\n"

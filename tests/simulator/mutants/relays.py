@@ -39,7 +39,7 @@ RELAYS = (
         "taken-twice-by-a-hop",
         "relays",
         "A hop takes a message that it has once more.",
-        "broker.bmq.relay.relay",
+        "broker.bmq.relay.arrivals",
         (
             (
                 "        if message.outstanding & app.bit:\n            return  # it came before, from an upstream that was lost: brokers below count on from there\n",

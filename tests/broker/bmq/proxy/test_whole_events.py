@@ -66,7 +66,15 @@ def state_of(relay: RelayQueue) -> Any:
     ]
     room, usage = relay.posts.room, relay.usage
     return (
-        *(relay.uri, posts, (room.messages, room.bytes), (usage.messages, usage.bytes), relay.pushed, messages, apps),
+        *(
+            relay.uri,
+            posts,
+            (room.messages, room.bytes),
+            (usage.messages, usage.bytes),
+            relay.arrivals.pushed,
+            messages,
+            apps,
+        ),
         *([getattr(relay.statistics, name) for name in Kept._fields], list(relay.confirms._sent)),
     )
 

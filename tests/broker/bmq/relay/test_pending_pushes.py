@@ -138,7 +138,7 @@ def test_the_removal_of_one_of_them_leaves_the_others(
     world.wait(300)
     assert values(consumer) == [number for number in (1, 2, 3) if number != removed]
     assert sent_to(world, 0).count(OpenQueue.__name__) == opens
-    lacking = relay_of(world).lacking
+    lacking = relay_of(world).arrivals.lacking
     assert not lacking.waiting
     assert not lacking.removed
 
@@ -196,7 +196,7 @@ def test_if_there_are_too_many_the_queue_is_opened_again(
     world.uncopied.add(1)
     post(producer, *range(1, 10))
     assert "#QUEUE_UNKNOWN_MESSAGE" in caplog.text
-    assert not relay_of(world).lacking.waiting
+    assert not relay_of(world).arrivals.lacking.waiting
     assert relay_of(world).upstream is None
     world.uncopied.clear()
     world.wait(500)

@@ -276,7 +276,7 @@ def test_what_has_to_wait_at_a_hop_stays_in_the_order_in_which_it_came(world: Wo
     assert isinstance(relay, RelayQueue)
     for number in (1, 2, 3, 0):
         flags = int(PushFlag.OUT_OF_ORDER) if number in late else 0
-        relay.on_push(Push(flags, 0, guid(number), 0, 0, memoryview(b""), memoryview(b"%d" % number)), ())
+        relay.arrivals.on_push(Push(flags, 0, guid(number), 0, 0, memoryview(b""), memoryview(b"%d" % number)), ())
     consumer.configure(1)
     assert consumer.payloads() == [b"1", b"2", b"3", b"0"]
 

@@ -226,7 +226,7 @@ def test_what_the_root_has_removed_meanwhile(world: World, monkeypatch: pytest.M
     fill(world)
     stays.read(1, QUEUE, messages_max=MANY)
     relay = relay_of(world)
-    read, reads = relay._read, 0
+    read, reads = relay.arrivals.read, 0
     gone = {guid(number) for number in range(0, MANY, 2)}
 
     def counted(wanted: bytes) -> object:
@@ -234,7 +234,7 @@ def test_what_the_root_has_removed_meanwhile(world: World, monkeypatch: pytest.M
         reads += 1
         return None if wanted in gone else read(wanted)
 
-    monkeypatch.setattr(relay, "_read", counted)
+    monkeypatch.setattr(relay.arrivals, "read", counted)
     slow(world)
     consumer.drop()
     before, seen = reads, 0
@@ -355,7 +355,7 @@ def test_a_message_that_has_gone_from_the_store_is_not_handed_out_without_its_pa
     relay = world.nodes[0].rig.node.queues[FANOUT]
     assert isinstance(relay, RelayQueue)
     assert relay.delivery.inherited
-    monkeypatch.setattr(relay, "_read", lambda wanted: None)
+    monkeypatch.setattr(relay.arrivals, "read", lambda wanted: None)
     monkeypatch.setattr(relay.log, "_find", lambda wanted: None)
     for _ in slices(world, 0):
         pass
