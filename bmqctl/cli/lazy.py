@@ -6,6 +6,7 @@ import inspect
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -212,7 +213,9 @@ def _dialing_command() -> type[TyperCommand]:
     return DialingCommand
 
 
+@cache
 def _load(name: str, entry: Entry) -> Any:
+    """Import and make a command, once in a process: Typer takes longer to make one than most take to run."""
     found = getattr(imported(entry.module), entry.attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)

@@ -71,10 +71,22 @@ def load() -> None:
 
 
 def load_late() -> None:
-    """Import the modules that commands and libraries import when they first need them."""
-    import broker
+    """Import the modules that commands and libraries import when they first need them, and make the commands."""
+    from typer.main import get_command
 
+    import broker
+    from bmqctl.app import app
+
+    _make(get_command(app))
     _load((broker,), _LATE_MODULES)
+
+
+def _make(command: Any) -> None:
+    for parameter in command.params:
+        parameter.get_runtime_param()
+    for name in getattr(command, "commands", ()):
+        _, found, _ = command.resolve_command(None, [name])
+        _make(found)
 
 
 def _load(packages: tuple[ModuleType, ...], names: tuple[str, ...] = ()) -> None:
