@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -44,7 +45,6 @@ LINES_MAX = 5
 # The command whose word at this position may be empty.
 PAYLOAD = ("post", 3)
 STATES = ("CLUSTER ", "DISK ", "GROUP ", "QUEUE ")
-TIMEOUT_S = 1700
 # A run that takes longer hangs. Spark takes half a minute on a busy machine.
 LIMIT_S = 120.0
 SLOW_LIMIT_S = 300.0
@@ -58,10 +58,11 @@ ODD = "a \udcff[1]*?\n{b}'\""
 
 
 class Ground(NamedTuple):
-    """The places that the examples name: brokers that run, a store and configurations."""
+    """The places that the examples name: brokers that run, a store and configurations; and the process that forks."""
 
     root: Path
     places: Mapping[str, str]
+    forks: subprocess.Popen[str]
 
 
 def test_every_command_has_an_example() -> None:
@@ -75,7 +76,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
     (root / "lines.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     (root / "file.json").write_text(DEFINITIONS)
     config, *_ = write_local_cluster(root / "cluster", 3, "127.0.0.1", free_ports(3))
-    with NodeProcess(root / "node") as node, RocketProcess(root / "rocketmq") as rocket:
+    with NodeProcess(root / "node") as node, RocketProcess(root / "rocketmq") as rocket, _forks() as forks:
         for uri in (QUEUE, TOPIC.format(nameserver=rocket.nameserver)):
             assert CliRunner().invoke(app, ["post", uri, "payload", "--broker", node.uri]).exit_code == 0
         made = Ground(
@@ -90,11 +91,25 @@ def ground(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
                 "address": node.address,
                 "nameserver": rocket.nameserver,
             },
+            forks,
         )
         if "spark-verify" in pytestconfig.getoption("--slow-command"):
             export = _run(made, "spark-export", label="export", words=("{bmq}", "--out", "{export}"))
-            assert [each.code for each in _outcomes([export])] == [0]
+            assert [each.code for each in _outcomes(made, [export])] == [0]
         yield made
+
+
+@contextmanager
+def _forks() -> Iterator[subprocess.Popen[str]]:
+    """Start the process that forks the runs, which ends with its input."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.bmqctl.cli.matrix.forks"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"},
+    ) as process:
+        yield process
 
 
 def _run(
@@ -131,20 +146,12 @@ def _run(
     )
 
 
-def _outcomes(runs: list[Run]) -> list[Outcome]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bmqctl.cli.matrix.forks"],
-        input="".join(f"{run.to_json()}\n" for run in runs),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"},
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = [Outcome.from_json(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(runs), done.stderr
-    return found
+def _outcomes(ground: Ground, runs: list[Run]) -> list[Outcome]:
+    assert ground.forks.stdin is not None
+    assert ground.forks.stdout is not None
+    ground.forks.stdin.write("".join(f"{run.to_json()}\n" for run in runs) + "\n")
+    ground.forks.stdin.flush()
+    return [Outcome.from_json(ground.forks.stdout.readline()) for _ in runs]
 
 
 def _fault(outcome: Outcome, example: Example) -> str | None:
@@ -204,12 +211,13 @@ def outcomes(ground: Ground, pytestconfig: pytest.Config) -> list[Outcome]:
     """All commands under all conditions; of the slow ones those of --slow-command."""
     slow = pytestconfig.getoption("--slow-command")
     return _outcomes(
+        ground,
         [
             _run(ground, name, condition)
             for condition in CONDITIONS
             for name, example in EXAMPLES.items()
             if not example.slow or name in slow
-        ]
+        ],
     )
 
 
@@ -265,7 +273,7 @@ def test_empty_words_are_refused(ground: Ground) -> None:
         for index in _texts(name)
         if (name, index) != PAYLOAD
     ]
-    found = _outcomes(runs)
+    found = _outcomes(ground, runs)
     faults = [f"bmqctl {each.name}: {each.code}\n{each.errors}" for each in found if each.code not in (2, 3)]
     assert not faults + _faults(found), "\n".join(faults + _faults(found))
     empty_host = [each for each in found if each.name == "console" and "--host is empty" in each.errors]
@@ -280,7 +288,7 @@ def test_words_that_are_no_utf8(ground: Ground) -> None:
         for index in _texts(name)
         if not (word := example.words[index]).startswith(("{folder}", "{port"))
     ]
-    found = _outcomes(runs)
+    found = _outcomes(ground, runs)
     assert not _faults(found), "\n".join(_faults(found))
 
 
@@ -295,7 +303,7 @@ def test_paths_of_any_bytes(ground: Ground) -> None:
                     link.symlink_to(ground.places[place])
                 links[place] = str(link)
             runs.append(_run(ground, name, label=ODD, changed=links))
-    found = _outcomes(runs)
+    found = _outcomes(ground, runs)
     assert not _faults(found), "\n".join(_faults(found))
     # These paths give the same as a usual one, but none can stand in a configuration.
     wrong = [each for each in found if EXAMPLES[each.name].code not in (None, each.code) and each.name != "config init"]
@@ -317,7 +325,7 @@ def test_addresses_of_ipv6(ground: Ground) -> None:
         for name, example in EXAMPLES.items()
         if not example.slow
     ]
-    found = _outcomes(runs)
+    found = _outcomes(ground, runs)
     assert not _faults(found), "\n".join(_faults(found))
     # The brokers listen at the other address only.
     assert all(each.code == 0 for each in found if EXAMPLES[each.name].listens)
@@ -355,7 +363,7 @@ def test_special_files_where_a_store_is_read(ground: Ground) -> None:
         for name, example in EXAMPLES.items()
         if "{bmq}" in example.words and not example.slow
     ]
-    found = _outcomes(runs)
+    found = _outcomes(ground, runs)
     assert not _faults(found), "\n".join(_faults(found))
 
 
@@ -375,5 +383,5 @@ def test_special_files_in_a_rocketmq_store(ground: Ground) -> None:
             for name in EXAMPLES
             if name.startswith(("journal ", "replay", "doctor")) and "{bmq}" in EXAMPLES[name].words
         ]
-    found = _outcomes(runs)
+    found = _outcomes(ground, runs)
     assert not _faults(found), "\n".join(_faults(found))
