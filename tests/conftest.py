@@ -19,12 +19,16 @@ from bmqctl.common import installed
 from scripts.releases.compiled_tree import MARKER
 from tests import forked_starts, port_watch
 
-# The same examples in every run; and no deadline, as the first example may unpack a capture on a busy machine.
-settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples in every run, half as many as `scripts/explore` has, whose examples are others each time; and no
+# deadline, as the first example may unpack a capture on a busy machine.
+settings.register_profile(
+    "steady", max_examples=50, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("steady")
 # Others, by --hypothesis-seed: for scripts/explore. Nothing is remembered, so that a seed gives the same ones anywhere.
 settings.register_profile(
     "explore",
+    max_examples=100,
     derandomize=False,
     database=None,
     deadline=None,

@@ -6,11 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
-__all__ = ["mostly_slow"]
+__all__ = ["examples", "mostly_slow"]
 
 
 def mostly_slow(cases: Iterable[Any], fast: int) -> list[Any]:
     """Mark all cases but the first `fast` as slow."""
     every = list(cases)
     return [*every[:fast], *(pytest.param(case, marks=pytest.mark.slow) for case in every[fast:])]
+
+
+def examples(count: int) -> int:
+    """Return the number of a property's examples: `count` for `scripts/explore`, half of them for other runs."""
+    return count * settings().max_examples // 100

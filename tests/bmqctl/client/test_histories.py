@@ -40,6 +40,7 @@ from bmqctl.client.protocol.lifecycle import Queue, Session
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from formats.bmq.control.messages import CloseQueue, ConfigureStream, OpenQueue, Status, StatusCategory
 from tests.bmqctl.client.fakes import FakeBroker
+from tests.families import examples
 
 SECOND_NS = 1_000_000_000
 TIMEOUT_S = 5
@@ -223,4 +224,6 @@ class Histories(RuleBasedStateMachine):
 
 @pytest.mark.slow
 def test_whatever_happens_each_request_ends_once() -> None:
-    run_state_machine_as_test(Histories, settings=settings(max_examples=250, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        Histories, settings=settings(max_examples=examples(250), stateful_step_count=25, deadline=None)
+    )

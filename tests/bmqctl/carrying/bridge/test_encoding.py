@@ -10,6 +10,7 @@ from bmqctl.carrying.bridge.encoding import _plan, encode_for_blazingmq
 from bmqctl.carrying.bridge.mapping import Unfit, to_blazingmq
 from formats.bmq.wire.properties import AreaPlan, Property, PropertyType, encode_properties
 from formats.rocketmq.files.record import Magic, Record
+from tests.families import examples
 
 HOST = b"\x7f\0\0\1\0\0\0\0"
 
@@ -41,7 +42,7 @@ NAMES = st.sampled_from(
 VALUES = st.one_of(st.text(max_size=5), st.sampled_from(["", "5", '{"a":"INT64"}']))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=6), st.sampled_from([0, -7]))
 @example({"UNIQ_KEY": "ID", "a": "1"}, 0)
 @example({"UNIQ_KEY": "ID", "a": "1"}, -7)

@@ -20,6 +20,7 @@ from bmqctl.cli.tool.store_files import Cursor, DataCursor, JournalCursor, Qlist
 from bmqctl.cli.tool.store_print import kind_of, print_data, print_record
 from formats.bmq.disk.journal import MessageRecord
 from formats.errors import FormatError
+from tests.families import examples
 from tests.golden.archives import only, storage_records, unpack_store
 
 ORDERS = "bmq://bmq.test.persistent.priority/orders-1"
@@ -207,7 +208,7 @@ def test_files_of_another_kind_are_refused(stem: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(at=st.integers(32, 759), value=st.integers(0, 255), kind=st.sampled_from(["journal", "data", "qlist"]))
 def test_a_damaged_file_is_walked_to_its_end_or_to_the_damage(
     store: Path, tmp_path: Path, at: int, value: int, kind: str

@@ -14,6 +14,7 @@ from broker.common.clock import Now
 from tests.bmqctl.stores.blazingmq.small_store import EXTENSIONS, START_S, build_small_store
 from tests.bmqctl.stores.blazingmq.sweep import DOCUMENT, SWEPT_MESSAGES, Field, Sweep, file_of, main, read_table
 from tests.broker.fakes import Content, MemoryDirectory
+from tests.families import examples
 
 DATA, LEDGER = EXTENSIONS[1], EXTENSIONS[3]
 FILE_SIZE = 1 << 13
@@ -60,7 +61,7 @@ def check(swept: Sweep, field: Field, bit: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.data())
 def test_any_bit_of_any_field(swept: Sweep, data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(swept.fields), "field")
@@ -68,7 +69,7 @@ def test_any_bit_of_any_field(swept: Sweep, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.data())
 def test_any_bit_with_a_checksum(swept: Sweep, data: st.DataObject) -> None:
     covered = [
@@ -85,7 +86,7 @@ def make_timestamp(prefix: str) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.data())
 def test_a_node_opens_it_or_says_why_not(swept: Sweep, data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(swept.fields), "field")

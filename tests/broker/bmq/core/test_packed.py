@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from broker.bmq.core.messages import Message
 from broker.bmq.core.packed import Packed, producers_to_pack
+from tests.families import examples
 
 NAMES = (
     "guid",
@@ -70,7 +71,7 @@ def fields(message: Message) -> list[object]:
     return [getattr(message, name) for name in NAMES]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(MESSAGES)
 def test_what_is_unpacked_is_what_was_packed(messages: list[Message]) -> None:
     packed = Packed(messages)

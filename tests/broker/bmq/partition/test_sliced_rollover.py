@@ -18,6 +18,7 @@ from tests.broker.bmq.queue.posting import FANOUT, QUEUE, numbers, payload, post
 from tests.broker.bmq.queue.test_upkeep import changed, check
 from tests.broker.bmq.rig import ACK, APPS, READ, WRITE, Client, Rig, guid, start
 from tests.broker.fakes import Crash, MemoryDirectory
+from tests.families import examples
 
 AMOUNT = 4
 ROOM = PartitionLimits(journal=96 << 10, data=64 << 10, qlist=8 << 10)
@@ -185,7 +186,7 @@ actions = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(actions, st.integers(1, 6), st.integers(0, 40))
 def test_whatever_happens_meanwhile(actions: list[tuple[str, int]], amount: int, crash_at: int) -> None:
     rig, producer, _ = begun(amount, count=30)

@@ -14,6 +14,7 @@ from broker.bmq.queue.routing import Group
 from formats.bmq.codes import AckStatus, PropertyType, PutFlag
 from formats.bmq.wire.properties import Property, encode_properties, properties_size
 from tests.broker.bmq.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, Wanted, guid, start
+from tests.families import examples
 
 TEXTS = ["", "x == 0", "x != 0", "x > 1", "x > 1 && x < 4", "y == 1", "!exists(y)"]
 WANTED = st.builds(
@@ -176,21 +177,21 @@ def run(uri: str, apps: tuple[str, ...], steps: list[tuple[str, int, tuple[Wante
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
 def test_histories_of_a_queue(steps: list[tuple[str, int, tuple[Wanted, ...]]]) -> None:
     run("bmq://priority/q", ("",), steps)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_histories_of_a_fanout(steps: list[tuple[str, int, tuple[Wanted, ...]]]) -> None:
     run("bmq://fanout/q", APPS, steps)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_histories_in_memory_with_attempts_counted(steps: list[tuple[str, int, tuple[Wanted, ...]]]) -> None:
     run("bmq://memory/q", ("",), steps, attempts=60)

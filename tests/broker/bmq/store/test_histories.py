@@ -23,6 +23,7 @@ from formats.bmq.codes import AckStatus
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.broker.bmq.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, guid, start, store_faults
 from tests.broker.fakes import Crash, MemoryDirectory
+from tests.families import examples
 
 FANOUT = "bmq://fanout/c"
 # All apps that a queue may have; the last of the fanout comes and goes, and so may the others.
@@ -256,7 +257,7 @@ def all_whole(directory: MemoryDirectory) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(STEPS)
 def test_histories(steps: list[Step]) -> None:
     history = History()

@@ -13,12 +13,13 @@ from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, open_file
 from formats.bmq.disk.journal import scan
 from tests.broker.bmq.store.sliced_recovery_rig import KEYS, STEP, sorted_gone, take_step
 from tests.broker.bmq.store.writing import Partition
+from tests.families import examples
 
 LIMITS = PartitionLimits(journal=64 << 10, data=64 << 10, qlist=64 << 10)
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(STEP, max_size=60), st.integers(1, 9))
 def test_it_finds_the_same(steps: list[tuple[str, *tuple[object, ...]]], rows: int) -> None:
     partition = Partition(limits=LIMITS).create().create(KEYS[1])

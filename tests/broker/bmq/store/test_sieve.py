@@ -17,6 +17,7 @@ from broker.bmq.store.sliced_recovery import SlicedRecovery
 from formats.bmq.disk.journal import ConfirmReason, QueueOpType
 from tests.broker.bmq.store.sliced_recovery_rig import KEYS, LIMITS, STEP, take_step
 from tests.broker.bmq.store.writing import KEY, Partition
+from tests.families import examples
 
 
 class Place:
@@ -89,7 +90,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(STEP, st.integers(0, 2)), max_size=60), st.integers(1, 9))
 def test_what_is_left_has_the_same_alive(steps: Steps, rows: int) -> None:
     partition, sifting = Partition(limits=LIMITS).create().create(KEYS[1]), JournalSieve()

@@ -11,6 +11,7 @@ from broker.bmq.store.sliced_recovery import SlicedRecovery
 from formats.bmq.disk.journal import ConfirmReason, DeletionRecordFlag
 from tests.broker.bmq.store.sliced_recovery_rig import KEYS, LIMITS, STEP, sorted_gone, take_step
 from tests.broker.bmq.store.writing import KEY, Partition
+from tests.families import examples
 
 
 def slowly(partition: Partition, rows: int) -> Recovered:
@@ -30,7 +31,7 @@ def slowly(partition: Partition, rows: int) -> Recovered:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(STEP, max_size=60), st.integers(1, 9))
 def test_it_finds_the_same(steps: list[tuple[str, *tuple[object, ...]]], rows: int) -> None:
     partition = Partition(limits=LIMITS).create().create(KEYS[1])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.receipts import ORDERED
 from tests.broker.rocketmq.rig import Rig
+from tests.families import examples
 
 LONG_MAX = (1 << 63) - 1
 NOW_MS = 1_700_000_000_000
@@ -65,7 +66,7 @@ batches = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(requests, max_size=12), st.lists(batches, max_size=3))
 def test_any_request_is_answered(told: list[tuple[RequestCode, dict[str, Any]]], acks: list[dict[str, Any]]) -> None:
     rig = Rig()

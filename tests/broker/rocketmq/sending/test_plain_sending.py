@@ -16,6 +16,7 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import OPTIONS, Rig
+from tests.families import examples
 
 SMALL = replace(OPTIONS, message_bytes_max=64, region="100%")
 STORE = StoreOptions(commit_log_file_bytes=4096, consume_queue_file_bytes=400, index_slots=7, index_entries=20)
@@ -137,7 +138,7 @@ TOPICS = {
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(sent, max_size=4), max_size=5))
 def test_outcome_is_that_of_the_general_way(steps: list[list[tuple[bytes, str, dict[str, Any]]]]) -> None:
     plain, framed, general = Way(topics=TOPICS), Way(fast=False, topics=TOPICS), Way(plain=False, topics=TOPICS)

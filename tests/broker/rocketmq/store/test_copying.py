@@ -22,6 +22,7 @@ from formats.rocketmq.files.record import Magic, Record, decode_record, encode_b
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.store.copying_rig import filled, kept, log_bytes, open_at
 from tests.broker.rocketmq.store.message_store_rig import GOLDEN, SMALL, bodies, due_ms, make_message
+from tests.families import examples
 from tests.golden.rocketmq.stores import records, unpack
 
 
@@ -278,7 +279,7 @@ def index_of(store: MessageStore) -> list[bytes]:
     st.sampled_from((1, 400, 10_000)),
     st.sampled_from((1, 100)),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_records_taken_together_are_those_taken_one_by_one(
     drawn: list[tuple[int, int, int, int]], confirmed: int | None, piece: int, files: int
 ) -> None:

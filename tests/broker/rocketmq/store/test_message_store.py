@@ -32,6 +32,7 @@ from tests.broker.rocketmq.store.message_store_rig import (
     open_small,
     put_zero_ended,
 )
+from tests.families import examples
 from tests.golden.rocketmq.stores import records, unpack
 
 WRITTEN = ("commitlog", "consumequeue", "index", "checkpoint")
@@ -122,7 +123,7 @@ def test_messages_are_read_again_after_a_clean_stop() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_killed_process_leaves_a_prefix_of_the_messages(data: st.DataObject) -> None:
     """Killed anywhere, also in the middle of a write: all messages that were stored are there, in their queues."""
@@ -362,7 +363,7 @@ BLOCK = 28
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_what_was_written_since_the_last_flush_may_be_anywhere(data: st.DataObject) -> None:
     """Power failed: of queues and index each block is as it was at the last flush, or at the end."""

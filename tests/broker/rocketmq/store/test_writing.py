@@ -23,6 +23,7 @@ from formats.rocketmq.properties import decode_properties, encode_properties
 from tests.broker.fakes import Crash
 from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.store.message_store_rig import record_of
+from tests.families import examples
 
 SMALL = StoreOptions(commit_log_file_bytes=2048, consume_queue_file_bytes=100, index_slots=7, index_entries=12)
 HOST = Host("127.0.0.1", 20911).pack()
@@ -112,7 +113,7 @@ message = st.builds(
 odd = st.sampled_from([plain(0, 1, 1, 20, b"UNIQ_KEY\1x\2n\1\0"), plain(0, 1, 1, 20, b"")])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.one_of(message, message, message, odd), max_size=9), max_size=6))
 def test_store_is_that_of_single_messages(batches: list[list[PlainMessage]]) -> None:
     one, other = Store(), Store(together=False)

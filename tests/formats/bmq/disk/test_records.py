@@ -36,6 +36,7 @@ from formats.bmq.disk.ledger import (
 from formats.bmq.disk.qlist import AppInfo, build_queue_record, parse_queue_record
 from formats.bmq.stores.recover import iter_data, iter_journal, iter_ledger, iter_qlist, journal_extent
 from formats.errors import FormatError
+from tests.families import examples
 from tests.fuzz.seal import seal_ledger_record
 from tests.golden.rewriting import Tally, journal_record
 
@@ -387,7 +388,7 @@ def test_walks_over_damaged_files_end(content: bytes, walk: Callable[[bytes], It
         assert 0 <= offset <= len(damaged)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([0, 4, 8, 60]))
 def test_decoders_of_noise_raise_format_errors_only(noise: bytes, offset: int) -> None:
     decoders: list[Callable[[bytes, int], object]] = [

@@ -31,6 +31,7 @@ from formats.bmq.disk.keys import NULL_KEY
 from formats.bmq.stores import live_events
 from formats.bmq.stores.lives import BITS, End, Lives, Role, Step, guid_bytes
 from formats.bmq.stores.recover import iter_journal, journal_extent
+from tests.families import examples
 from tests.formats.bmq.conftest import Store
 from tests.golden.archives import STORES
 
@@ -273,14 +274,14 @@ def test_a_repeated_message_takes_no_automatic_confirms(cuts: list[int]) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(records, max_size=60), st.lists(st.integers(0, 60), max_size=6))
 def test_is_the_model_however_the_journal_is_cut(lines: list[tuple[Any, ...]], cuts: list[int]) -> None:
     agree(written(lines), cuts)
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(records, max_size=40), st.lists(st.integers(0, 40), max_size=3))
 def test_is_the_model_when_all_hashes_collide(lines: list[tuple[Any, ...]], cuts: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:

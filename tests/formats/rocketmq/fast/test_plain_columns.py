@@ -16,6 +16,7 @@ from formats.rocketmq.files.index import message_index_keys
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.java import index_hash, string_hash
 from formats.rocketmq.properties import decode_properties
+from tests.families import examples
 from tests.formats.rocketmq.fast.plain_records_rig import FILE_BYTES, HOST, SIZE_MAX, logs
 
 PIECES = (
@@ -78,7 +79,7 @@ def check(columns: PlainColumns, records: list[PlainRecord], offset: int) -> Non
 
 
 @given(logs(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_records_are_those_that_are_read_one_by_one(log: tuple[int, bytes], more: st.DataObject) -> None:
     """Sound records, and some with bytes that are changed or missing."""
     offset, data = log
@@ -102,7 +103,7 @@ def test_any_records_are_those_that_are_read_one_by_one(log: tuple[int, bytes], 
         max_size=8,
     )
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_columns_have_what_the_records_say(drawn: list[tuple[bytes, int, bytes, int, bytes]]) -> None:
     data = b""
     ends: dict[tuple[bytes, int], int] = {}
@@ -201,7 +202,7 @@ def test_few_records_are_left() -> None:
 
 
 @given(st.lists(PROPERTIES | st.binary(max_size=20), min_size=1, max_size=6))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_values_are_those_that_are_decoded(texts: list[bytes]) -> None:
     columns = PropertyColumns(texts)
     decoded = [decode_properties(text) for text in texts]

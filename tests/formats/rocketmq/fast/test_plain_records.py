@@ -10,6 +10,7 @@ from formats.rocketmq.fast.plain_records import plain_records, read_property
 from formats.rocketmq.files.record import Blank, Magic, decode_record
 from formats.rocketmq.flags import TRANSACTION_MASK, SystemFlag
 from formats.rocketmq.properties import decode_properties
+from tests.families import examples
 from tests.formats.rocketmq.fast.plain_records_rig import FILE_BYTES, SIZE_MAX, logs
 
 OTHER = TRANSACTION_MASK | SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6
@@ -48,7 +49,7 @@ def sound(data: bytes, offset: int) -> list[tuple[int, int, bytes, int, int, int
 
 
 @given(logs(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_plain_records_are_the_sound_ones_at_the_front(log: tuple[int, bytes], more: st.DataObject) -> None:
     offset, data = log
     if more.draw(st.booleans()):

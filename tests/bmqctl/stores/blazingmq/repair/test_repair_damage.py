@@ -23,6 +23,7 @@ from formats.bmq.disk.qlist import parse_queue_record
 from formats.bmq.stores.recover import iter_data, iter_journal, iter_ledger, iter_qlist
 from tests.bmqctl.stores.blazingmq.small_store import EXTENSIONS, START_S, build_small_store, message_guid, read_files
 from tests.broker.fakes import Content, MemoryDirectory
+from tests.families import examples
 from tests.golden.archives import only
 
 JOURNAL, DATA, QLIST, LEDGER = EXTENSIONS
@@ -227,7 +228,7 @@ def test_a_record_that_was_never_finished(sound: Path, tmp_path: Path, place: in
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
 def test_any_damage(sound: Path, tmp_path: Path, damages: list[Damage]) -> None:
     repaired = _repair(sound, tmp_path / "work", damages, Mode.ALONE)

@@ -26,6 +26,7 @@ from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from formats.bmq.stores.recover import iter_data
 from tests.bmqctl.stores.blazingmq.summary.summaries import FANOUT, PRIORITY, START_S, built, small_chunks, summary
 from tests.bmqctl.stores.conftest import Outcome
+from tests.families import examples
 from tests.golden.archives import STORES, map_file, only, storage_records, truth
 
 Run = Callable[..., Outcome]
@@ -265,7 +266,7 @@ def test_damaged_records(run: Run, copy: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 604 * 60 - 1), st.binary(min_size=1, max_size=70)), max_size=40), st.booleans()
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bmqctl.stores.blazingmq.build import build_store
 from tests.bmqctl.stores.blazingmq.summary.summaries import FANOUT, PRIORITY, START_S, built, small_chunks, summary
+from tests.families import examples
 
 
 @dataclass
@@ -148,7 +149,7 @@ acts = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(acts, max_size=60), st.sampled_from((1, 5, 1000)))
 def test_is_the_model(steps: list[tuple[Any, ...]], chunk_records: int) -> None:
     model = Model()

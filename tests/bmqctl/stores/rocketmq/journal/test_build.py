@@ -28,6 +28,7 @@ from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
 from tests.bmqctl.stores.conftest import Outcome
 from tests.broker.rocketmq.answers import records_of
+from tests.families import examples
 from tests.golden.rocketmq.stores import read_back
 from tests.rigs.remoting import Remote
 
@@ -227,7 +228,7 @@ VALUES = st.one_of(
 NAMES = ["topic", "queue_id", "queue_offset", "offset", "size", "born_host", "payload", "body_hex", "stored_ms", "flag"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4), max_size=4))
 def test_garbage_is_refused_or_can_be_dumped(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]]
