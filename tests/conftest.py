@@ -70,7 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--calls",
         default="1/3",
         metavar="K/N",
-        help="where tests fail every call of a step: the K-th and each N-th after it (1/1 for all; default: 1/3)",
+        help="where tests fail every call of a step or sweep over seeds: the K-th and each N-th after it "
+        "(1/1 for all; default: 1/3)",
     )
     parser.addoption("--fresh-starts", action="store_true", help="start a new interpreter for each bmqctl")
     parser.addoption(
@@ -82,11 +83,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def _calls(config: pytest.Config) -> slice:
+    first, _, step = str(config.getoption("--calls")).partition("/")
+    return slice(int(first) - 1, None, int(step))
+
+
 @pytest.fixture(scope="session")
 def calls(pytestconfig: pytest.Config) -> slice:
     """The calls of a step at which faults are injected."""
-    first, _, step = str(pytestconfig.getoption("--calls")).partition("/")
-    return slice(int(first) - 1, None, int(step))
+    return _calls(pytestconfig)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,8 +128,15 @@ def _kind_of(file: Path) -> str:
     return next((kind for place, kind in KIND_OF.items() if path == place or path.startswith(f"{place}/")), "unit")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test that has no marker of its kind the one of its folder."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test that has no marker of its kind the one of its folder; leave out most seeds of a sweep."""
+    calls = _calls(config)
+    taken, left_out = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        marker = item.get_closest_marker("sweep")
+        (taken if marker is None or marker.args[0] % calls.step == calls.start else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = taken
     for item in items:
         if not any(item.get_closest_marker(kind) for kind in KINDS):
             item.add_marker(_kind_of(item.path))

@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-__all__ = ["examples", "mostly_slow"]
+__all__ = ["examples", "mostly_slow", "sweep"]
 
 
 def mostly_slow(cases: Iterable[Any], fast: int) -> list[Any]:
     """Mark all cases but the first `fast` as slow."""
     every = list(cases)
     return [*every[:fast], *(pytest.param(case, marks=pytest.mark.slow) for case in every[fast:])]
+
+
+def sweep(seeds: Iterable[Any], fast: int) -> list[Any]:
+    """Mark all seeds but the first `fast` as slow, and as those of which a run takes some only: see `--calls`."""
+    every = list(seeds)
+    slow = [pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.sweep(n)]) for n, seed in enumerate(every[fast:])]
+    return [*every[:fast], *slow]
 
 
 def examples(count: int) -> int:

@@ -34,7 +34,7 @@ from formats.bmq.wire.event import build_event, build_schema_event, next_frame, 
 from formats.errors import FormatError
 from tests.broker.bmq.consensus.metadata_bus import FANOUT, PRIORITY, Bus, Node, cluster, collector
 from tests.broker.fakes import Crash
-from tests.families import mostly_slow
+from tests.families import sweep
 
 MOST = (1 << 64) - 1
 
@@ -191,7 +191,7 @@ class History:
             assert known == states[0].queues
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 8))
+@pytest.mark.parametrize("seed", sweep(range(40), 8))
 def test_random_histories(seed: int) -> None:
     history = History(seed)
     history.run(150)

@@ -9,12 +9,12 @@ import pytest
 from tests.broker.bmq.member.liars import Liars
 from tests.broker.bmq.relay.hop_rig import DOMAINS, QUEUE, World
 from tests.broker.bmq.rig import ACK, WRITE
-from tests.families import mostly_slow
+from tests.families import sweep
 
 LIES = 15
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(100), 5))
+@pytest.mark.parametrize("seed", sweep(range(100), 5))
 def test_what_a_member_sends_ends_its_link_at_most(seed: int) -> None:
     cluster = Liars(seed)
     cluster.until(lambda: all(each.member.status.name == "AVAILABLE" for each in cluster.processes.values()))

@@ -15,7 +15,7 @@ from broker.bmq.core.config import DomainConfig, Mode
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.relay.hop_rig import HopClient, World
 from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, Wanted, guid
-from tests.families import mostly_slow
+from tests.families import sweep
 
 APPS = ("foo", "bar")
 DOMAINS = (DomainConfig("priority", Mode.PRIORITY), DomainConfig("fanout", Mode.FANOUT, APPS))
@@ -196,7 +196,7 @@ class History:
 
 
 @pytest.mark.parametrize("fanout", [False, True])
-@pytest.mark.parametrize("seed", mostly_slow(range(20), 3))
+@pytest.mark.parametrize("seed", sweep(range(20), 3))
 @pytest.mark.parametrize("amount", [None, 2])
 def test_history(seed: int, fanout: bool, amount: int | None) -> None:
     History(seed, fanout, amount).run()

@@ -16,7 +16,7 @@ from formats.bmq.wire.event import Frame, next_frame
 from formats.errors import FormatError
 from tests.broker.bmq.replication.partition_bus import Bus, Node
 from tests.broker.bmq.rig import guid
-from tests.families import mostly_slow
+from tests.families import sweep
 
 SMALL = PartitionLimits(journal=10 << 10, data=24 << 10, qlist=2 << 10)
 ROOMY = PartitionLimits(journal=64 << 10, data=128 << 10, qlist=2 << 10)
@@ -146,7 +146,7 @@ class History:
         self.bus.check_equal()
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 8))
+@pytest.mark.parametrize("seed", sweep(range(40), 8))
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     History(seed).run(120)
 

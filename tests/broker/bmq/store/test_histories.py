@@ -23,7 +23,7 @@ from formats.bmq.codes import AckStatus
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE
 from tests.broker.bmq.rig import ACK, APPS, DOMAINS, READ, WRITE, Client, Rig, guid, start, store_faults
 from tests.broker.fakes import Crash, MemoryDirectory
-from tests.families import examples
+from tests.families import examples, sweep
 
 FANOUT = "bmq://fanout/c"
 # All apps that a queue may have; the last of the fanout comes and goes, and so may the others.
@@ -267,8 +267,7 @@ def test_histories(steps: list[Step]) -> None:
     history.check()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sweep(range(8), 0))
 def test_long_histories(seed: int) -> None:
     """Thousands of steps, so that files are rolled over many times and GUIDs come again and again."""
     history = History()

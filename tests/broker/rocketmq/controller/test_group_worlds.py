@@ -22,7 +22,7 @@ from tests.broker.rocketmq.folders import MemoryFolder
 from tests.broker.rocketmq.replication.streams.ends import Clock
 from tests.broker.rocketmq.replication.streams.epoch_stream_rig import Broker
 from tests.broker.rocketmq.store.copying_rig import log_bytes, open_at
-from tests.families import mostly_slow
+from tests.families import sweep
 
 NAME = "group"
 SEEDS = 60
@@ -240,7 +240,7 @@ class World:
             self.check()
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(SEEDS), 10))
+@pytest.mark.parametrize("seed", sweep(range(SEEDS), 10))
 def test_nothing_confirmed_is_lost(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):

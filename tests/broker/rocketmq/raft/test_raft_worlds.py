@@ -20,7 +20,7 @@ from broker.rocketmq.raft.raft import NotLeading, Raft, Times
 from formats.rocketmq.remoting.raft import Message, encode_message, read_message
 from tests.broker.rocketmq.raft.files import MemoryFile
 from tests.broker.rocketmq.raft.raft_worlds_rig import Words
-from tests.families import mostly_slow
+from tests.families import sweep
 
 SEEDS = 120
 STEPS = 1500
@@ -177,7 +177,7 @@ class World:
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])
-@pytest.mark.parametrize("seed", mostly_slow(range(SEEDS // 3), 6))
+@pytest.mark.parametrize("seed", sweep(range(SEEDS // 3), 6))
 def test_agreement(seed: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raft_module, "KEPT_MAX", 20)
     world = World(seed * 7 + size, size)

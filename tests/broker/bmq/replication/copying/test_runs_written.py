@@ -26,7 +26,7 @@ from formats.errors import FormatError
 from tests.broker.bmq.rig import guid
 from tests.broker.bmq.store.writing import KEY, Partition
 from tests.broker.fakes import MemoryDirectory
-from tests.families import mostly_slow
+from tests.families import sweep
 
 PADDED = 4
 OTHER = b"other"
@@ -156,7 +156,7 @@ def test_a_run_is_written_as_its_records_are(
     assert outcome == one_by_one(events, monkeypatch, anew=anew)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(60), 10))
+@pytest.mark.parametrize("seed", sweep(range(60), 10))
 def test_a_damaged_run_is_refused_as_its_records_are(
     history: Partition, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
