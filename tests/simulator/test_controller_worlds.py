@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.families import mostly_slow
+from tests.families import sweep
 from tests.simulator import mutate
 from tests.simulator.mutants.controllers import CONTROLLERS
 from tests.simulator.mutants.groups import GROUPS
@@ -18,7 +18,7 @@ from tests.simulator.run import main, simulate_controllers
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(1, 15), 4))
+@pytest.mark.parametrize("seed", sweep(range(1, 15), 4))
 def test_controllers(seed: int) -> None:
     world = simulate_controllers(seed)
     assert world.clock.steps >= 1_600

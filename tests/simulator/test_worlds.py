@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.families import mostly_slow
+from tests.families import mostly_slow, sweep
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.mutants.mutations import CLUSTER_MUTATIONS, MUTATIONS, mutated
 from tests.simulator.run import main, simulate, simulate_mixed
@@ -66,14 +66,14 @@ def peace_of(seed: int, nodes: int) -> Counts:
     return Counts(world.clock.steps, len(world.records.posts), world.records.acked)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 4))
+@pytest.mark.parametrize("seed", sweep(range(12), 4))
 def test_one_node(seed: int) -> None:
     counts = peace_of(seed, 1)
     assert counts.steps >= 2000
     assert counts.acked or not counts.posts
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(8), 1))
+@pytest.mark.parametrize("seed", sweep(range(8), 1))
 def test_three_nodes(seed: int) -> None:
     counts = peace_of(seed, 3)
     assert counts.steps >= 2000
@@ -88,7 +88,7 @@ def test_proxies_below_three_nodes(seed: int) -> None:
     assert world.records.acked
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 1))
+@pytest.mark.parametrize("seed", sweep(range(12), 1))
 def test_worlds_of_all_kinds(seed: int) -> None:
     world = simulate_mixed(seed)
     assert world.clock.steps >= 2000
