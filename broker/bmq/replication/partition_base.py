@@ -88,7 +88,7 @@ class PartitionListener(Protocol):
         ...
 
     def on_purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], heals: bool) -> None:
-        """Handle the primary's purge of a queue, see `broker.bmq.replication.copying.Purged`."""
+        """Handle the primary's purge of a queue, see `broker.bmq.replication.copying.replica_files.Purged`."""
         ...
 
     def describe(self, node_id: int) -> str:

@@ -1,6 +1,6 @@
 """A producer of a replica group some of whose messages are delayed or belong to transactions.
 
-Each that was acknowledged comes in the end, whoever is master by then; the master asks for the outcome of a transaction
+Each acknowledged message comes in the end, under any master; the master asks for the outcome of a transaction
 until it knows it. Nobody gets a message whose transaction was not committed.
 """
 
@@ -27,7 +27,7 @@ LEVELS = (1, 1, 2)
 # The part of the messages that are delayed, and that of transactions.
 DELAYED_PART, PREPARED_PART = 0.15, 0.15
 COMMITTED_PART = 0.6
-# Of the outcomes, those that are told unasked, and those that are told when they are asked for.
+# The parts of the outcomes that the producer reports unasked, and in answer to a question.
 TOLD_PART, ANSWERED_PART = 0.6, 0.8
 BEAT_MS = 30_000
 

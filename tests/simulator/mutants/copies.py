@@ -607,7 +607,7 @@ COPIES = (
         "purged-app-empties-copy",
         "copies",
         "A replica removes all messages of a queue when one of its apps is purged.",
-        "broker.bmq.replication.copying",
+        "broker.bmq.replication.copying.replica_files",
         (("QueueOpType.DELETION) and app_key == NULL_KEY:\n", "QueueOpType.DELETION):\n"),),
     ),
 )

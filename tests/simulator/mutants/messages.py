@@ -536,7 +536,7 @@ MESSAGES = (
         "stored-number-given-away",
         "schemas",
         "A shape of properties gets a number that messages of another shape have which were there at the start.",
-        "broker.bmq.queue.queue",
+        "broker.bmq.queue.root_queue",
         (("        self.schemas.keep(message.schema_id)\n", ""),),
     ),
     Mutant(

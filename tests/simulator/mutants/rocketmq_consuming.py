@@ -116,8 +116,8 @@ ROCKETMQ_CONSUMING = (
         "grpc-limit-passed-once",
         "A message is received once more than the limit of its group.",
         "grpc.consuming.receiving",
-        "elif attempts >= attempts_max:",
-        "elif attempts > attempts_max:",
+        "elif attempts > config.retry_max_times:",
+        "elif attempts > config.retry_max_times + 1:",
     ),
     _mutant(
         "grpc-buried-and-left",

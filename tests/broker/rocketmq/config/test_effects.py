@@ -31,6 +31,7 @@ RECEIVERS: Final[dict[str, set[str]]] = {
     "controller": {"options", "_options", "controller"},
     "nameserver": {"bounds", "_bounds"},
     "places": {"places"},
+    "tls": {"options"},
     "access": {"options", "_options", "access", "config"},
 }
 
@@ -46,6 +47,7 @@ OTHERWISE: Final = {
     "metricsExporterType": ("node", "pages_port"),
     "supportActingMaster": ("node", "nameserver_properties"),
     "notifyMinBrokerIdChanged": ("node", "nameserver_properties"),
+    "tlsEnable": ("tls", "is_dialing"),
 }
 
 SECRET: Final = '{"accessKey":"a","secretKey":"b"}'
@@ -63,6 +65,8 @@ OF_KIND: Final = {
     "delays with a unit of s, m, h or d, separated by blanks": "7s",
     "addresses and networks, separated by commas": "192.0.2.0/24",
     "ID-HOST:PORT, separated by semicolons": "n1-127.0.0.1:9",
+    "disabled, permissive, enforcing": "enforcing",
+    "none, optional, require": "optional",
 }
 OF_PROPERTY: Final = {
     # A role of its own does not change the id of a master.
