@@ -25,6 +25,7 @@ from bmqctl.cli.run.start_rocketmq_options import (
 )
 from bmqctl.common.installed import advising
 from bmqctl.common.later import Later
+from bmqctl.common.refusal import refuse
 
 if TYPE_CHECKING:
     from broker.rocketmq.assembly import app as assembly
@@ -240,6 +241,12 @@ def rocketmq(
         refuse_config(fault)
     # Its own nameserver need not know the brokers that register with the others.
     names = ";".join((reachable(config.bind_address, config.nameserver_port), *config.nameservers))
-    with console_beside("start rocketmq", beside, lambda: ("--nameserver", names)) as ready:
+
+    def place_words() -> tuple[str, str]:
+        if config.tls.mode is assembly.TlsMode.ENFORCING:
+            refuse("start rocketmq", "--console-port: the console has no TLS, and tlsServerMode is enforcing")
+        return "--nameserver", names
+
+    with console_beside("start rocketmq", beside, place_words) as ready:
         code = assembly.run_rocketmq(config, (log_level or "WARN").upper(), advising("start rocketmq", ready))
     raise typer.Exit(code)

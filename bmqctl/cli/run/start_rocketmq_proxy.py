@@ -15,6 +15,7 @@ from bmqctl.cli.run.console_beside import (
 )
 from bmqctl.cli.run.start_rocketmq_options import split_addresses
 from bmqctl.common.installed import advising
+from bmqctl.common.refusal import refuse
 from broker.rocketmq.assembly.proxy import (
     PropertyError,
     ProxyConfig,
@@ -85,14 +86,14 @@ def rocketmq_proxy(
         TlsMode,
         typer.Option(
             help="TLS on both ports: none, beside plain connections, or alone; enforcing is for the connections to "
-            "brokers, too.",
+            "nameservers and brokers, too.",
         ),
     ] = TlsMode.PERMISSIVE,
     tls_trust: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Authority in PEM of the brokers' certificates, which are not verified without it.",
+            help="Authority in PEM of nameservers' and brokers' certificates; with it, connections to them use TLS.",
             show_default=False,
         ),
     ] = None,
@@ -168,12 +169,18 @@ def rocketmq_proxy(
         grpc_port,
         port,
         address,
-        TlsOptions(tls_mode, tls_certificate, tls_key, dial_trust=tls_trust),
+        TlsOptions(tls_mode, tls_certificate, tls_key, dials=True if tls_trust else None, dial_trust=tls_trust),
         data_dir,
         keys,
         metrics_host,
         metrics_port,
     )
-    with console_beside("start rocketmq-proxy", beside, lambda: ("--nameserver", ";".join(nameservers))) as ready:
+
+    def place_words() -> tuple[str, str]:
+        if config.tls.is_dialing:
+            refuse("start rocketmq-proxy", "--console-port: the console has no TLS, and the brokers have")
+        return "--nameserver", ";".join(nameservers)
+
+    with console_beside("start rocketmq-proxy", beside, place_words) as ready:
         code = run_rocketmq_proxy(config, log_level.upper(), advising("start rocketmq-proxy", ready))
     raise typer.Exit(code)

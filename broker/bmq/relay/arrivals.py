@@ -229,9 +229,9 @@ class Arrivals:
         if message.outstanding & app.bit:
             return  # it came before, from an upstream that was lost: brokers below count on from there
         if not app.streams and app.app_id not in self._opens.consumers:
-            return  # as in `RelayQueue.drop_app`: it was in flight
+            return  # as in `RelayQueue._drop_app`: it was in flight
         if app.only is None and (texts := self._asked.texts(app)) and not self._queue.is_wanted(message, texts):
-            return  # as in `RelayQueue.forget_unwanted`: likewise
+            return  # as in `RelayQueue._forget_unwanted`: likewise
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size

@@ -36,7 +36,7 @@ from broker.bmq.queue.purges import strip, take_all
 from broker.bmq.queue.queue import App, Queue, Stream, Subscription, Surroundings
 from broker.bmq.queue.queue_requests import Opened
 from broker.bmq.relay.arrivals import Arrivals, StoreReader
-from broker.bmq.relay.asked_subscriptions import AskedSubscriptions
+from broker.bmq.relay.asked_subscriptions import INT64_MAX, AskedSubscriptions
 from broker.bmq.relay.confirms import Confirms
 from broker.bmq.relay.handles.client_handles import ClientHandles
 from broker.bmq.relay.handles.handle_requests import HandleRequests
@@ -50,7 +50,7 @@ from broker.bmq.relay.takeover import Unconfirmed
 from broker.bmq.relay.upstream import Upstream, UpstreamState
 from broker.bmq.store.chunked import Chunked
 from broker.common.faults import Change, Inconsistent
-from formats.bmq.codes import DEFAULT_SUBSCRIPTION_ID, QueueFlag
+from formats.bmq.codes import QueueFlag
 from formats.bmq.control.messages import (
     OpenQueueResponse,
     QueueHandleParameters,
@@ -58,21 +58,12 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.expressions import ExpressionError, compile_expression
 from formats.bmq.wire.event import Frame
-from formats.bmq.wire.options import SubQueueInfo
-from formats.bmq.wire.push import PushFlag
-from formats.bmq.wire.rda import RDA_INFO, UNLIMITED, RdaInfo
 
 __all__ = ["RelayQueue"]
 
 log: Final = logging.getLogger("broker.relay")
 
 _OPEN: Final = UpstreamState.OPEN
-_PUSH_PROPERTIES: Final = int(PushFlag.MESSAGE_PROPERTIES)
-_IMPLICIT_PAYLOAD: Final = int(PushFlag.IMPLICIT_PAYLOAD)
-_OUT_OF_ORDER: Final = int(PushFlag.OUT_OF_ORDER)
-POISONOUS: Final = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
-INT64_MAX: Final = (1 << 63) - 1
-DEFAULT_INFO: Final = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 
 
 class RelayQueue(Queue):
@@ -80,8 +71,8 @@ class RelayQueue(Queue):
 
     `queue_id` is its number on links to upstreams. `read` finds messages in this node's own store. `unused` is called
     when no client has the queue open any longer. `lacks` is called when the store lacks a message that it may get, to
-    have `go_on` called when the store is healed, and `out_of_step` when it lacks one that it should have. Without
-    `lacks` it should have each. `room` limits the posts in flight; further ones are refused.
+    have `arrivals.go_on` called when the store is healed, and `out_of_step` when it lacks one that it should have.
+    Without `lacks` it should have each. `room` limits the posts in flight; further ones are refused.
     """
 
     def __init__(

@@ -31,7 +31,14 @@ from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.raft import CODE as RAFT_CODE
 from formats.rocketmq.remoting.receipts import real_topic
-from formats.rocketmq.topic_names import DEAD_LETTER_PREFIX, DELAY_TOPIC, HALF_TOPIC, RETRY_PREFIX, TIMER_TOPIC
+from formats.rocketmq.topic_names import (
+    CHECKED_TOO_OFTEN,
+    DEAD_LETTER_PREFIX,
+    DELAY_TOPIC,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+)
 
 __all__ = [
     "ANSWERED",
@@ -47,8 +54,8 @@ __all__ = [
     "on_topic",
 ]
 
-# The broker's own topics in which messages wait for their commit or their time.
-_WAITING: Final = frozenset((HALF_TOPIC, DELAY_TOPIC, TIMER_TOPIC))
+# The broker's own topics in which messages wait for their commit or their time, or have waited for too long.
+_WAITING: Final = frozenset((HALF_TOPIC, DELAY_TOPIC, TIMER_TOPIC, CHECKED_TOO_OFTEN))
 
 Actions = frozenset[str]
 # Returns whether a consumer group with a name exists.

@@ -53,6 +53,7 @@ from broker.rocketmq.config.node import (
     RocketConfig,
     load_rocketmq_config,
 )
+from broker.rocketmq.config.tls import TlsMode
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import FlushGate
@@ -72,6 +73,7 @@ from broker.rocketmq.tables.offsets import Offsets
 from broker.rocketmq.tables.routes import QueueFinder
 from broker.rocketmq.tables.topics import Topics
 from broker.shell.connections.account import Account
+from broker.shell.connections.certificates import SELF_SIGNED_MODULES
 from broker.shell.connections.dialing import is_own_address
 from broker.shell.files.config_files import ConfigFile
 from broker.shell.files.flush_thread import FlushThread
@@ -102,7 +104,15 @@ from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.remoting.bodies.popping import REQUEST_MODES
 from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["PropertyError", "RocketConfig", "Role", "load_rocketmq_config", "run_rocketmq", "with_controller"]
+__all__ = [
+    "PropertyError",
+    "RocketConfig",
+    "Role",
+    "TlsMode",
+    "load_rocketmq_config",
+    "run_rocketmq",
+    "with_controller",
+]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -169,7 +179,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         _flush_now_and_then(config, node, server, store)
         broker.start()
         served = _served_besides(config, grpc_socket, remoting_socket)
-        needed = ("numpy", *(() if grpc_socket is None else GRPC_MODULES))
+        needed = ("numpy", *(SELF_SIGNED_MODULES if grpc_socket is None else GRPC_MODULES))
         run_server(server, partial(_announce, config, store, served, needed, ready))
         broker.close()
         store.close()

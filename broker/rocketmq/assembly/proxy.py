@@ -48,7 +48,7 @@ __all__ = [
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
-_OPTIONS = TlsNames("--tls-certificate and --tls-key", "--tls-mode", "--tls-client-trust", "--tls-trust")
+_OPTIONS = TlsNames("--tls-certificate and --tls-key", "--tls-mode", "--tls-mode enforcing", "--tls-trust")
 # Descriptors for connections to brokers, of which there are few.
 _BROKERS_MAX = 256
 

@@ -22,11 +22,18 @@ class TlsNames(NamedTuple):
 
     certificate: str
     mode: str
-    client_trust: str
+    dials: str
     dial_trust: str
+    client_trust: str = ""
 
 
-PROPERTIES = TlsNames("tlsCertPath and tlsKeyPath", "tlsServerMode", "tlsServerTrustCertPath", "tlsClientTrustCertPath")
+PROPERTIES = TlsNames(
+    "tlsCertPath and tlsKeyPath",
+    "tlsServerMode",
+    "tlsEnable=true",
+    "tlsClientTrustCertPath",
+    "tlsServerTrustCertPath",
+)
 
 
 class Tls(NamedTuple):
@@ -43,6 +50,11 @@ class Tls(NamedTuple):
 
 def make_tls(options: TlsOptions, names: TlsNames = PROPERTIES) -> Tls:
     """Make the contexts. Raises `PropertyError` for files that cannot be used; its text has the `names` of settings."""
+    if options.dial_trust is not None and not options.is_dialing:
+        raise PropertyError(f"{names.dial_trust}: connections to other nodes use no TLS", f"set {names.dials}")
+    if options.client_certificates is ssl.CERT_REQUIRED and options.mode is not TlsMode.ENFORCING:
+        text = f"clients without a certificate could use plain connections in the mode {options.mode.value}"
+        raise PropertyError(text, f"set {names.mode}={TlsMode.ENFORCING.value}")
     accepts = None if options.mode is TlsMode.DISABLED else _of_ports(options, names)
     return Tls(options.mode, accepts, _of_dials(options, names) if options.is_dialing else None)
 

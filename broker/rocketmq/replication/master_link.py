@@ -57,6 +57,11 @@ class MasterLink:
         """Return whether requests can be sent."""
         return self._session is not None and self._proving is not None and self._proving.is_done
 
+    @property
+    def connection(self) -> object:
+        """The connection of the moment, another object after each loss; None without one."""
+        return self._session
+
     def follow(self, address: str) -> None:
         """Connect to this broker, HOST:PORT, from here on."""
         if address == self.address:

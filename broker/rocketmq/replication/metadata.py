@@ -75,8 +75,9 @@ class MasterMetadata:
         self._is_asking = False
         # The requests whose answers could not be stored; each is logged once, until it succeeds.
         self._failing: set[RequestCode] = set()
-        # Answers that say more than this log has, with the end of the log that has it.
+        # Answers of the connection that say more than this log has, with the end of the log that has it.
         self._early: dict[RequestCode, tuple[int, Buffer]] = {}
+        self._connection: object = None
         self._new_topics: set[str] = set()
         self._questions: dict[RequestCode, Callable[[Buffer], None]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
@@ -100,8 +101,7 @@ class MasterMetadata:
 
     def tick(self, now_ms: int) -> None:
         """Send the requests that are due, and take the early answers that this log has come up to."""
-        if not self._link.is_connected:
-            self._early.clear()
+        self._forget_others()
         for code, (end, body) in list(self._early.items()):
             if self._kept.store.flushed >= end:
                 del self._early[code]
@@ -110,6 +110,12 @@ class MasterMetadata:
         if is_due and not self._is_asking and self._link.is_connected:
             self._asked_ms = now_ms
             self._ask(list(self._questions), now_ms)
+
+    def _forget_others(self) -> None:
+        """Forget early answers of another connection: a master that restarts may have lost the end of its log."""
+        if self._link.connection is not self._connection:
+            self._connection = self._link.connection
+            self._early.clear()
 
     def _ask(self, codes: list[RequestCode], now_ms: int) -> None:
         self._is_asking = bool(codes)
@@ -132,6 +138,7 @@ class MasterMetadata:
 
         If this broker became master without that, the messages would never be given out.
         """
+        self._forget_others()
         end = read_long((answer.ext_fields or {}).get(LOG_END)) or 0
         if code not in self._early and self._kept.store.flushed >= end:
             return self._take(code, answer.body)

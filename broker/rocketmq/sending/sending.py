@@ -203,14 +203,14 @@ class Sender:
         if header.topic.startswith(names.RETRY_PREFIX):
             text = f"batch request does not support retry group {header.topic}"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
-        try:
-            batch = list(iter_batch(request.body))
-        except FormatError as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         limit = self._options.message_bytes_max
         if len(request.body) > limit:
             text = f"message body size exceeded: the batch has {len(request.body)} bytes, more than {limit}"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
+        try:
+            batch = list(iter_batch(request.body))
+        except FormatError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not batch:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
         if not all(self._is_legal(header.topic, body, properties) for _, body, properties in batch):

@@ -103,6 +103,8 @@ class Transactions:
         # Copies that a check has stored, with the first of each, and the copies of each first: the end of one ends all.
         self._first: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}
+        # The messages that were given up and prepared again on request, by their offsets in the log.
+        self._resumed: dict[int, None] = {}
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
         self._is_over = False
@@ -271,9 +273,14 @@ class Transactions:
         if record.topic != names.CHECKED_TOO_OFTEN:
             text = f"message {message_id[:80]} is not in topic {names.CHECKED_TOO_OFTEN}, but in {record.topic[:80]}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        properties["TRANSACTION_CHECK_TIMES"] = "0"
-        message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))
-        self._put(message._replace(body=bytes(record.body)), request.now_ms)
+        if record.physical_offset not in self._resumed:
+            properties["TRANSACTION_CHECK_TIMES"] = "0"
+            message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))
+            self._put(message._replace(body=bytes(record.body)), request.now_ms)
+            # Another attempt of the administrator makes no second half; one that is given up again is another record.
+            self._resumed[record.physical_offset] = None
+            for each in list(self._resumed)[:-PASSED_MAX]:
+                del self._resumed[each]
         return success()
 
     def tick(self, now_ms: int) -> None:

@@ -31,7 +31,7 @@ Connected = Callable[[str], MadeSession]
 
 
 class Endpoint(NamedTuple):
-    """A broker's address. With `tls`, it must show a certificate for its host that the context trusts."""
+    """A broker's address. With `tls`, it must show the certificate that the context wants, if it wants one."""
 
     host: str
     port: int

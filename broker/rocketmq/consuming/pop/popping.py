@@ -188,7 +188,9 @@ class Popper:
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
         by_priority = not header.is_ordered and self._is_by_priority(topic, header.consumer_group, luck)
         retry = None if header.is_ordered else self._choose_retry(header, luck)
-        retry_first = luck < (options.priority_retry_percent if by_priority else options.retry_percent)
+        # Where the group's factor has decided on the queues, it is not to decide on the retry topic, too.
+        chance = self._choose(100) if _has_priorities(topic) else luck
+        retry_first = chance < (options.priority_retry_percent if by_priority else options.retry_percent)
         if by_priority:
             luck = 0
         if retry is not None and retry_first:
@@ -216,7 +218,7 @@ class Popper:
 
     def _is_by_priority(self, topic: TopicConfig, group: str, luck: int) -> bool:
         """Return whether a request begins with the queue of the highest priority, as the group's factor in percent."""
-        if topic_type(topic.attributes) != MessageType.PRIORITY.name:
+        if not _has_priorities(topic):
             return False
         config = self._services.groups.table.get(group)
         factor = read_digits(config.attributes.get(_FACTOR)) if config is not None else None
@@ -383,6 +385,10 @@ class Popper:
             log.info("group %s: the expression of a POP cannot be used: %s", header.consumer_group, error)
             text = "parse the consumer's subscription failed"
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text) from None
+
+
+def _has_priorities(topic: TopicConfig) -> bool:
+    return topic_type(topic.attributes) == MessageType.PRIORITY.name
 
 
 def _refusal(refused: Refused) -> Frame:

@@ -78,7 +78,8 @@ class _Child(NamedTuple):
     """A run; `process` is readable when it has ended."""
 
     pid: int
-    process: int
+    # Readable once the process has ended; None where the system has no such descriptors.
+    process: int | None
     run: Run
     began_s: float
 
@@ -112,14 +113,22 @@ def _carry_out(left: list[Run]) -> None:
         while left and len(children) < PARALLEL:
             run = left.pop(0)
             pid = _fork(run)
-            children.append(_Child(pid, os.pidfd_open(pid), run, time.monotonic()))
-        select.select([child.process for child in children], (), (), POLL_S)
+            children.append(_Child(pid, _descriptor_of(pid), run, time.monotonic()))
+        select.select([child.process for child in children if child.process is not None], (), (), POLL_S)
         for child in list(children):
             status = _ended(child, told)
             if status is not None:
                 children.remove(child)
-                os.close(child.process)
+                if child.process is not None:
+                    os.close(child.process)
                 print(json.dumps(_outcome(child, *status)._asdict()), flush=True)
+
+
+def _descriptor_of(pid: int) -> int | None:
+    found: int | None = None
+    if sys.platform == "linux":
+        found = os.pidfd_open(pid)
+    return found
 
 
 def _ended(child: _Child, told: set[int]) -> tuple[int, bool] | None:

@@ -287,6 +287,26 @@ def test_early_progress_of_a_master_is_forgotten_with_the_connection(agreed: Pro
     assert "delays" not in agreed.files
 
 
+def test_a_master_that_has_lost_the_end_of_its_log_is_followed_over_a_new_connection(agreed: Process) -> None:
+    store = agreed.replica.store
+    agreed.pass_time(1)
+    Writer(store).put(make_message(0), 0)
+    agreed.master_end = store.log.end + 1_000
+    agreed.serve()
+    assert "delays" not in agreed.files
+    assert agreed.session is not None
+    agreed.session.end()
+    # The connection is back before the metadata's next turn.
+    agreed.clock.ms += 3_000
+    agreed.link.tick(agreed.clock.ms)
+    agreed.connect()
+    store.flush()
+    agreed.master_end = store.log.end
+    agreed.pass_time(1)
+    agreed.serve()
+    assert DELAY_OFFSETS.read(agreed.files["delays"]).offset_table == {1: 9}
+
+
 def test_metadata_are_asked_for_every_three_seconds(agreed: Process) -> None:
     agreed.pass_time(1)
     agreed.serve()
