@@ -21,6 +21,7 @@ _SECTIONS: Final = {
     "replication": "Masters, slaves and controllers",
     "controller": "Controller",
     "nameserver": "Nameserver",
+    "tls": "TLS",
     "access": "Access control",
 }
 

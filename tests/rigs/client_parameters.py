@@ -255,6 +255,7 @@ _OUTGOING: Final = {
     "tag": Values((None, "", "a"), (5, "a\x02", "\ud800", "a" * 32_768)),
     "keys": Values(((), "a", ["a", "b"]), (5, [5], [""], ["a b"], ["a\x02"], ["a" * 32_768])),
     "sharding_key": Values((None, "", "a"), (5, "a\x02", "\ud800", "a" * 32_768)),
+    "priority": whole(0, INT_MAX, None),
 }  # fmt: skip
 _MOMENT: Final = Values(
     (None, datetime.now(UTC), datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)),

@@ -10,6 +10,7 @@ import pytest
 from broker.bmq.core.messages import Message
 from broker.bmq.partition.stored_partition import StoredPartition
 from broker.bmq.queue.queue import Queue, Stream
+from broker.bmq.queue.root_queue import RootQueue
 from tests.simulator import run
 from tests.simulator.faults.faults import Faults
 from tests.simulator.faults.harsh import HarshFaults
@@ -39,7 +40,7 @@ def test_runs_change_no_world(
     whole = capsys.readouterr().out
     assert sum([size > 1 for size in sizes]) >= least
     sizes.clear()
-    monkeypatch.setattr(Queue, "_takes_together", lambda self, run, size: False)
+    monkeypatch.setattr(RootQueue, "_takes_together", lambda self, run, size: False)
     monkeypatch.setattr(Queue, "confirm", confirm_each)
     assert run.main(arguments) == 0
     assert set(sizes) == {1}

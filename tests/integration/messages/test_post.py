@@ -140,7 +140,7 @@ async def test_messages_of_a_topic_have_a_sharding_key_and_are_delivered_later(r
 
 def test_a_queue_has_no_delay(node: NodeProcess) -> None:
     _, said = run("post", f"{PRIORITY}/post", "x", "--delay", "1", "-b", node.uri, code=1)
-    assert "messages of BlazingMQ have no tag, keys, sharding key and delay: use properties" in said
+    assert "messages of BlazingMQ have no tag, keys, sharding key, delay and priority: use properties" in said
 
 
 @pytest.mark.trio
