@@ -38,8 +38,8 @@ StoreReader = Callable[[bytes], Content | None]
 class Arrivals:
     """The arrivals of one queue, `pushed` in number; it delivers them.
 
-    `lacking` are those that wait for this node's store, which `read` reads. `is_stored` is True if the messages are in
-    that store, too. `out_of_step` is called when it lacks a message that it should have.
+    `lacking` holds the arrivals that wait for this node's store, which `read` reads. `is_stored` is True if the
+    messages are in that store, too. `out_of_step` is called when it lacks a message that it should have.
     """
 
     __slots__ = ("_asked", "_opens", "_out_of_step", "_queue", "_rejects", "is_stored", "lacking", "pushed", "read")

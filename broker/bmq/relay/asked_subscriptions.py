@@ -16,9 +16,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class AskedSubscriptions:
-    """The subscriptions of one queue. `wanted` are those that consumers have asked for, `bytes_max` the most bytes each
-    may have unconfirmed.
-    """
+    """The subscriptions of one queue, as its consumers want them. Each allows at most `bytes_max` unconfirmed bytes."""
 
     __slots__ = ("_bytes_max", "_ids", "_last_id", "app_ids", "wanted")
 
