@@ -27,7 +27,9 @@ __all__ = ["QUICK", "local_context", "local_session", "open_session"]
 STOP_TIMEOUT_S = 10
 
 # For jobs of seconds: the optimizing compiler and the parallel collector take more time there than they save.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Without the optimizing compiler the code cache defaults to 48 MB. Spark compiles code for each plan, and a session of
+# some hundred plans fills that: the JVM then stops compiling, and tasks end with UnknownReason.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 # Errors are raised as exceptions, so that logging them would repeat them. The gateway to Python is named
 # because Spark otherwise changes its level, and says so on stderr.
