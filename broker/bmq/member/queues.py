@@ -244,7 +244,7 @@ class ClusterQueues:
             self._connect_later,
             self._on_out_of_step,
         )
-        self._register(relay, info)
+        self._register(relay, info.partition_id)
         self._relay_links.begin(relay)
         self.node.queues[relay.uri] = relay
         log.info("queue '%s' has its primary elsewhere [partition: %d]", info.uri, info.partition_id)
@@ -297,15 +297,15 @@ class ClusterQueues:
             return
         self._unregister(relay)
         relay.key = outcome.key
-        self._register(relay, outcome)
+        self._register(relay, outcome.partition_id)
         self._connect(outcome.partition_id)
         self._serve_again(relay)
 
-    def _register(self, relay: RelayQueue, info: QueueInfo) -> None:
-        place = self._places_of[relay.queue_id] = (info.partition_id, info.key)
+    def _register(self, relay: RelayQueue, partition_id: int) -> None:
+        place = self._places_of[relay.queue_id] = (partition_id, relay.key)
         self._relays[relay.queue_id] = relay
         self._stored[place] = relay
-        self._of_partition.setdefault(info.partition_id, {})[relay.queue_id] = relay
+        self._of_partition.setdefault(partition_id, {})[relay.queue_id] = relay
 
     def _unregister(self, relay: RelayQueue) -> None:
         self._relay_links.remove(relay)
@@ -330,8 +330,11 @@ class ClusterQueues:
         return MemberRestoration(self, partition_id)
 
     def restored(self, partition_id: int) -> None:
-        """Replace relays by the restored queues of a partition, to which nothing may be written yet."""
-        relays = self._relays_of(partition_id)
+        """Replace relays by the restored queues of a partition, to which nothing may be written yet.
+
+        A relay that waits for the assignment of its queue stays: nobody knows the queue's partition yet.
+        """
+        relays = [relay for relay in self._relays_of(partition_id) if self._is_in(relay, {partition_id})]
         for relay in relays:
             self.node.queues.pop(relay.uri, None)
             self._unregister(relay)
@@ -342,8 +345,15 @@ class ClusterQueues:
         relays = self._moving.pop(partition_id)
         self._served.add(partition_id)
         handles = self._handles({id(relay) for relay in relays})
+        assigned_since = self._relays_of(partition_id)
         for relay in relays:
-            self._begin_to_serve(relay, handles[id(relay)])
+            if relay.uri in self.node.queues or self._is_in(relay, self._served):
+                self._begin_to_serve(relay, handles[id(relay)])
+            else:
+                # Its queue was unassigned after `restored`.
+                self._stay_relay(relay, partition_id)
+        for relay in assigned_since:
+            self._serve_again(relay)
         for uri in self._relay_links.left.uris:
             if self.serves(uri) and uri in self.node.queues:
                 confirm_all(self.node.queues[uri], [(guid, app) for _, guid, app in self._relay_links.left.take(uri)])
@@ -354,8 +364,7 @@ class ClusterQueues:
             root = self.node.serve_queue(relay.uri, self.node.domains[relay.config.name])
         except Refusal as refusal:
             log.error("queue '%s' cannot be served yet: %s", relay.uri, refusal)
-            self._register(relay, self._places.state.queues[relay.uri])
-            self.node.queues[relay.uri] = relay
+            self._stay_relay(relay, self.partition_of(relay.uri))
             self.node.timers.at(self.node.now.ms + NO_ROOM_MS, lambda: self._serve_again(relay))
             return
         to_root(relay, root, handles)
@@ -418,8 +427,19 @@ class ClusterQueues:
             retire(queue)
             del self.node.queues[queue.uri]
         for relay in self._moving.pop(partition_id):
-            self._register(relay, self._places.state.queues[relay.uri])
-            self.node.queues[relay.uri] = relay
+            self._stay_relay(relay, partition_id)
+
+    def _stay_relay(self, relay: RelayQueue, partition_id: int) -> None:
+        """Undo what `restored` did to a relay, and ask for an assignment that it missed meanwhile."""
+        self._register(relay, partition_id)
+        self.node.queues[relay.uri] = relay
+        if not self._is_in(relay, {partition_id}):
+            self._assign_again(relay)
+
+    def _is_in(self, relay: RelayQueue, partition_ids: Container[int]) -> bool:
+        """Return True if the cluster has assigned a relay's queue to one of these partitions."""
+        info = self.info_of(relay.uri)
+        return info is not None and info.partition_id in partition_ids
 
     def _handles(self, queues: set[int]) -> Mapping[int, list[Handle]]:
         found: dict[int, list[Handle]] = {queue: [] for queue in queues}

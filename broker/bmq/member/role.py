@@ -21,6 +21,7 @@ class MemberRole:
     """See `Role`: the machines of `member` do what a node asks of its role."""
 
     is_proxy = False
+    assigns_queues = False
 
     def __init__(self, node: Node, member: Member) -> None:
         self.member = member

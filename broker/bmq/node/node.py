@@ -354,6 +354,8 @@ class Node:
         info = self.ledger.state.queues.get(uri)
         try:
             if info is None:
+                if not self.role.assigns_queues:
+                    raise Refusal(StatusCategory.NOT_READY, f"Queue '{uri}' is not assigned to a partition", -1)
                 if domain.config.queues_max and not room_for_queue(domain, self._count_queues(domain)):
                     raise Refusal(StatusCategory.REFUSED, "maximum number of queues reached", ClusterError.LIMIT)
                 info = self._propose(uri, domain.config)

@@ -50,6 +50,11 @@ class Role(Door, Protocol):
     @property
     def is_proxy(self) -> bool: ...
 
+    @property
+    def assigns_queues(self) -> bool:
+        """True if this node alone assigns queues to partitions; False if the cluster agrees on their places."""
+        ...
+
     # -- queues
 
     def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:

@@ -21,6 +21,7 @@ class SingleNode:
     """See `Role`. `door` admits brokers below this one, if any."""
 
     is_proxy = False
+    assigns_queues = True
 
     def __init__(self, node: Node, door: Door) -> None:
         self._node = node

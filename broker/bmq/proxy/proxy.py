@@ -38,6 +38,7 @@ class Proxy:
     """
 
     is_proxy = True
+    assigns_queues = False
 
     def __init__(
         self,

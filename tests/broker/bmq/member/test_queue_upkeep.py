@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from broker.bmq.core.config import DomainConfig
 from broker.bmq.node.changes import reconfigure
 from broker.bmq.queue.queue import Queue
+from broker.bmq.relay.relay import RelayQueue
 from formats.bmq.codes import AckStatus
+from formats.bmq.control.messages import QueueInfo
 from tests.broker.bmq.member.member_bus import MemberClient, Members, members
 from tests.broker.bmq.rig import ACK, READ, WRITE, guid
 
@@ -319,3 +324,46 @@ def test_a_queue_that_the_ledger_has_in_another_partition_keeps_its_apps(caplog:
     queue = cluster.queue(process.node_id, FANOUT)
     assert queue is not None
     assert sorted(app.app_id for app in queue.apps.values()) == ["bar", "baz", "foo"]
+
+
+@pytest.mark.parametrize("assigned", ["before activation", "after activation"])
+@pytest.mark.parametrize("unassigned", ["before restoration", "before activation"])
+def test_a_queue_that_is_not_assigned_when_its_partition_moves_waits_for_the_leader(
+    unassigned: str, assigned: str
+) -> None:
+    cluster = members()
+    client = cluster.connect(1)
+    client.open(1, QUEUE, WRITE | ACK)
+    process = cluster.processes[1]
+    queues, ledger = process.member.queues, process.node.ledger
+    number, relay, info = ledger.number, process.node.queues[QUEUE], ledger.state.queues[QUEUE]
+    asked: list[Callable[[QueueInfo], None]] = []
+    state = SimpleNamespace(queues={QUEUE: info})
+    places = SimpleNamespace(state=state, assign_queue=lambda name, config, done: asked.append(done))
+    queues._places = cast(Any, places)
+
+    def unassign() -> None:
+        state.queues.clear()
+        ledger.state.queues.clear()
+        if QUEUE in process.node.queues:
+            queues.unassigned(cast(RelayQueue, relay))
+
+    def assign() -> None:
+        state.queues[QUEUE] = ledger.state.queues[QUEUE] = info
+        for done in asked:
+            done(info)
+
+    if unassigned == "before restoration":
+        unassign()
+    queues.restored(info.partition_id)
+    if unassigned == "before activation":
+        unassign()
+    if assigned == "before activation":
+        assign()
+    queues.activated(info.partition_id)
+    if assigned == "after activation":
+        assert process.node.queues[QUEUE] is relay
+        assign()
+    assert process.node.queues[QUEUE].is_root
+    # Only the leader records assignments.
+    assert ledger.number == number
