@@ -7,7 +7,7 @@ out in one piece. A lost connection is replaced for as long as the machine wants
 
 from __future__ import annotations
 
-import asyncio
+import secrets
 import socket
 import ssl
 import time
@@ -18,11 +18,12 @@ import anyio
 import anyio.abc
 
 from bmqctl.client.protocol.events import Event
+from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Session
 from bmqctl.client.protocol.machine import Machine
 from bmqctl.common.dialing import open_stream
 
-__all__ = ["SECOND_NS", "Carrier", "Endpoint", "now_ns"]
+__all__ = ["SECOND_NS", "Carrier", "Endpoint", "new_guids", "now_ns"]
 
 SECOND_NS: Final = 1_000_000_000
 READ_SIZE: Final = 262_144
@@ -45,6 +46,11 @@ class Endpoint(NamedTuple):
 def now_ns() -> int:
     """The clock of a carrier's machine."""
     return time.monotonic_ns()
+
+
+def new_guids() -> ClientGuidGenerator:
+    """Make the GUIDs of a session that begins now."""
+    return ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
 
 
 class Carrier:
@@ -112,31 +118,34 @@ class Carrier:
         elif state is Session.RECONNECTING and self._carrying is not None:
             self._carrying.cancel()
 
-    async def run(self, stream: anyio.abc.ByteStream) -> None:
-        """Run until the machine has stopped, on `stream` first.
+    async def run(self, stream: anyio.abc.ByteStream | None = None, *, is_shielded: bool = False) -> None:
+        """Run until the machine has stopped, on `stream` first if it is given.
 
-        Cancellation from outside has no effect, as the session has to be ended on this connection.
+        With `is_shielded` cancellation from outside has no effect, as the session has to be ended on this connection.
         """
-        with anyio.CancelScope(shield=True) as self._whole:
+        with anyio.CancelScope(shield=is_shielded) as self._whole:
             if self.machine.state is Session.STOPPED:
-                await anyio.aclose_forcefully(stream)
+                if stream is not None:
+                    await anyio.aclose_forcefully(stream)
                 return
             await self._run(stream)
 
-    async def _run(self, stream: anyio.abc.ByteStream) -> None:
+    async def _run(self, stream: anyio.abc.ByteStream | None) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch)
-            await self._carry(stream)
+            await self._carry(stream or await self._connect())
             while self.machine.state is not Session.STOPPED:
                 await anyio.sleep(RECONNECT_S)
-                try:
-                    stream = await open_stream(
-                        self._endpoint.host, self._endpoint.port, self._timeout_s, self._endpoint.tls
-                    )
-                except OSError:
-                    continue
-                await self._carry(stream)
+                await self._carry(await self._connect())
             group.cancel_scope.cancel()
+
+    async def _connect(self) -> anyio.abc.ByteStream:
+        host, port, tls = self._endpoint
+        while True:
+            try:
+                return await open_stream(host, port, self._timeout_s, tls)
+            except OSError:
+                await anyio.sleep(RECONNECT_S)
 
     async def _carry(self, stream: anyio.abc.ByteStream) -> None:
         if self._endpoint.tls is None:
@@ -149,7 +158,7 @@ class Carrier:
                 group.start_soon(self._write, stream)
                 if self._direct is None:
                     await self._read(stream)
-                elif anyio.get_cancelled_exc_class() is asyncio.CancelledError:
+                elif anyio.get_cancelled_exc_class().__module__.startswith("asyncio"):
                     await self._read_by_callback(self._direct)
                 else:
                     await self._read_directly(self._direct)
@@ -186,6 +195,8 @@ class Carrier:
     async def _read_by_callback(self, direct: socket.socket) -> None:
         # A task that waits for the socket again and again is resumed a turn of the loop later than a callback is
         # called, and each call registers the socket again: for one post and its ack that is a third of the time.
+        import asyncio  # a program under trio starts sooner without it
+
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import ssl
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -27,7 +26,7 @@ import anyio
 
 from bmqctl.client.address import parse_address
 from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_seconds, check_text, check_whole
-from bmqctl.client.carrier import SECOND_NS, Carrier, Endpoint, now_ns
+from bmqctl.client.carrier import SECOND_NS, Carrier, Endpoint, new_guids, now_ns
 from bmqctl.client.errors import Ack, ConnectFailed, QueueClosed, RequestRefused, SessionEnded
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.client.protocol.events import (
@@ -47,14 +46,13 @@ from bmqctl.client.protocol.events import (
     StreamOptions,
     StreamSubscription,
 )
-from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Session as SessionState
 from bmqctl.client.protocol.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
 from bmqctl.client.spans import Spans, check_spans
 from bmqctl.client.tasks import open_task_group
-from bmqctl.common.dialing import open_stream
+from bmqctl.common.dialing import open_stream, tls_context
 from formats.bmq.control.messages import BrokerResponse
 
 __all__ = ["Change", "Session", "SessionOptions", "connect"]
@@ -184,7 +182,7 @@ async def connect(
     except OSError as fault:
         raise ConnectFailed(f"no connection to {session.endpoint}: {fault}") from fault
     async with open_task_group() as group:
-        group.start_soon(session.carrier.run, stream)
+        group.start_soon(partial(session.carrier.run, stream, is_shielded=True))
         try:
             await session.started()
             yield session
@@ -198,7 +196,7 @@ class Session:
 
     def __init__(self, endpoint: Endpoint, options: SessionOptions) -> None:
         self.endpoint = endpoint
-        self.machine = Machine(_machine_options(options), _guid_generator(), now_ns())
+        self.machine = Machine(_machine_options(options), new_guids(), now_ns())
         self.carrier = Carrier(self.machine, endpoint, self._handle, self._written, options.timeout_s)
         self.room = Room(
             options.window, options.buffer_size, lambda: self.machine.unanswered, lambda: self.carrier.pending_size
@@ -467,13 +465,7 @@ def _credentials(given: object) -> Credentials | None:
 def _context(tls: ssl.SSLContext | str | Path | None) -> ssl.SSLContext | None:
     if tls is None or isinstance(tls, ssl.SSLContext):
         return tls
-    context = ssl.create_default_context(cafile=tls)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    return context
-
-
-def _guid_generator() -> ClientGuidGenerator:
-    return ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
+    return tls_context(tls)
 
 
 def _machine_options(options: SessionOptions) -> MachineOptions:

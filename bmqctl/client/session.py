@@ -7,7 +7,7 @@
             print(message.payload)
             queue.confirm(message)
 
-The machine decides, and the link does the I/O. Posts and confirms made between two turns of the writer go out
+The machine decides, and the carrier does the I/O. Posts and confirms made between two turns of the writer go out
 together, so a busy program sends large events automatically. Back-pressure: `post` waits while more than
 `high_watermark` bytes have not reached the socket; received messages are limited by the unconfirmed messages allowed to
 their queue.
@@ -16,9 +16,7 @@ their queue.
 from __future__ import annotations
 
 import os
-import secrets
 import sys
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -28,7 +26,7 @@ from typing import Any, Self
 
 import trio
 
-from bmqctl.client.link import SECOND_NS, Link, dial, now_ns, tls_context
+from bmqctl.client.carrier import SECOND_NS, Carrier, Endpoint, new_guids, now_ns
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.client.protocol.events import (
     Ack,
@@ -44,9 +42,9 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, ClientGuidGenerator
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from bmqctl.client.protocol.message import Message, Properties
+from bmqctl.common.dialing import dial_stream, tls_context
 from bmqctl.common.nurseries import open_nursery
 from formats.bmq.control.messages import BrokerResponse, Status
 from formats.schema import Buffer
@@ -209,7 +207,7 @@ class Queue:
         session = self._session
         session.check()
         waiting = session.expect_answer(self._handle)
-        session.link.feed(session.machine.close_queue(self._handle, now_ns()))
+        session.carrier.feed(session.machine.close_queue(self._handle, now_ns()))
         await session.await_answer(self._handle, "close", waiting)
 
     def deliver(self, messages: list[Message]) -> None:
@@ -225,9 +223,10 @@ class Session:
     def __init__(
         self, host: str, port: int, options: SessionOptions, on_acks: Callable[[list[Ack]], None] | None
     ) -> None:
-        self.machine = Machine(_machine_options(options), _guid_generator(), now_ns())
-        self.tls = tls_context(options.tls_authority) if options.tls_authority is not None else None
-        self.link = Link(self.machine, host, port, self._handle, self.tls)
+        self.machine = Machine(_machine_options(options), new_guids(), now_ns())
+        tls = tls_context(options.tls_authority) if options.tls_authority is not None else None
+        self.endpoint = Endpoint(host, port, tls)
+        self.carrier = Carrier(self.machine, self.endpoint, self._handle, self._written, options.timeout_s)
         self.waiting: set[_Waiter] = set()
         self._options = options
         self._on_acks = on_acks
@@ -235,6 +234,7 @@ class Session:
         self._requests: dict[QueueHandle, _Waiter] = {}
         self._started = _Waiter()
         self._stopped = trio.Event()
+        self._drained = trio.Event()
         self._fault: str | None = None
 
     @classmethod
@@ -252,9 +252,9 @@ class Session:
         """
         options = options or SessionOptions()
         session = cls(host, port, options, on_acks)
-        stream = await dial(host, port, session.tls)
+        stream = await dial_stream(host, port, options.timeout_s, session.endpoint.tls)
         async with open_nursery() as nursery:
-            nursery.start_soon(session.link.run, stream)
+            nursery.start_soon(session.carrier.run, stream)
             await session._started.wait()
             yield session
             await session._disconnect()
@@ -281,9 +281,14 @@ class Session:
         """Wait until fewer bytes than the high watermark await the socket; always a checkpoint."""
         self.check()
         await trio.lowlevel.checkpoint()
-        while self.link.pending_size > self._options.high_watermark:
-            await self.link.drained()
+        while self.carrier.pending_size > self._options.high_watermark:
+            await self._drained.wait()
             self.check()
+
+    async def sent(self) -> None:
+        """Wait until no bytes await the socket, or the session has ended."""
+        while self.carrier.pending_size and not self._stopped.is_set():
+            await self._drained.wait()
 
     async def lost(self) -> str:
         """Wait for the end of the session; return the reason."""
@@ -299,7 +304,7 @@ class Session:
 
     def wake(self) -> None:
         """Wake the writer."""
-        self.link.wake()
+        self.carrier.wake()
 
     def expect_answer(self, handle: QueueHandle) -> _Waiter:
         """Register for the next answer about `handle`."""
@@ -317,7 +322,7 @@ class Session:
         if isinstance(answer, Refused):
             raise RequestFailed(f"cannot {what} {handle}", answer.status)
 
-    # Input from the link
+    # Input from the carrier
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -335,6 +340,10 @@ class Session:
                     self._started.answer(broker)
                 case Stopped(fault):
                     self._end(fault)
+
+    def _written(self) -> None:
+        self._drained.set()
+        self._drained = trio.Event()
 
     def _answer_posts(self, acks: list[Ack]) -> None:
         others = []
@@ -356,15 +365,12 @@ class Session:
             waiter.answer(lost)
         for queue in self._queues.values():
             queue.deliver([])
+        self._written()
 
     async def _disconnect(self) -> None:
         if not self._stopped.is_set():
-            self.link.feed(self.machine.disconnect(now_ns()))
+            self.carrier.feed(self.machine.disconnect(now_ns()))
             await self._stopped.wait()
-
-
-def _guid_generator() -> ClientGuidGenerator:
-    return ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
 
 
 def _machine_options(options: SessionOptions) -> MachineOptions:

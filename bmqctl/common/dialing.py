@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 import ssl
+from pathlib import Path
 
 import anyio
 import anyio.abc
 
-__all__ = ["open_stream"]
+__all__ = ["dial_stream", "open_stream", "tls_context"]
+
+
+def tls_context(authority: Path | str) -> ssl.SSLContext:
+    """Make a context for a broker of BlazingMQ, which trusts the certificates of the file `authority`, in PEM.
+
+    Raises `OSError` if it has none.
+    """
+    context = ssl.create_default_context(cafile=authority)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
 
 
 async def open_stream(
@@ -28,6 +39,16 @@ async def open_stream(
         raise OSError(_reason(fault)) from fault
     except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
         raise OSError(f"no TLS: {fault.__cause__ or 'the connection was closed'}") from None
+
+
+async def dial_stream(
+    host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> anyio.abc.ByteStream:
+    """Connect as `open_stream` does; the error names the place."""
+    try:
+        return await open_stream(host, port, timeout_s, tls)
+    except OSError as fault:
+        raise OSError(f"all attempts to connect to {host}:{port} failed: {fault}") from fault
 
 
 def _reason(fault: BaseException) -> str:

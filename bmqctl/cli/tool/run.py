@@ -27,9 +27,9 @@ from bmqctl.cli.tool.poster import AUTO_PUB_SUB_PROPERTY, HIGH_WATERMARK, Plan, 
 from bmqctl.cli.tool.receiver import Receiver
 from bmqctl.cli.tool.session import Endpoint, Outcome, PackError, ToolQueue, ToolSession, parse_endpoint
 from bmqctl.cli.tool.stats import header
-from bmqctl.client.link import tls_context
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.client.protocol.events import StreamOptions, StreamSubscription
+from bmqctl.common.dialing import tls_context
 from bmqctl.common.ending import EXIT_READER_LEFT, silence
 
 __all__ = ["run_tool"]

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import ssl
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -25,7 +23,8 @@ import trio
 from bmqctl.cli.tool.printing import Plain, attributes, correlation, queue_id
 from bmqctl.cli.tool.results import CloseResult, ConfigureResult, GenericResult, OpenResult, PackResult, result_of
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.client.link import SECOND_NS, Link, now_ns
+from bmqctl.client.carrier import SECOND_NS, Carrier, new_guids, now_ns
+from bmqctl.client.carrier import Endpoint as Place
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.client.protocol.control import Unusable
 from bmqctl.client.protocol.events import (
@@ -46,7 +45,6 @@ from bmqctl.client.protocol.events import (
     Stopped,
     StreamOptions,
 )
-from bmqctl.client.protocol.guid import CLIENT_ID_SIZE, ClientGuidGenerator
 from bmqctl.client.protocol.lifecycle import Queue as QueueState
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from bmqctl.client.protocol.message import Message, Properties
@@ -172,11 +170,12 @@ class ToolSession:
     listener: Listener
     timeout_s: float
     queues: dict[str, ToolQueue] = field(default_factory=dict)
-    _link: Link | None = None
+    _link: Carrier | None = None
     _ready: bool = False
     _given_up: bool = False
     _ended: trio.Event = field(default_factory=trio.Event)
     _progress: trio.Event = field(default_factory=trio.Event)
+    _drained: trio.Event = field(default_factory=trio.Event)
     _pending: dict[QueueHandle, Callable[[IntEnum, str], None]] = field(default_factory=dict)
     _results: dict[QueueHandle, type[IntEnum]] = field(default_factory=dict)
     _by_handle: dict[QueueHandle, ToolQueue] = field(default_factory=dict)
@@ -214,11 +213,11 @@ class ToolSession:
             self._cancel_requests()
             link.feed(link.machine.disconnect(now_ns()))
 
-    async def _started(self, link: Link) -> None:
+    async def _started(self, link: Carrier) -> None:
         while self._link is link and not self._ready:
             await self._progress.wait()
 
-    def _launch(self) -> Link:
+    def _launch(self) -> Carrier:
         options = MachineOptions(
             process_name=Path(sys.argv[0]).name,
             pid=os.getpid(),
@@ -227,16 +226,16 @@ class ToolSession:
             resume=True,
             credentials=self.endpoint.credentials,
         )
-        guids = ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
-        machine = Machine(options, guids, now_ns())
-        link = Link(machine, self.endpoint.host, self.endpoint.port, self._handle, self.endpoint.tls)
+        host, port, _, tls = self.endpoint
+        machine = Machine(options, new_guids(), now_ns())
+        link = Carrier(machine, Place(host, port, tls), self._handle, self._written, self.timeout_s)
         self._link = link
         self._ready = self._given_up = False
         self._ended = trio.Event()
         self.nursery.start_soon(link.run)
         return link
 
-    async def _expect_start(self, timeout_s: float, link: Link) -> None:
+    async def _expect_start(self, timeout_s: float, link: Carrier) -> None:
         with trio.move_on_after(timeout_s):
             await self._started(link)
         if not self._ready and self._link is link:
@@ -390,9 +389,13 @@ class ToolSession:
         """Wait until at most `limit` bytes have not reached the socket; always a checkpoint."""
         await trio.lowlevel.checkpoint()
         while self._link is not None and not self._ended.is_set() and self._link.pending_size > limit:
-            await self._link.drained()
+            await self._drained.wait()
 
-    # Input from the link
+    # Input from the carrier
+
+    def _written(self) -> None:
+        self._drained.set()
+        self._drained = trio.Event()
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
@@ -450,6 +453,7 @@ class ToolSession:
         if was_ready:
             self.listener.on_note(SessionNote("DISCONNECTED"))
         self._ended.set()
+        self._written()
         self._wake_waiters()
 
     def _cancel_requests(self) -> None:

@@ -16,7 +16,7 @@ import anyio.abc
 from anyio.lowlevel import checkpoint
 
 from bmqctl.clients.rocketmq.machine import Answered, Asked, Ended, Event, Machine, State, Unanswered
-from bmqctl.common.dialing import open_stream
+from bmqctl.common.dialing import dial_stream
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import ACCESS_KEY, SIGNATURE, sign
 from formats.schema import Buffer
@@ -213,9 +213,5 @@ async def dial(
     on_asked: Callable[[Frame], bool] | None = None,
 ) -> RemotingLink:
     """Connect; the link is to be `run`. Raises `OSError` if nobody listens there, answers in time, or is trusted."""
-    name = f"{host}:{port}"
-    try:
-        stream = await open_stream(host, port, timeout_s, tls)
-    except OSError as fault:
-        raise OSError(f"all attempts to connect to {name} failed: {fault}") from fault
-    return RemotingLink(stream, name, keys, on_asked)
+    stream = await dial_stream(host, port, timeout_s, tls)
+    return RemotingLink(stream, f"{host}:{port}", keys, on_asked)

@@ -187,5 +187,4 @@ class Consumer:
             await trio.sleep(_REOPENED_S)
         for message in messages:
             self._queue.confirm(message)
-        while self._session.link.pending_size:
-            await self._session.link.drained()
+        await self._session.sent()
