@@ -36,6 +36,8 @@ from bmqctl.pipeline.source.pushdown import can_push
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from bmqctl.pipeline.live.writing import Post
+
 __all__ = ["FORMAT", "BmqDataSource"]
 
 FORMAT = "bmq"
@@ -109,22 +111,25 @@ class BmqDataSource(DataSource):
         return QueueStreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        if is_topic(self.options):
-            from bmqctl.pipeline.live.topic_sink import TopicWriter
+        if overwrite:
+            raise BadOption("mode overwrite: messages cannot be withdrawn, use mode append")
+        from bmqctl.pipeline.live.writing import BatchWriter
 
-            return TopicWriter(schema, self.options, overwrite)
-        from bmqctl.pipeline.live.stream_sink import QueueWriter
-
-        return QueueWriter(schema, self.options, overwrite)
+        return BatchWriter(self._post(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from bmqctl.pipeline.live.writing import StreamWriter
+
+        return StreamWriter(self._post(schema))
+
+    def _post(self, schema: StructType) -> Post:
         if is_topic(self.options):
-            from bmqctl.pipeline.live.topic_sink import TopicStreamWriter
+            from bmqctl.pipeline.live.topic_sink import topic_post
 
-            return TopicStreamWriter(schema, self.options)
-        from bmqctl.pipeline.live.stream_sink import QueueStreamWriter
+            return topic_post(schema, self.options)
+        from bmqctl.pipeline.live.stream_sink import queue_post
 
-        return QueueStreamWriter(schema, self.options)
+        return queue_post(schema, self.options)
 
 
 def _chosen(options: ReadOptions, schema: StructType) -> pa.Schema:

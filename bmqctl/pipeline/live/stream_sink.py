@@ -12,17 +12,14 @@ the row's index and its content. The broker recognises them, for its domain's de
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import trio
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -31,14 +28,12 @@ from bmqctl.client.protocol.control import Unusable
 from bmqctl.client.protocol.events import Ack
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost
 from bmqctl.pipeline.live.queue_options import PostOptions, check_uri
+from bmqctl.pipeline.live.writing import Post, Posted, PostFailed, row_digest
 from bmqctl.pipeline.source.options import BadOption
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
 
-__all__ = ["PostFailed", "Posted", "QueueStreamWriter", "QueueWriter", "row_guid"]
-
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
+__all__ = ["queue_post", "row_guid"]
 
 ReadProperties = Callable[[Any], list[Property]]
 
@@ -99,18 +94,6 @@ def _typed(name: str, value: Mapping[str, Any]) -> Property:
         raise ValueError(f"property {name!r}: {text!r} is no {value['type']}") from None
 
 
-class PostFailed(RuntimeError):
-    """Failure to post all rows; one line."""
-
-
-@dataclass
-class Posted(WriterCommitMessage):
-    """The output of a task: messages, and the bytes of their payloads."""
-
-    messages: int = 0
-    payload_bytes: int = 0
-
-
 class Row(NamedTuple):
     """One message to be posted; `number` counts the task's rows."""
 
@@ -122,10 +105,7 @@ class Row(NamedTuple):
 
 def row_guid(scope: str, row: Row) -> bytes:
     """Derive a GUID from a row's identity: equal when it is posted again, and different from all others."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (scope, row.number, row.queue, len(row.payload), row.payload, row.properties):
-        digest.update(part if isinstance(part, bytes) else f"{part!r};".encode())
-    made = digest.digest()
+    made = row_digest(scope, row.number, row.queue, row.payload, row.properties)
     # Two bits hold the version of GUIDs, which is 1.
     return bytes([0x40 | made[0] & 0x3F]) + made[1:]
 
@@ -160,32 +140,9 @@ class _Rows:
             yield Row(first + at, queue, payload.encode() if isinstance(payload, str) else bytes(payload), read(value))
 
 
-class QueueWriter(DataSourceArrowWriter):
-    """Posts the rows of a batch query."""
-
-    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool = False) -> None:
-        if overwrite:
-            raise BadOption("mode overwrite: messages cannot be withdrawn, use mode append")
-        self.rows = _Rows(schema, PostOptions.parse(options))
-        self.job = uuid.uuid4().hex
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Posted:
-        context = TaskContext.get()
-        assert context is not None
-        return _post(self.rows, f"{self.job}/{context.partitionId()}", iterator)
-
-
-class QueueStreamWriter(DataSourceStreamArrowWriter):
-    """Posts the rows of a stream's micro-batches."""
-
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self.rows = _Rows(schema, PostOptions.parse(options))
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Posted:
-        context = TaskContext.get()
-        assert context is not None
-        batch = [context.getLocalProperty(name) or uuid.uuid4().hex for name in (QUERY_ID, BATCH_ID)]
-        return _post(self.rows, "/".join([*batch, str(context.partitionId())]), iterator)
+def queue_post(schema: StructType, options: Mapping[str, str]) -> Post:
+    """Return the posting of a query's rows to queues. Raises `BadOption`."""
+    return partial(_post, _Rows(schema, PostOptions.parse(options)))
 
 
 def _post(rows: _Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Posted:

@@ -12,15 +12,12 @@ retried task sends its rows under the same unique ids, made from the batch, the 
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import trio
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -33,13 +30,13 @@ from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination, find_topics
 from bmqctl.clients.rocketmq.sharing import Place
 from bmqctl.common.nurseries import open_nursery
-from bmqctl.pipeline.live.stream_sink import BATCH_ID, QUERY_ID, Posted, PostFailed
 from bmqctl.pipeline.live.topic_options import SendOptions, check_topic
+from bmqctl.pipeline.live.writing import Post, Posted, PostFailed, row_digest
 from bmqctl.pipeline.source.options import BadOption
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import encode_properties
 
-__all__ = ["Rows", "TopicStreamWriter", "TopicWriter", "send_rows"]
+__all__ = ["Rows", "send_rows", "topic_post"]
 
 _USED: Final = ("topic", "payload", "properties", "keys", "tags", "queue_id")
 _WINDOW_BYTES: Final = 32 << 20
@@ -122,32 +119,9 @@ def _text(value: object) -> str:
     raise ValueError(f"{value!r}: a property is a text, a number or a boolean")
 
 
-class TopicWriter(DataSourceArrowWriter):
-    """Sends the rows of a batch query."""
-
-    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool = False) -> None:
-        if overwrite:
-            raise BadOption("mode overwrite: messages cannot be withdrawn, use mode append")
-        self.rows = Rows(schema, SendOptions.parse(options))
-        self.job = uuid.uuid4().hex
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Posted:
-        context = TaskContext.get()
-        assert context is not None
-        return send_rows(self.rows, f"{self.job}/{context.partitionId()}", iterator)
-
-
-class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Sends the rows of a stream's micro-batches."""
-
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self.rows = Rows(schema, SendOptions.parse(options))
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Posted:
-        context = TaskContext.get()
-        assert context is not None
-        batch = [context.getLocalProperty(name) or uuid.uuid4().hex for name in (QUERY_ID, BATCH_ID)]
-        return send_rows(self.rows, "/".join([*batch, str(context.partitionId())]), iterator)
+def topic_post(schema: StructType, options: Mapping[str, str]) -> Post:
+    """Return the sending of a query's rows to topics. Raises `BadOption`."""
+    return partial(send_rows, Rows(schema, SendOptions.parse(options)))
 
 
 def send_rows(rows: Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Posted:
@@ -295,9 +269,6 @@ def row_id(scope: str, row: Row) -> str:
 
     Its time is the start of a month, which is never later than the time at which the message is stored.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (scope, row.number, row.topic, len(row.payload), row.payload, row.properties):
-        digest.update(part if isinstance(part, bytes) else f"{part!r};".encode())
-    made = bytearray(digest.digest())
+    made = bytearray(row_digest(scope, row.number, row.topic, row.payload, row.properties))
     made[10:14] = bytes(4)
     return made.hex().upper()

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from bmqctl.pipeline.datasource import BmqDataSource
 from bmqctl.pipeline.live.queue_options import ConsumeOptions, PostOptions
-from bmqctl.pipeline.live.stream_sink import QueueWriter, Row, property_reader, row_guid
+from bmqctl.pipeline.live.stream_sink import Row, property_reader, queue_post, row_guid
 from bmqctl.pipeline.live.stream_source import QueueStreamReader, stream_schema
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.pipeline.source.rows.properties import PROPERTIES_TYPE, property_items
@@ -98,12 +99,12 @@ def test_what_cannot_be_consumed(options: dict[str, str], reason: str) -> None:
 )
 def test_what_cannot_be_posted(columns: dict[str, pa.DataType], options: dict[str, str], reason: str) -> None:
     with pytest.raises(BadOption, match=reason.replace("?", r"\?")):
-        QueueWriter(struct(columns), options)
+        queue_post(struct(columns), options)
 
 
 def test_messages_cannot_be_overwritten() -> None:
     with pytest.raises(BadOption, match="cannot be withdrawn"):
-        QueueWriter(struct({"payload": pa.string()}), {"queue": QUEUE}, overwrite=True)
+        BmqDataSource({"queue": QUEUE}).writer(struct({"payload": pa.string()}), overwrite=True)
 
 
 def test_a_stream_has_the_columns_that_are_asked_for() -> None:

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bmqctl.pipeline.live.stream_sink import PostFailed
+from bmqctl.pipeline.datasource import BmqDataSource
 from bmqctl.pipeline.live.topic_options import SendOptions
-from bmqctl.pipeline.live.topic_sink import Rows, TopicWriter, send_rows
+from bmqctl.pipeline.live.topic_sink import Rows, send_rows, topic_post
+from bmqctl.pipeline.live.writing import PostFailed
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.testing import RocketProcess, free_port
 from formats.rocketmq.properties import decode_properties
@@ -167,6 +168,6 @@ def test_rows_that_cannot_be_sent_are_told(node: RocketProcess) -> None:
 def test_columns_and_options_are_checked(columns: dict[str, Any], options: dict[str, str], reason: str) -> None:
     schema = from_arrow_schema(batch(**columns).schema)
     with pytest.raises(BadOption, match=reason):
-        TopicWriter(schema, {"nameserver": "127.0.0.1:9876", **options})
+        topic_post(schema, {"nameserver": "127.0.0.1:9876", **options})
     with pytest.raises(BadOption, match="messages cannot be withdrawn"):
-        TopicWriter(schema, {"nameserver": "127.0.0.1:9876", **options}, overwrite=True)
+        BmqDataSource({"nameserver": "127.0.0.1:9876", **options}).writer(schema, overwrite=True)
