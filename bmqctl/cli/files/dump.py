@@ -10,8 +10,9 @@ from typing import IO, Annotated
 
 import typer
 
-from bmqctl.cli.files import dump_options as options
+from bmqctl.cli.families import expanded
 from bmqctl.cli.files import rocketmq_dump
+from bmqctl.cli.files.dump_options import DumpOptions
 from bmqctl.cli.files.ledger_printing import dump_ledger, ledger_types
 from bmqctl.cli.files.printing import (
     choose_output,
@@ -77,6 +78,7 @@ COMMAND = "journal dump"
 POLL_INTERVAL_S = 0.2
 
 
+@expanded
 def dump(
     context: typer.Context,
     path: Annotated[
@@ -86,35 +88,8 @@ def dump(
             show_default=False,
         ),
     ],
-    output: options.Output = None,
-    out: options.Out = None,
-    limit: options.Limit = None,
-    types: options.Types = None,
-    guids: options.Guids = None,
-    queues: options.Queues = None,
-    apps: options.Apps = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    seqnum_gt: options.SeqnumGt = None,
-    seqnum_lt: options.SeqnumLt = None,
-    offset_gt: options.OffsetGt = None,
-    offset_lt: options.OffsetLt = None,
-    seqnums: options.Seqnums = None,
-    offsets: options.Offsets = None,
-    topics: options.Topics = None,
-    queue_ids: options.QueueIds = None,
-    ids: options.MessageIds = None,
-    keys: options.MessageKeys = None,
-    tags: options.Tags = None,
-    outstanding: options.Outstanding = False,
-    confirmed: options.Confirmed = False,
-    partially_confirmed: options.PartiallyConfirmed = False,
-    payload: options.Payload = None,
-    payload_limit: options.PayloadLimit = 1024,
-    follow: options.Follow = False,
-    partition: options.Partition = None,
-    data_file: options.DataFile = None,
-    csl_file: options.CslFile = None,
+    *,
+    given: DumpOptions,
 ) -> None:
     """Print the records of a store of BlazingMQ or RocketMQ, ours or the original's, even while a broker is writing it.
 
@@ -150,34 +125,31 @@ def dump(
     """
     with stopped_by(COMMAND, path):
         if is_store(path):
-            rocketmq_dump.dump(context, path)
+            rocketmq_dump.dump(context, path, given)
             return
         for option in given_options(context, rocketmq_dump.OWN_OPTIONS):
             refuse(COMMAND, f"{path} is no store of RocketMQ, and {option} is for these")
         kind = FileKind.JOURNAL if path.is_dir() else identify(path)
-        chosen = choose_output(COMMAND, output, out)
+        chosen = choose_output(COMMAND, given.output, given.out)
         if kind is not FileKind.JOURNAL:
             _refuse_journal_options(context, path, kind)
             if kind is FileKind.LEDGER:
-                filters = LedgerFilters(types=ledger_types(types), from_begin=True)
-                dump_ledger(COMMAND, path, filters, chosen, out, limit)
+                filters = LedgerFilters(types=ledger_types(given.types), from_begin=True)
+                dump_ledger(COMMAND, path, filters, chosen, given.out, given.limit)
             else:
-                _dump_rows(path, kind, chosen, out, limit)
+                _dump_rows(path, kind, chosen, given.out, given.limit)
             return
-        ranges = (since, until, seqnum_gt, seqnum_lt, offset_gt, offset_lt, seqnums, offsets)
-        status = options.one_status(outstanding, confirmed, partially_confirmed)
-        wanted = options.build_filters(status, types, guids, queues, apps, *ranges)
         request = _Request(
-            journals=_journals(path, partition),
+            wanted=given.filters(),
+            journals=_journals(path, given.partition),
             is_store=path.is_dir(),
-            wanted=wanted,
             chosen=chosen,
-            out=out,
-            limit=limit,
-            payloads=_payload_plan(payload, payload_limit, data_file),
-            in_ledger=None if csl_file is None else _names_in(csl_file),
+            out=given.out,
+            limit=given.limit,
+            payloads=_payload_plan(given.payload, given.payload_limit, given.data_file),
+            in_ledger=None if given.csl_file is None else _names_in(given.csl_file),
         )
-        if follow:
+        if given.follow:
             _follow(request)
         else:
             _dump_to_the_end(request, _say_missing(path))

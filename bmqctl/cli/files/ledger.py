@@ -40,15 +40,32 @@ def dump(
     output: options.Output = None,
     out: options.Out = None,
     limit: options.Limit = None,
-    types: options.LedgerTypes = None,
-    queues: options.LedgerQueues = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            help="Only records of this type: snapshot, update, commit, ack; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", help="Only records that refer to this queue, by URI or key; repeatable.", show_default=False
+        ),
+    ] = None,
     since: options.Since = None,
     until: options.Until = None,
-    seqnum_gt: options.TermGt = None,
-    seqnum_lt: options.TermLt = None,
+    seqnum_gt: Annotated[
+        str | None, typer.Option(help="Only records after this number, TERM-SEQUENCE: 1-500.", show_default=False)
+    ] = None,
+    seqnum_lt: Annotated[str | None, typer.Option(help="Only records before this number.", show_default=False)] = None,
     offset_gt: options.OffsetGt = None,
     offset_lt: options.OffsetLt = None,
-    seqnums: options.Terms = None,
+    seqnums: Annotated[
+        list[str] | None,
+        typer.Option("--seqnum", help="The record with this number; repeatable.", show_default=False),
+    ] = None,
     offsets: options.Offsets = None,
 ) -> None:
     """Print the records of a cluster-state ledger with their messages: from the last snapshot on, or all.

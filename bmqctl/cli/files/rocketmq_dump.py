@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import typer
 
+from bmqctl.cli.files.dump_options import DumpOptions
 from bmqctl.cli.files.printing import (
     choose_output,
     end_with,
@@ -37,18 +38,17 @@ _FOREIGN_OPTIONS: Final = frozenset(
 )
 
 
-def dump(context: typer.Context, path: Path) -> None:
+def dump(context: typer.Context, path: Path, given: DumpOptions) -> None:
     """Print the records of the store that `path` is, or of its one file of the commit log, as the options say."""
     for option in given_options(context, _FOREIGN_OPTIONS):
         refuse(COMMAND, f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
-    given = context.params
-    chosen = choose_output(COMMAND, given["output"], given["out"])
+    chosen = choose_output(COMMAND, given.output, given.out)
     if chosen is DumpFormat.JSON_PRETTY:
         refuse(COMMAND, f"--output json-pretty is for journals and ledgers; {path} is a store of RocketMQ")
     store = open_store(path)
     filters = _filters(given)
-    bodies = None if given["payload"] is None else BodyReader(given["payload"], given["payload_limit"])
-    if given["follow"]:
+    bodies = None if given.payload is None else BodyReader(given.payload, given.payload_limit)
+    if given.follow:
         if path.is_file():
             refuse(COMMAND, f"--follow goes from file to file: name the store, {store.root}")
         _follow(store.root, store.log, filters, chosen, bodies, given)
@@ -57,14 +57,14 @@ def dump(context: typer.Context, path: Path) -> None:
     if path.is_file() and not files:
         refuse(COMMAND, f"{path} is no file of a commit log: name one, or the store, {store.root}")
     with (
-        open_stream(COMMAND, given["out"]) as stream,
+        open_stream(COMMAND, given.out) as stream,
         LateProgress("reading records") as on_progress,
     ):
         sink = CheckingSink(make_sink(chosen, stream, bodies))
         # The index's entries for other files of the log are not read.
         index_files = () if path.is_file() else store.index_files
-        quiet = quiet_on_terminal(on_progress, given["out"])
-        report = dump_log(files, filters, sink, given["limit"], quiet, index_files)
+        quiet = quiet_on_terminal(on_progress, given.out)
+        report = dump_log(files, filters, sink, given.limit, quiet, index_files)
         sink.close()
     for text in report.unseen:
         say(COMMAND, text)
@@ -83,14 +83,14 @@ def dump(context: typer.Context, path: Path) -> None:
         raise typer.Exit(EXIT_FAULTS)
 
 
-def _filters(given: dict[str, Any]) -> LogFilters:
+def _filters(given: DumpOptions) -> LogFilters:
     """Build filters from the options. Raises `BadFilter` if one cannot be read, or two contradict each other."""
-    texts = {name: frozenset(given[name] or ()) for name in (*OWN_OPTIONS, "offsets")}
+    texts = {name: frozenset(getattr(given, name) or ()) for name in (*OWN_OPTIONS, "offsets")}
     return LogFilters(
-        since_ms=None if given["since"] is None else parse_time_ms(given["since"]),
-        until_ms=None if given["until"] is None else parse_time_ms(given["until"]),
-        offset_gt=given["offset_gt"],
-        offset_lt=given["offset_lt"],
+        since_ms=None if given.since is None else parse_time_ms(given.since),
+        until_ms=None if given.until is None else parse_time_ms(given.until),
+        offset_gt=given.offset_gt,
+        offset_lt=given.offset_lt,
         **texts,
     )
 
@@ -101,7 +101,7 @@ def _follow(
     filters: LogFilters,
     chosen: DumpFormat,
     bodies: BodyReader | None,
-    given: dict[str, Any],
+    given: DumpOptions,
 ) -> None:
     """Print new records until a signal or the limit."""
     if chosen.is_columnar:
@@ -109,11 +109,11 @@ def _follow(
     if filters.has_end:
         refuse(COMMAND, "--follow prints new records: it cannot be combined with an upper bound or with single records")
     begins = filters.since_ms is not None or filters.offset_gt is not None
-    with until_signal() as stop, open_stream(COMMAND, given["out"]) as stream:
+    with until_signal() as stop, open_stream(COMMAND, given.out) as stream:
         follower = LogFollower(root, filters.begin(files) if begins else None)
         sink = CheckingSink(make_sink(chosen, stream, bodies))
         told = 0
-        printer = LogPrinter(sink, filters, given["limit"])
+        printer = LogPrinter(sink, filters, given.limit)
         while not stop.is_set():
             try:
                 for chunk in follower.poll():
