@@ -23,7 +23,7 @@ from bmqctl.stores.blazingmq.read.payload import inflate as inflate_stored
 from broker.bmq.core import message_values
 from broker.rocketmq.grpc.http2.wire import MessageReader, frame_message
 from formats.bmq.codes import CompressionAlgorithm
-from formats.bmq.wire.compression import decompress
+from formats.bmq.wire.application_data import decompress
 from formats.errors import check_memory
 from formats.rocketmq.files.record import Magic, Record
 from formats.rocketmq.flags import SystemFlag

@@ -8,24 +8,59 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.bench.histogram import Histogram
-from bmqctl.bench.intervals import Intervals
+from bmqctl.bench.histogram import Histogram, Occupied
 from bmqctl.bench.schedule import SECOND_NS
 from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE
 from formats.schema import Buffer
 
-__all__ = ["Account", "ConsumerTally", "ProducerTally", "Source", "settle"]
+__all__ = ["Account", "ConsumerTally", "Intervals", "ProducerTally", "Source", "settle"]
 
 FLUSH_AT = 8192
 DELIVERIES_MAX = 255
 _UNPACK = STAMP.words.unpack_from
+
+
+class Intervals:
+    """A histogram for each second of CLOCK_MONOTONIC; only occupied buckets take memory."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, Occupied] = {}
+
+    def record(self, second: int, durations_ns: Sequence[int]) -> None:
+        """Count durations that ended in `second`."""
+        histogram = Histogram()
+        histogram.record(durations_ns)
+        self._add(second, histogram)
+
+    def merge(self, other: Intervals) -> None:
+        """Count all that `other` counted."""
+        for second, histogram in other:
+            self._add(second, histogram)
+
+    def _add(self, second: int, histogram: Histogram) -> None:
+        if not len(histogram):
+            return
+        if (before := self._seconds.get(second)) is not None:
+            histogram.merge(Histogram.of(before))
+        self._seconds[second] = histogram.occupied()
+
+    def __iter__(self) -> Iterator[tuple[int, Histogram]]:
+        """Yield the seconds that have durations, in order, with their histograms."""
+        for second in sorted(self._seconds):
+            yield second, Histogram.of(self._seconds[second])
+
+    def since(self, start_ns: int) -> list[tuple[float, Histogram]]:
+        """Return the histograms with the start of each second, in seconds after `start_ns`."""
+        return [((second * SECOND_NS - start_ns) / SECOND_NS, histogram) for second, histogram in self]
 
 
 class Source(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,6 @@ from bmqctl.client.admin import NotAdmitted as BrokerRefuses
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
 from bmqctl.console.contents import contents_value
-from bmqctl.console.entries import Entries, Place
 from bmqctl.console.map import blazingmq_map
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused, ask_for, endpoint_parts, own_cluster
 from bmqctl.systems.blazingmq.status.queues import ask_about_queue, primary_of
@@ -29,7 +28,7 @@ from formats.bmq.codes import CompressionAlgorithm
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
 
-__all__ = ["BlazingmqCluster", "connector"]
+__all__ = ["BlazingmqCluster", "Entries", "connector"]
 
 SYSTEM: Final = "BlazingMQ"
 _GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
@@ -38,6 +37,37 @@ _COMPRESSIONS: Final = {int(CompressionAlgorithm.NONE): "none", int(CompressionA
 
 # A broker's heartbeats are only answered during a question, so an older connection may be lost.
 _IDLE_S: Final = 5.0
+
+
+# The host and the port of a node.
+Place = tuple[str, int]
+
+# Maximum number of nodes learned from a cluster.
+_LEARNED_MAX: Final = 64
+
+
+class Entries:
+    """Nodes in the order in which they are asked, shared by all sessions of a console.
+
+    The node that answered last comes first, so that requests do not wait for a lost one again and again.
+    """
+
+    def __init__(self, named: Sequence[Place]) -> None:
+        self._named = tuple(dict.fromkeys(named))
+        self._learned: tuple[Place, ...] = ()
+        self._answered: Place = self._named[0]
+
+    def in_order(self) -> list[Place]:
+        """Return all nodes, each once."""
+        return list(dict.fromkeys((self._answered, *self._named, *self._learned)))
+
+    def answered(self, place: Place) -> None:
+        """Note that a node answers."""
+        self._answered = place
+
+    def learn(self, places: Iterable[Place]) -> None:
+        """Replace the nodes learned from the cluster."""
+        self._learned = tuple(dict.fromkeys(places))[:_LEARNED_MAX]
 
 
 class KeptConnections:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, SecretStr
@@ -20,11 +20,13 @@ from broker.bmq.config.broker_schema import Configuration
 from broker.bmq.config.cluster_schema import ClustersDefinition
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.model import Choice, NoEffect
+from broker.rocketmq.config.node import RocketConfig
+from broker.rocketmq.config.other_stores import ASKED
+from broker.rocketmq.config.property_tables import TABLES, Table
 from scripts.manual.markdown import code, heading, page, table, text
-from scripts.manual.properties import properties_page
 from scripts.manual.structures import anchor, described
 
-__all__ = ["FILES", "configuration_pages", "meanings", "models"]
+__all__ = ["FILES", "configuration_pages", "meanings", "models", "properties_page"]
 
 FILES: dict[str, tuple[str, type[BaseModel], str]] = {
     "broker.md": ("bmqbrkrcfg.json", Configuration, "The process: its network, its log, who may connect."),
@@ -190,3 +192,46 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, bool):
         return code(str(value).lower())
     return '`""`' if value == "" else code(", ".join(value) if isinstance(value, tuple) else value)
+
+
+_SECTIONS: Final = {
+    "node": "Node",
+    "broker": "Broker",
+    "trace": "Traces",
+    "store": "Sizes of files",
+    "places": "Places of files",
+    "times": "Transactions",
+    "replication": "Masters, slaves and controllers",
+    "controller": "Controller",
+    "nameserver": "Nameserver",
+    "tls": "TLS",
+    "access": "Access control",
+}
+
+
+def properties_page() -> str:
+    """Return the page: a section for each part of the configuration, and the stores that are refused."""
+    refused = [[code(name), text(f"refused if it asks for {each.kind}: {each.remedy}")] for name, each in ASKED.items()]
+    return page(
+        "# RocketMQ: properties",
+        "`bmqctl start rocketmq --config FILE` reads these properties; [Configuration](../../operate/configuration.md) "
+        "says how. Others have no effect, which the start and `bmqctl config validate` report. A value that cannot be "
+        "used is refused. Properties marked *own* are not known to Apache's programs.",
+        *(f"## {title}\n\n{_rows(TABLES[part])}" for part, title in _SECTIONS.items()),
+        f"## Stores of other kinds\n\n{table(['property', 'what happens'], refused)}",
+    )
+
+
+def _rows(declared: Table) -> str:
+    made = RocketConfig()
+    defaults = made.controller_properties | made.nameserver_properties | made.properties
+    rows = [
+        [
+            f"{code(name)} *own*" if each.is_own else code(name),
+            text(each.kind.about),
+            code(defaults.get(name, "")),
+            text(each.meaning),
+        ]
+        for name, each in declared.items()
+    ]
+    return table(["property", "value", "default", "meaning"], rows)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from bmqctl.bench.tally import settle
+from bmqctl.common.children import COMMAND
 from scripts.judges.cluster_load import STRONG, Stream, wait_until
 from scripts.judges.reference_process import Running
-from scripts.mixtures.checks import at_rest, check_readable, check_same
 from scripts.mixtures.cluster import MixedCluster
 from scripts.mixtures.episodes import EPISODES, FULL_JOURNAL_MAX
 from scripts.mixtures.faults import FAULTS, MORE_FAULTS, PING_PONG, Differs, Setting
@@ -26,6 +27,8 @@ RATE = 150.0  # messages/s of each stream
 SIZE = 512
 QUIET_S = (1.0, 4.0)
 SETTLE_S = 120.0
+# For one call of a tool, which reads a store.
+LIMIT_S = 120.0
 FAULTS_MAX = 4
 DATA_BYTES = (4 << 20, 16 << 20)
 JOURNAL_BYTES = (256 << 10, 1 << 20, 4 << 20)
@@ -239,3 +242,52 @@ class Scenario:
         for store in self._stores:
             check_readable(store, self.tools / "bmqstoragetool.tsk")
         check_same(self._stores)
+
+
+def journal_bytes(store: Path) -> bytes:
+    """Return the contents of a store's journals."""
+    return b"".join(file.read_bytes() for file in sorted(store.glob("*.bmq_journal")))
+
+
+def check_readable(store: Path, storage_tool: Path) -> None:
+    """Raise `Differs` unless our tool finds a store sound, and the reference's reads each of its journals."""
+    _bmqctl("journal", "validate", str(store))
+    for journal in sorted(store.glob("*.bmq_journal")):
+        done = subprocess.run(
+            [str(storage_tool), "--journal-file", str(journal), "--summary"],
+            cwd=store.parent,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise Differs(f"the reference's tool does not read {journal}: {done.stdout}{done.stderr}")
+
+
+def check_same(stores: Sequence[Path]) -> None:
+    """Raise `Differs` unless all stores hold the same records."""
+    for other in stores[1:]:
+        _bmqctl("journal", "diff", str(stores[0]), str(other))
+
+
+def _bmqctl(*words: str) -> None:
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode:
+        raise Differs(
+            f"bmqctl {' '.join(words)}: exit code {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-2000:]}"
+        )
+
+
+def at_rest(stores: Iterable[Path]) -> Callable[[], bool]:
+    """Return a function that is true when no store has changed since its last call."""
+    last: list[bytes] = []
+    watched = list(stores)
+
+    def same() -> bool:
+        nonlocal last
+        now = [journal_bytes(store) for store in watched]
+        is_same, last = now == last, now
+        return is_same
+
+    return same

@@ -9,7 +9,7 @@ from broker.rocketmq.config.other_stores import ASKED
 from broker.rocketmq.config.property_tables import TABLES
 from broker.rocketmq.nameserver import bounds
 from broker.rocketmq.tables import options
-from scripts.manual.properties import properties_page
+from scripts.manual.configuration import properties_page
 
 
 def test_each_property_is_in_the_manual_once() -> None:

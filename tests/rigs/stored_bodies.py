@@ -15,7 +15,7 @@ from bmqctl.carrying.moving.stored import find_parts
 from bmqctl.client.rocketmq import connect
 from bmqctl.clients.rocketmq.client import Client
 from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.refusals import NotWritable, check_answer
+from bmqctl.clients.rocketmq.faults import NotWritable, check_answer
 from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.flags import COMPRESSION_FLAGS

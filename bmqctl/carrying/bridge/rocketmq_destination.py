@@ -13,9 +13,8 @@ from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, Tell, TryAgain
 from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Send
 from bmqctl.clients.rocketmq.client import PLAIN, Client, Queue, RequestRefused, Security
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.faults import FAULTS, NotWritable, words_of
 from bmqctl.clients.rocketmq.link import LinkLost, RemotingLink
-from bmqctl.clients.rocketmq.refusals import NotWritable
 from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.clients.rocketmq.sharing import Place
 from formats.rocketmq.remoting.bodies.routes import Permission

@@ -30,9 +30,8 @@ from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.moving.stored import Part, find_parts
 from bmqctl.clients.rocketmq.client import Client, Queue
 from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.faults import FAULTS, NotWritable, check_answer, words_of
 from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.refusals import NotWritable, check_answer
 from bmqctl.clients.rocketmq.sending import Sender, UniqueIds
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.java import string_hash

@@ -15,8 +15,7 @@ from bmqctl.carrying.moving.stored import select
 from bmqctl.client.rocketmq import Content
 from bmqctl.clients.rocketmq.client import Client, Queue
 from bmqctl.clients.rocketmq.consuming import QueuePuller, read_records
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
-from bmqctl.clients.rocketmq.refusals import check_answer
+from bmqctl.clients.rocketmq.faults import FAULTS, check_answer, words_of
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.headers.codec import write_header

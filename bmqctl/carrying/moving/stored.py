@@ -17,9 +17,8 @@ from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, hand_out
 from bmqctl.clients.rocketmq.ahead import PullsAhead
 from bmqctl.clients.rocketmq.client import PLAIN, Client, Security
 from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused, words_of
 from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.refusals import RequestRefused
 from bmqctl.clients.rocketmq.sharing import Place
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties

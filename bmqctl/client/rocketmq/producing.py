@@ -30,9 +30,8 @@ from bmqctl.client.rocketmq.outgoing import (
 )
 from bmqctl.client.room import Room
 from bmqctl.client.spans import Place, Receiver, TracedPost
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.faults import FAULTS, code_name, words_of
 from bmqctl.clients.rocketmq.link import RemotingLink
-from bmqctl.clients.rocketmq.refusals import code_name
 from bmqctl.clients.rocketmq.sending import Sender, UniqueIds
 from formats.errors import FormatError
 from formats.rocketmq.remoting.codes import RequestCode

@@ -22,9 +22,9 @@ from typing import Final
 import anyio
 import anyio.abc
 
+from bmqctl.client.address import BadAddress
 from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_seconds, check_text, check_whole
 from bmqctl.client.errors import ConnectFailed, SessionEnded
-from bmqctl.client.rocketmq.address import parse_nameservers
 from bmqctl.client.rocketmq.arguments import check_filter, check_group, check_hidden_s, check_topic, unix_ms
 from bmqctl.client.rocketmq.browsing import StoredQueue, stored_queues
 from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
@@ -37,10 +37,13 @@ from bmqctl.client.spans import Spans, check_spans
 from bmqctl.client.tasks import open_task_group
 from bmqctl.clients.rocketmq.faults import FAULTS, words_of
 from bmqctl.clients.rocketmq.link import AccessKeys
+from formats.rocketmq.hosts import split_address
 
-__all__ = ["Session", "SessionOptions", "connect"]
+__all__ = ["Session", "SessionOptions", "connect", "parse_nameservers"]
 
+SCHEME: Final = "rocketmq://"
 HEARTBEAT_S: Final = 30.0
+_NAMESERVERS_MAX: Final = 64
 _URI_CHARACTERS_MAX: Final = 65_536
 _KEY_CHARACTERS_MAX: Final = 1024
 
@@ -324,3 +327,12 @@ def _context(tls: ssl.SSLContext | str | Path | None) -> ssl.SSLContext | None:
     if tls is None or isinstance(tls, ssl.SSLContext):
         return tls
     return ssl.create_default_context(cafile=tls)
+
+
+def parse_nameservers(uri: str) -> list[str]:
+    """Parse `rocketmq://HOST:PORT[,HOST:PORT...]` into addresses. Raises `BadAddress`, a `ValueError`."""
+    text = uri.removeprefix(SCHEME).removesuffix("/")
+    addresses = [each.strip() for each in text.replace(";", ",").split(",")]
+    if not uri.startswith(SCHEME) or not all(map(split_address, addresses)) or len(addresses) > _NAMESERVERS_MAX:
+        raise BadAddress(f"'{uri[:200]}' does not name nameservers: expected rocketmq://HOST:PORT[,HOST:PORT...]")
+    return addresses

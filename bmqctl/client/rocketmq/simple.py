@@ -21,8 +21,7 @@ from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
 from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.spans import Spans
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
-from bmqctl.clients.rocketmq.refusals import check_answer
+from bmqctl.clients.rocketmq.faults import FAULTS, check_answer, words_of
 from formats.rocketmq.remoting.bodies.clients import SQL92, ConsumerData, Subscription, make_subscription
 from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

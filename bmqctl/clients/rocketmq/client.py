@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, Self
 
 import trio
 
+from bmqctl.clients.rocketmq.faults import RequestRefused, check_answer
 from bmqctl.clients.rocketmq.identity import new_client_id
 from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink, dial
-from bmqctl.clients.rocketmq.refusals import RequestRefused, check_answer
 from bmqctl.clients.rocketmq.routes import QUEUES_MAX, Queue, read_route
 from bmqctl.common.nurseries import open_nursery
 from formats.errors import FormatError

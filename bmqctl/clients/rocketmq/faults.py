@@ -1,14 +1,43 @@
-"""The exceptions that a request to a nameserver or a broker may end with."""
+"""The exceptions that a request to a nameserver or a broker may end with, and answers other than success."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from bmqctl.clients.rocketmq.link import LinkLost, NoAnswer
-from bmqctl.clients.rocketmq.refusals import RequestRefused
 from formats.errors import FormatError
+from formats.rocketmq.remoting.codes import ResponseCode
+from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["FAULTS", "words_of"]
+__all__ = ["FAULTS", "NotWritable", "RequestRefused", "check_answer", "code_name", "words_of"]
+
+
+class RequestRefused(Exception):
+    """An answer other than success; the text says which."""
+
+    def __init__(self, what: str, answer: Frame) -> None:
+        super().__init__(f"{what}: {code_name(answer.code)}{f', {answer.remark}' if answer.remark else ''}")
+        self.code = answer.code
+
+
+class NotWritable(RequestRefused):
+    """A topic that its brokers have, and that has no queue to be written."""
+
+    def __init__(self, topic: str) -> None:
+        remark = "no broker has a queue of it that can be written: set its permission to 6, with write queues"
+        super().__init__(f"topic {topic} takes no messages", Frame(ResponseCode.NO_PERMISSION, 0, remark=remark))
+
+
+def code_name(code: int) -> str:
+    """The original's name of an answer's code."""
+    return ResponseCode(code).name if code in ResponseCode.__members__.values() else f"code {code}"
+
+
+def check_answer(what: str, answer: Frame) -> None:
+    """Raise `RequestRefused` unless an answer is success."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRefused(what, answer)
+
 
 # After one of these, what failed may be tried again.
 FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)

@@ -12,15 +12,26 @@ A producer compresses 1024 bytes or more, and only if that makes them smaller.
 
 from __future__ import annotations
 
+import zlib
 from typing import NamedTuple
 
 from formats.bmq.codes import COMPRESSED_SIZE_MIN, DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
-from formats.bmq.wire.compression import compress, decompress
 from formats.bmq.wire.properties import properties_size, to_older_encoding
-from formats.errors import FormatError
+from formats.errors import FormatError, check_memory
 from formats.schema import Buffer
 
-__all__ = ["ApplicationData", "build_application_data", "split_application_data", "to_older_application_data"]
+__all__ = [
+    "ApplicationData",
+    "build_application_data",
+    "compress",
+    "decompress",
+    "split_application_data",
+    "to_older_application_data",
+]
+
+# The reference's settings of zlib (source: bmqp::Compression).
+_WINDOW_BITS = 15
+_MEMORY_LEVEL = 8
 
 
 class ApplicationData(NamedTuple):
@@ -75,3 +86,31 @@ def to_older_application_data(data: memoryview, compression: int, size_max: int 
     """Convert the data of a message with a schema id for a client that knows only the older encoding: uncompressed."""
     properties, payload = split_application_data(data, True, 1, compression, size_max)
     return to_older_encoding(properties) + payload
+
+
+def compress(data: Buffer) -> bytes:
+    """Compress `data` with default level and strategy `Z_FILTERED`, byte for byte like the reference's zlib."""
+    stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zlib.Z_FILTERED)
+    return stream.compress(data) + stream.flush()
+
+
+def decompress(data: Buffer, algorithm: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
+    """Decompress `data`. FormatError if it is not such a stream, or inflates to more than `size_max` bytes."""
+    if algorithm == CompressionAlgorithm.NONE:
+        return bytes(data)
+    if algorithm != CompressionAlgorithm.ZLIB:
+        raise FormatError("compression", 0, f"{algorithm} is no algorithm")
+    stream = zlib.decompressobj(_WINDOW_BITS)
+    try:
+        # One byte more than allowed distinguishes a stream that is too long from one that just fits.
+        out = stream.decompress(data, size_max + 1)
+    except zlib.error as error:
+        check_memory(error)
+        raise FormatError("zlib", 0, str(error)) from None
+    if len(out) > size_max:
+        raise FormatError("zlib", 0, f"inflates to more than {size_max} bytes")
+    if not stream.eof:
+        raise FormatError("zlib", len(data), "the stream is truncated")
+    if stream.unused_data:
+        raise FormatError("zlib", len(data) - len(stream.unused_data), "something follows the stream")
+    return out

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from bmqctl.bench.intervals import Intervals
+from bmqctl.bench.tally import Intervals
 
 
 def test_durations_are_kept_by_second() -> None:

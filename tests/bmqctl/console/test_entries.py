@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bmqctl.console.entries import Entries
+from bmqctl.console.blazingmq import Entries
 
 ONE, TWO, THREE = ("one", 1), ("two", 2), ("three", 3)
 

@@ -10,10 +10,10 @@ from formats.bmq.codes import CompressionAlgorithm, EventType, PutFlag
 from formats.bmq.wire.application_data import (
     ApplicationData,
     build_application_data,
+    compress,
     split_application_data,
     to_older_application_data,
 )
-from formats.bmq.wire.compression import compress
 from formats.bmq.wire.put import iter_puts
 from tests.fuzz.seeds import bodies
 

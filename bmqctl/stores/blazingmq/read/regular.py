@@ -1,4 +1,4 @@
-"""Opening of a store's files: regular files only, without waiting.
+"""Opening of a store's files, regular files only, without waiting; and reading by position, without the holes.
 
 Opening a pipe would wait for its writer, and reading a device might never end.
 """
@@ -11,7 +11,7 @@ import stat
 from io import BufferedReader, FileIO
 from pathlib import Path
 
-__all__ = ["open_buffered", "open_descriptor", "open_unbuffered", "regular_size"]
+__all__ = ["data_end", "next_data", "open_buffered", "open_descriptor", "open_unbuffered", "read_into", "regular_size"]
 
 
 def open_descriptor(path: str | Path, flags: int = os.O_RDONLY) -> int:
@@ -43,3 +43,36 @@ def open_buffered(path: Path) -> BufferedReader:
 def open_unbuffered(path: Path) -> FileIO:
     """Open a regular file for reading by position; raises like `open_descriptor`."""
     return open(path, "rb", buffering=0, opener=open_descriptor)
+
+
+def next_data(descriptor: int, offset: int) -> int | None:
+    """Return the first offset at or after `offset` that is in no hole; None if there is none."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise
+
+
+def data_end(descriptor: int) -> int:
+    """Return the start of the file's last hole, or its size: nothing is written from there on."""
+    end = 0
+    try:
+        while (start := next_data(descriptor, end)) is not None:
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # the file was truncated between the two calls
+            raise
+    return end
+
+
+def read_into(descriptor: int, view: memoryview, offset: int) -> int:
+    """Read from `offset` to the end of `view` or of the file; return the number of bytes read."""
+    done = 0
+    while done < len(view):
+        count = os.preadv(descriptor, [view[done:]], offset + done)
+        if not count:
+            break
+        done += count
+    return done

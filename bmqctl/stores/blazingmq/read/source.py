@@ -9,8 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.positional import data_end, read_into
-from bmqctl.stores.blazingmq.read.regular import open_descriptor
+from bmqctl.stores.blazingmq.read.regular import data_end, open_descriptor, read_into
 
 __all__ = ["FileSource"]
 

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 import trio
 
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused, words_of
 from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink, dial
-from bmqctl.clients.rocketmq.refusals import RequestRefused
 from bmqctl.common.nurseries import open_nursery
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.codes import ResponseCode

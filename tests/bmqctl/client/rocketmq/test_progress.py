@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bmqctl.client.address import BadAddress
-from bmqctl.client.rocketmq.address import parse_nameservers
 from bmqctl.client.rocketmq.progress import Progress
+from bmqctl.client.rocketmq.session import parse_nameservers
 
 
 def test_an_offset_is_committed_when_all_before_it_is_settled() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.bmq.codes import CompressionAlgorithm
-from formats.bmq.wire.compression import compress, decompress
+from formats.bmq.wire.application_data import compress, decompress
 from formats.errors import FormatError
 
 ZLIB = CompressionAlgorithm.ZLIB
