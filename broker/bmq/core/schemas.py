@@ -5,13 +5,12 @@ A producer numbers the shapes of its property lists so that a reader need not pa
 wire id is `id << 1 | recycled`, and `recycled` says that the number now means a new shape. Two producers use
 the same numbers for different shapes, so a queue gives each (producer, id) a number of its own.
 
-A recycled id gets another number. (The reference keeps the number, whose readers then misread messages of the old shape
-that come again, and may miss the first message of the new one.)
+A recycled id gets another number, and no number of the queue is used twice: of the consumers that know its first shape,
+only some would get the message that announces the second one. (The reference's readers misread messages then.)
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
 __all__ = ["SchemaMultiplexer"]
@@ -21,24 +20,21 @@ SCHEMA_ID_MAX: Final = 0x7FFF
 
 
 class SchemaMultiplexer:
-    """Maps (producer, wire id) to the queue's wire ids; the least recently used number is recycled.
+    """Maps (producer, wire id) to the queue's wire ids, as long as there are numbers.
 
-    `_next` is the lowest number never used; numbers below it are in `_ids` or belong to messages that the
-    log held when the node started, which keep theirs.
+    `_next` is the lowest number never used. Numbers of messages that the log held when the node started are below it.
     """
 
     __slots__ = ("_capacity", "_ids", "_next")
 
     def __init__(self, capacity: int = SCHEMA_ID_MAX) -> None:
         self._capacity = capacity
-        self._ids: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._ids: dict[tuple[int, int], int] = {}
         self._next = 1
 
     def keep(self, wire_id: int) -> None:
         """Reserve the number of a stored message, whose shape is unknown after a restart: it is not reused."""
-        number = wire_id >> 1
-        if number >= self._next:
-            self._next = number + 1
+        self._next = max(self._next, (wire_id >> 1) + 1)
 
     def translate(self, producer: int, wire_id: int) -> int:
         """Return the queue's wire id for the `wire_id` of a producer; 0 (old encoding) and 1 (no number) are kept."""
@@ -47,17 +43,11 @@ class SchemaMultiplexer:
         source = (producer, wire_id >> 1)
         known = self._ids.get(source)
         if known is not None and not wire_id & 1:
-            self._ids.move_to_end(source)
             return known << 1
-        if known is not None:
-            # No id is negative: the old number is recycled in its turn.
-            self._ids[producer, -known] = self._ids.pop(source)
-        if self._next <= self._capacity:
-            number = self._next
-            self._next += 1
-        elif self._ids:
-            _, number = self._ids.popitem(last=False)
-        else:
-            return 1  # no number is free: readers parse the shape each time
+        number = self._next
+        if number > self._capacity:
+            self._ids.pop(source, None)
+            return 1  # no number is left: readers parse the shape each time
+        self._next += 1
         self._ids[source] = number
         return number << 1 | 1

@@ -546,8 +546,20 @@ MESSAGES = (
         "broker.bmq.core.schemas",
         (
             (
-                "        if known is not None and not wire_id & 1:\n            self._ids.move_to_end(source)\n            return known << 1\n",
-                "        if known is not None:\n            self._ids.move_to_end(source)\n            return known << 1 | wire_id & 1\n",
+                "        if known is not None and not wire_id & 1:\n            return known << 1\n",
+                "        if known is not None:\n            return known << 1 | wire_id & 1\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "numbers-used-twice",
+        "schemas",
+        "A queue that has used all numbers of shapes begins with the first one again.",
+        "broker.bmq.core.schemas",
+        (
+            (
+                "            self._ids.pop(source, None)\n            return 1  # no number is left: readers parse the shape each time\n",
+                "            self._ids.clear()\n            number = self._next = 1\n",
             ),
         ),
     ),

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from zlib import crc32
 
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.work import SLICE
+from broker.bmq.queue import queue as queue_module
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
@@ -47,6 +49,7 @@ SLICE_GAP_US_MAX = 5000  # between two slices of a long task, where these take t
 WRITE_BACK_US = 5_000_000
 ASK_US = 200_000
 PROBE_US = 500_000
+SCHEMAS_MAX = (1, 3, 12)  # numbers that a queue has for shapes, where producers have several
 LOOK_EVERY = 200  # steps between two looks into the nodes
 
 LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
@@ -234,6 +237,17 @@ class World:
 
     def run(self, steps: int = STEPS) -> None:
         """Live through `steps` steps with faults, then come to rest. `Violation` if anything is not as it must be."""
+        kept = queue_module.SchemaMultiplexer  # type: ignore[attr-defined]
+        if Feature.SHAPES in self.features:
+            queue_module.SchemaMultiplexer = partial(  # type: ignore[assignment, attr-defined]
+                kept, SCHEMAS_MAX[self.seed % 3]
+            )
+        try:
+            self._live(steps)
+        finally:
+            queue_module.SchemaMultiplexer = kept  # type: ignore[attr-defined]
+
+    def _live(self, steps: int) -> None:
         for host in self.hosts:
             host.start()
         for client in self.clients:
