@@ -330,9 +330,12 @@ class MessageStore:
         self.log.files.flushed(flush.log_changes)
         self._write_checkpoint()  # a checkpoint newer than the mark would count as that of another broker
         if flush.stored_ms:
-            if self._mark is not None:
-                write_mark(self._mark, flush.stored_ms, flush.queues_end)
             self._marked = flush
+            if flush.stored_ms < self.checkpoint.commit_log_ms:
+                # The clock was set back, or is that of another master. The last mark counts until the disk has this.
+                self._write_checkpoint()
+            elif self._mark is not None:
+                write_mark(self._mark, flush.stored_ms, flush.queues_end)
 
     def _write_checkpoint(self) -> None:
         flush, self._marked = self._marked, None

@@ -9,6 +9,7 @@ import pytest
 from broker.rocketmq.store.deletions import DELETED_NAME, Deletions
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import CHECKPOINT, MessageStore
+from broker.rocketmq.store.terms import Flush
 from broker.rocketmq.store.writing import Writer
 from formats.rocketmq.files.checkpoints import STORE_CHECKPOINT
 from tests.broker.rocketmq.folders import MemoryFolder
@@ -71,6 +72,28 @@ def test_removed_topic_does_not_come_back(end: End) -> None:
     store.hold_back(0)
     store.confirm(store.log.end)
     assert bodies(store) == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("flushes", [0, 1, 2, 3])
+def test_note_counts_though_the_clock_was_set_back(end: End, flushes: int) -> None:
+    root = MemoryFolder()
+    store = open_small(root)
+    fill(store)
+    for number in range(flushes):
+        Writer(store).put(make_message(13 + number, topic="other"), 900_000 + number)
+        store.end_flush(flush_files(store))
+    store.delete_topic("topic")
+    store = open_small(end(root, store))
+    assert (bodies(store), store.marked_end is not None) == ([], True)
+
+
+def flush_files(store: MessageStore) -> Flush:
+    flush = store.begin_flush()
+    assert flush is not None
+    for file in flush.files:
+        file.flush()
+    return flush
 
 
 @pytest.mark.parametrize("end", ENDS)
