@@ -16,13 +16,15 @@ from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame, next_frame
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.controllers.judge import Judge
-from tests.simulator.controllers.machines import BEGIN_MS, TOPICS, Machine
+from tests.simulator.controllers.machines import BEGIN_MS, FLEETING, TOPICS, Machine
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.wire import name_of
 
 __all__ = ["GroupClient", "Link"]
 
 ASKED_MAX = 6
+# Of all actions in worlds with a topic that comes and goes, those about it, and of these its deletions.
+FLEETING_PART, REMOVED_PART = 0.2, 0.1
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 # The answers to a message that is not acknowledged: it may be stored.
 NOT_YET = (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SYSTEM_ERROR)
@@ -128,6 +130,8 @@ class GroupClient:
         self._count = 0
         self._believed: str | None = None
         self._next: dict[int, int] = dict.fromkeys(range(TOPICS["t"]), 0)
+        # Decides on what becomes of a topic that comes and goes, if there is one.
+        self.fleeting: Random | None = None
 
     def tick(self) -> None:
         """Connect where it is not connected."""
@@ -147,8 +151,13 @@ class GroupClient:
         link = None if machine is None else self.links.get(machine.key)
         if machine is None or link is None or link.asked >= ASKED_MAX:
             return
-        if sends and random.random() < 0.6:
-            self._send(machine, link)
+        if sends and self.fleeting is not None and self.fleeting.random() < FLEETING_PART:
+            if self.fleeting.random() < REMOVED_PART:
+                link.ask(RequestCode.DELETE_TOPIC_IN_BROKER, b"", {"topic": FLEETING}, _nothing, _nothing)
+            else:
+                self._send(machine, link, FLEETING)
+        elif sends and random.random() < 0.6:
+            self._send(machine, link, "t")
         else:
             self._pull(machine, link)
 
@@ -161,13 +170,13 @@ class GroupClient:
 
     # -- sending
 
-    def _send(self, machine: Machine, link: Link) -> None:
+    def _send(self, machine: Machine, link: Link, topic: str) -> None:
         self._count += 1
-        name = f"{self.judge.name}.{self._count}"
-        properties = self._properties(name)
+        name = f"{self.judge.name}.{self._count}" if topic == "t" else f"{topic}.{self._count}"
+        properties = self._properties(name) if topic == "t" else {}
         fields = {
             "a": "p",
-            "b": "t",
+            "b": topic,
             "c": "TBW102",
             "d": 4,
             "e": self.world.random.choice(list(self._next)),
@@ -247,3 +256,7 @@ class GroupClient:
         records = records_of(answer)
         self.seen.update(name_of(record.body) for record in records)
         self._next[queue_id] = max(self._next[queue_id], begin + len(records))
+
+
+def _nothing(answer: Frame | None) -> None:
+    """Take an answer that says nothing."""

@@ -17,7 +17,7 @@ from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.store.runs import Run
 from formats.rocketmq.files.epochs import EpochEntry, decode_epochs
 from formats.rocketmq.files.record import Record
-from tests.simulator.controllers.machines import Machine, Setup
+from tests.simulator.controllers.machines import FLEETING, Machine, Setup
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.process import STORE
 from tests.simulator.rocketmq.wire import name_of
@@ -85,6 +85,8 @@ class Judge:
         # How far each slave was, as its master counted it last, and the life in which that was checked.
         self._counted: dict[tuple[str, int], tuple[int, object]] = {}
         self._entries: tuple[bytes, list[EpochEntry]] = (b"", [])
+        # By machine, the ends of its log up to which it has certainly removed a topic's messages, and perhaps.
+        self._removed: dict[str, tuple[int, int]] = {}
 
     def epochs(self, machine: Machine) -> list[EpochEntry]:
         """Read the epochs of a machine's log from its disk."""
@@ -103,10 +105,32 @@ class Judge:
         self._leading.discard(machine.key)
         self._looked[machine.key] = store.log.begin
         self._look_at_confirmed(machine, store, is_master=False)
+        self._check_removed(machine, store)
         self._watch(machine, store)
 
+    def _check_removed(self, machine: Machine, store: MessageStore) -> None:
+        """Check that the queues of a topic have again what came to the log since the topic was removed, and no more.
+
+        A master that has removed it begins its queues anew, and so do those that copy them.
+        """
+        log = store.log
+        sure, maybe = (min(end, log.end) for end in self._removed.get(machine.key, (0, 0)))
+        self._removed[machine.key] = sure, maybe
+        queues = [store.get(*key, queue.begin, queue.end) for key, queue in store.queues.items() if key[0] == FLEETING]
+        entered = {entry.physical_offset for queue in queues for entry in queue}
+        next_offsets: dict[int, int] = {}
+        for found in reversed([found for found in log.records(log.begin) if found.record.topic == FLEETING]):
+            record = found.record
+            is_last = record.queue_offset < next_offsets.get(record.queue_id, record.queue_offset + 1)
+            next_offsets[record.queue_id] = min(next_offsets.get(record.queue_id, 1 << 62), record.queue_offset)
+            if found.offset < sure and found.offset in entered:
+                raise Violation(f"{machine.key} has {name_of(record.body)} again, whose topic was removed")
+            is_owed = is_last and maybe <= found.offset and found.offset + found.size <= store.confirmed
+            if is_owed and found.offset not in entered:
+                raise Violation(f"{machine.key} has {name_of(record.body)} no longer, which was not removed")
+
     def _watch(self, machine: Machine, store: MessageStore) -> None:
-        put, truncate = store.put, store.truncate
+        put, truncate, delete_topic = store.put, store.truncate, store.delete_topic
 
         def watched(run: Run, confirmed: int | None = None) -> None:
             put(run, confirmed)
@@ -120,8 +144,17 @@ class Judge:
         def cut(offset: int) -> None:
             self._cuts(machine, store, offset)
             truncate(offset)
+            sure, maybe = self._removed[machine.key]
+            self._removed[machine.key] = min(sure, offset), min(maybe, offset)
 
-        vars(store).update(put=watched, truncate=cut)
+        def removed(topic: str) -> None:
+            if topic == FLEETING:
+                self._removed[machine.key] = self._removed[machine.key][0], store.log.end
+            delete_topic(topic)
+            if topic == FLEETING:
+                self._removed[machine.key] = store.log.end, store.log.end
+
+        vars(store).update(put=watched, truncate=cut, delete_topic=removed)
 
     def _wrote(self, machine: Machine, offset: int, crc: int) -> None:
         assert machine.process is not None

@@ -18,7 +18,7 @@ from tests.simulator.controllers.process import BrokerProcess
 from tests.simulator.rocketmq.process import CLUSTER, DELAYS_MS, STORE
 from tests.simulator.rocketmq.tree import FLUSHES_MAX, LOG_FOLDER, Disk
 
-__all__ = ["BEGIN_MS", "ENOUGH_ROOM", "TOPICS", "Machine", "MachineWorld", "Setup", "draw_setup"]
+__all__ = ["BEGIN_MS", "ENOUGH_ROOM", "FLEETING", "TOPICS", "Machine", "MachineWorld", "Setup", "draw_setup"]
 
 BEGIN_MS = 1_700_000_000_000
 ENOUGH_ROOM = 1 << 40
@@ -27,6 +27,8 @@ RATES = (0.9, 1.0, 1.0, 1.1)
 # How long a flush takes, at most, on machines that nothing ails.
 FLUSH_MS = (1, 1, 100, 400)
 TOPICS = {"t": 2}
+# A topic that comes and goes in some worlds.
+FLEETING = "fleeting"
 
 
 @dataclass(frozen=True, slots=True)

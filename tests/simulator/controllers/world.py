@@ -38,6 +38,8 @@ BROKER_TICK_MS = 200
 CALM_MS = 120_000
 # Groups some of whose messages are delayed or belong to transactions.
 LATE_LUCK = 0.4
+# Groups that have a topic which comes and goes.
+FLEETING_LUCK = 0.3
 # The time in which a majority of the controllers has a leader after the others have ended.
 SPARED_MS = 20_000
 KEPT_MAX = 30
@@ -106,7 +108,10 @@ class ControllerWorld(NotedWorld):
             judge.machines.append(machine)
             self.machines[machine.key] = machine
         own = Random(f"late messages {self._seed} {name}")
-        self.clients.append(LateClient(self, judge, own) if own.random() < LATE_LUCK else GroupClient(self, judge))
+        client = LateClient(self, judge, own) if own.random() < LATE_LUCK else GroupClient(self, judge)
+        own = Random(f"fleeting topic {self._seed} {name}")
+        client.fleeting = own if own.random() < FLEETING_LUCK else None
+        self.clients.append(client)
 
     @property
     def time_ms(self) -> int:

@@ -429,4 +429,17 @@ GROUPS = (
             "        self._take",
         ),
     ),
+    # -- topics that were deleted
+    _mutant(
+        "deletion-outlives-cut",
+        "The note of a deletion covers the messages that take the place of those which were cut off.",
+        "store.deletions",
+        ("            elif noted > end:\n                self.note(topic, end)\n", ""),
+    ),
+    _mutant(
+        "mark-older-than-checkpoint",
+        "A flush with an earlier time than the checkpoint's is marked at once, so that no mark counts until the next one.",
+        "store.message_store",
+        ("            if flush.stored_ms < self.checkpoint.commit_log_ms:\n", "            if False:\n"),
+    ),
 )

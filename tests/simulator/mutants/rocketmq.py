@@ -399,15 +399,6 @@ ROCKETMQ = (
         '            raise AccessDenied(f"User:{name[:80]} is not found.")\n',
     ),
     _mutant(
-        "deletion-outlives-cut",
-        "The note of a deletion covers the messages that take the place of those which a loss of power took.",
-        "store.deletions",
-        "            elif noted > end:\n                self.note(topic, end)\n",
-        "",
-        hidden="Power must fail with the deletion, and the topic be back before the log has grown over that place.",
-        unit="tests/broker/rocketmq/store/test_deletions.py::test_messages_in_the_place_of_lost_ones_are_there",
-    ),
-    _mutant(
         "noted-commits-unread",
         "The next process does not read the notes of transactions that have ended.",
         "sending.transactions",
