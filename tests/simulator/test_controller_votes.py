@@ -65,3 +65,15 @@ def test_a_process_that_forgets_entries_which_it_has_carried_out() -> None:
     controller.seen += 1
     with pytest.raises(Violation, match="goes back from entry 1 to entry 0"):
         world._check_controllers()
+
+
+def test_controllers_that_give_an_entry_two_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = next(world for world in map(ControllerWorld, range(20)) if len(world.controllers) == 3)
+    for controller in world.controllers.values():
+        controller.start()
+    while min(each.seen for each in world.controllers.values()) < 1:
+        world.step()
+    next(iter(world.controllers.values())).seen = 0
+    monkeypatch.setattr(Journal, "term_of", lambda self, index: 99)
+    with pytest.raises(Violation, match="has another state than another one after entry"):
+        world._check_controllers()

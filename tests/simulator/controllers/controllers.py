@@ -142,6 +142,8 @@ class Controller:
             self.service._permit_unclean(True)
 
     def state(self) -> tuple[int, int]:
-        """Tell how many entries are applied, and what they have led to."""
+        """Tell how many entries are applied, and what they have led to, with the term of the last one."""
         assert self.service is not None
-        return self.service.raft.applied, crc32(GroupMachine(self.service.groups).state().encode())
+        raft = self.service.raft
+        state = f"{raft._journal.term_of(raft.applied)} {GroupMachine(self.service.groups).state()}"
+        return raft.applied, crc32(state.encode())

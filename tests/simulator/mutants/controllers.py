@@ -197,6 +197,13 @@ CONTROLLERS = (
         "    if master is None:\n        group.members = frozenset(group.replicas)\n    else:\n        group.members = frozenset({master})\n",
     ),
     _mutant(
+        "snapshot-of-this-term",
+        "A snapshot is noted with the present term, which its last entry may not have.",
+        "raft.raft",
+        "Snapshot(self.applied, term, self._machine.state())",
+        "Snapshot(self.applied, self.term, self._machine.state())",
+    ),
+    _mutant(
         "snapshot-ahead",
         "A snapshot is noted with the index of the last entry, though it lacks those that are not agreed to.",
         "raft.raft",
