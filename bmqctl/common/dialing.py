@@ -38,7 +38,7 @@ async def open_stream(
     except OSError as fault:
         raise OSError(_reason(fault)) from fault
     except (anyio.BrokenResourceError, anyio.EndOfStream) as fault:
-        raise OSError(f"no TLS: {fault.__cause__ or 'the connection was closed'}") from None
+        raise OSError(f"no TLS: {fault.__cause__ or 'the connection was closed'}; the peer may have none") from None
 
 
 async def dial_stream(

@@ -10,10 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.messages.listing import Contents
 from bmqctl.carrying.messages.received import UnreadableMessage, of_topic
 from bmqctl.client.rocketmq import ClientError, Content, StoredQueue
 from bmqctl.client.rocketmq import connect as connect_rocketmq
+from bmqctl.clients.rocketmq.client import Security
 from bmqctl.clients.rocketmq.link import AccessKeys
 from bmqctl.clients.rocketmq.moments import moment
 from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
@@ -22,8 +24,8 @@ from bmqctl.console.map import rocketmq_map
 from bmqctl.systems.administration import Move, Seek
 from bmqctl.systems.explaining.rocketmq import causes_of_group
 from bmqctl.systems.rocketmq.seeking import plan_seek, seek
-from bmqctl.systems.rocketmq.status.asker import NobodyAnswers
-from bmqctl.systems.rocketmq.status.asking import Places, Secret
+from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, asker_of
+from bmqctl.systems.rocketmq.status.asking import Places
 from bmqctl.systems.rocketmq.status.group import GroupUnknown, group_state
 from bmqctl.systems.rocketmq.status.view import Unheard
 from bmqctl.systems.watching.rocketmq import Look, take_look
@@ -39,9 +41,15 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 _NO_PERMISSION: Final = "NO_PERMISSION"
 
 
-def connector(places: Places, timeout_s: float) -> Callable[[Login | None], RocketmqCluster]:
-    """Return the maker of a cluster for a person, from its known places."""
-    return lambda login: RocketmqCluster(places, timeout_s, login)
+def connector(places: Places, reach: Reach) -> Callable[[Login | None], RocketmqCluster]:
+    """Return the maker of a cluster for a person, from its known places. Raises `CannotBegin`."""
+    asker = asker_of(reach)
+
+    def cluster(login: Login | None) -> RocketmqCluster:
+        keys = None if login is None else AccessKeys(*login)
+        return RocketmqCluster(places, asker._replace(security=Security(asker.security.tls, keys)))
+
+    return cluster
 
 
 class _Place(NamedTuple):
@@ -53,16 +61,14 @@ class _Place(NamedTuple):
 class RocketmqCluster:
     """A cluster with known nameservers, asked with one person's key."""
 
-    def __init__(self, places: Places, timeout_s: float, login: Login | None) -> None:
+    def __init__(self, places: Places, asker: Asker) -> None:
         self._places = places
-        self._timeout_s = timeout_s
-        self._login = login
+        self._asker = asker
 
     def look(self) -> Seen:
         """Ask all nodes. Raises `ClusterFault`."""
-        secret = None if self._login is None else Secret(*self._login)
         with _for_people():
-            found = take_look(self._places, self._timeout_s, secret)
+            found = take_look(self._places, self._asker)
         _check_admission(found)
         return Seen(rocketmq_map(found.view), found.sample)
 
@@ -85,14 +91,14 @@ class RocketmqCluster:
         """Return the effects of an action without carrying it out. Raises `ClusterFault`."""
         wanted = _seek_of(action, words)
         with _for_people():
-            moves = trio.run(plan_seek, self._nameservers, wanted, self._timeout_s, self._keys)
+            moves = trio.run(plan_seek, self._nameservers, wanted, self._asker)
         return _plan_of(wanted, moves)
 
     def act(self, action: str, words: Words) -> str:
         """Carry out an action. Raises `ClusterFault`."""
         wanted = _seek_of(action, words)
         with _for_people():
-            done_at = trio.run(seek, self._nameservers, wanted, self._timeout_s, self._keys)
+            done_at = trio.run(seek, self._nameservers, wanted, self._asker)
         return (
             f"group {wanted.group} of topic {wanted.topic} continues at {_place_text(wanted)}; done at "
             f"{', '.join(done_at)}"
@@ -100,10 +106,6 @@ class RocketmqCluster:
 
     def close(self) -> None:
         """Close nothing: each question has connections of its own."""
-
-    @property
-    def _keys(self) -> AccessKeys | None:
-        return None if self._login is None else AccessKeys(*self._login)
 
     @property
     def _nameservers(self) -> tuple[str, ...]:
@@ -120,7 +122,7 @@ class RocketmqCluster:
         causes, consumers = [], []
         for group in groups:
             try:
-                state = await group_state(self._nameservers, topic, group, self._timeout_s, self._keys)
+                state = await group_state(self._nameservers, topic, group, self._asker)
             except GroupUnknown:
                 continue
             causes += causes_of_group(group, topic, state)
@@ -176,9 +178,10 @@ class RocketmqCluster:
 
     async def _with_queues(self, topic: str, use: Callable[[list[StoredQueue]], Any]) -> list[StoredQueue]:
         """Request the queues of a topic, and use them while the session lasts."""
-        keys = None if self._login is None else (self._login.user, self._login.password)
+        tls, keys = self._asker.security
         uri = f"rocketmq://{','.join(self._nameservers)}"
-        async with connect_rocketmq(uri, credentials=keys, timeout_s=self._timeout_s) as session:
+        timeout_s = self._asker.timeout_s
+        async with connect_rocketmq(uri, credentials=keys, tls=tls, timeout_s=timeout_s) as session:
             queues = await session.stored_queues(topic)
             await use(queues)
             return queues

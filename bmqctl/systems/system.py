@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from bmqctl.carrying.messages.ends import Reach
 
 if TYPE_CHECKING:
     from bmqctl.systems.bundling.archive import Archive
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from bmqctl.systems.watching.watcher import Watcher
 
 __all__ = ["Cluster", "ClusterOptions", "Unanswered", "Views"]
+
+
+_USUAL: Final = Reach("bmqctl", timeout_s=5)
 
 
 class Unanswered(Exception):
@@ -28,10 +32,7 @@ class ClusterOptions:
     nameservers: Sequence[str] | None = None
     controllers: Sequence[str] | None = None
     broker_names: Sequence[str] | None = None
-    timeout_s: float = 5
-    authority: Path | None = None
-    mechanism: str | None = None
-    data: str = ""
+    reach: Reach = _USUAL
 
     @property
     def names_rocketmq(self) -> bool:

@@ -5,44 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.common.render import EXIT_FAULTS, refuse, until_reader_leaves
 
-__all__ = ["AuthnData", "AuthnMechanism", "Security", "TlsAuthority", "admin", "credentials_of", "endpoint_of"]
+__all__ = ["admin", "credentials_of", "endpoint_of"]
 
 NOT_A_COMMAND = "Unable to decode command"
-
-TlsAuthority = Annotated[
-    Path | None,
-    typer.Option(
-        help="Connect with TLS; trust the CA certificates in this PEM file.",
-        show_default=False,
-    ),
-]
-AuthnMechanism = Annotated[
-    str | None, typer.Option(help="Authentication mechanism, such as BASIC; by default none.", show_default=False)
-]
-AuthnData = Annotated[
-    str,
-    typer.Option(help="Credentials, such as user:password.", envvar="BMQCTL_AUTHN_DATA", show_default=False),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """The options by which connections are secured."""
-
-    tls_authority: TlsAuthority = None
-    authn_mechanism: AuthnMechanism = None
-    authn_data: AuthnData = ""
 
 
 def credentials_of(mechanism: str | None, data: str) -> Credentials | None:

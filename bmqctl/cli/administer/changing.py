@@ -11,8 +11,8 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from bmqctl.carrying.bridge.ends import CannotBegin
-from bmqctl.cli.administer.admin import AuthnData
 from bmqctl.cli.administer.asking import ask
+from bmqctl.cli.securing import AuthnData, Keys, TlsAuthority
 from bmqctl.cli.watch.cluster_options import Nameserver
 from bmqctl.common.refusal import refuse
 from bmqctl.common.render import Column, Output, OutputFormat, print_rows, until_reader_leaves
@@ -71,6 +71,7 @@ class Masters:
     nameserver: Nameserver = None
     broker_name: BrokerName = None
     timeout: Timeout = 5
+    tls_authority: TlsAuthority = None
     authn_data: AuthnData = ""
 
     def administration(self, command: str) -> ClusterAdministration:
@@ -79,8 +80,7 @@ class Masters:
             self.broker,
             nameservers=self.nameserver,
             broker_names=self.broker_name,
-            timeout_s=self.timeout,
-            data=self.authn_data,
+            reach=Keys(self.tls_authority, self.authn_data).reach(command, self.timeout),
         )
         try:
             return open_administration(options)

@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
+from bmqctl.cli.administer.admin import credentials_of, endpoint_of
 from bmqctl.cli.administer.changing import Changing, FieldSetting
 from bmqctl.cli.administer.defining import alter, delete, show
 from bmqctl.cli.families import expanded
+from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.common.render import Column, Output, OutputFormat, print_rows, refuse, until_reader_leaves
 from bmqctl.systems.administration import DefinitionHolder
 from bmqctl.systems.definitions.model import Action, Change

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.cli.administer.admin import Security
 from bmqctl.cli.families import expanded
+from bmqctl.cli.securing import Security
 from bmqctl.cli.watch.cluster_options import Nameserver, open_nodes
 from bmqctl.cli.watch.samples import print_sample, take
 from bmqctl.common.render import Output, OutputFormat
@@ -47,13 +47,7 @@ def list_queues(
 
     Exit codes: 0; 1 if a node does not answer; 2 if no node does.
     """
-    options = ClusterOptions(
-        broker,
-        timeout_s=timeout,
-        authority=security.tls_authority,
-        mechanism=security.authn_mechanism,
-        data=security.authn_data,
-    )
+    options = ClusterOptions(broker, reach=security.reach("queue list", timeout))
     _list("queue list", options, Selection("name", False, text), PARTS if apps else WHOLES, output)
 
 
@@ -76,7 +70,8 @@ def list_topics(
 
     Exit codes: 0; 1 if a node does not answer; 2 if no node does.
     """
-    _list("topic list", _rocketmq(nameserver, timeout, security), Selection("name", False, text), WHOLES, output)
+    options = ClusterOptions(None, True, nameserver, reach=security.reach("topic list", timeout))
+    _list("topic list", options, Selection("name", False, text), WHOLES, output)
 
 
 @expanded
@@ -98,19 +93,8 @@ def list_groups(
 
     Exit codes: 0; 1 if a node does not answer; 2 if no node does.
     """
-    _list("group list", _rocketmq(nameserver, timeout, security), Selection("name", False, text), PARTS, output)
-
-
-def _rocketmq(nameservers: list[str] | None, timeout_s: float, security: Security) -> ClusterOptions:
-    return ClusterOptions(
-        None,
-        True,
-        nameservers,
-        timeout_s=timeout_s,
-        authority=security.tls_authority,
-        mechanism=security.authn_mechanism,
-        data=security.authn_data,
-    )
+    options = ClusterOptions(None, True, nameserver, reach=security.reach("group list", timeout))
+    _list("group list", options, Selection("name", False, text), PARTS, output)
 
 
 def _list(

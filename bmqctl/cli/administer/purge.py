@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of, endpoint_of
+from bmqctl.cli.administer.admin import credentials_of, endpoint_of
 from bmqctl.cli.administer.asking import ask
+from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.client.admin import AdminLost
 from bmqctl.common.render import Output, OutputFormat, print_values, refuse, until_reader_leaves
 from bmqctl.systems.blazingmq.status.asking import Asking, Refused

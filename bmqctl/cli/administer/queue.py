@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.cli.administer.listing import list_queues
 from bmqctl.cli.administer.purge import purge_queue
 from bmqctl.cli.contexts.command import DialingCommand
+from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.common.harmless import one_line
 from bmqctl.common.render import (
     EXIT_FAULTS,

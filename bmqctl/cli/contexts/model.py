@@ -80,8 +80,8 @@ class Context:
         return replace(self, address=f"tcp://{_place(self.address, 'tcp://HOST:PORT')}")
 
     def _checked_rocketmq(self) -> Context:
-        if self.tls_authority or self.authn_mechanism:
-            raise BadContext("RocketMQ has no TLS authority and no authentication mechanism here; requests are signed")
+        if self.authn_mechanism:
+            raise BadContext("RocketMQ has no authentication mechanism: requests are signed")
         if self.secret_source is SecretSource.HERE and not re.fullmatch(r"[^:]+:.*", self.secret or "", re.DOTALL):
             raise BadContext("credentials of RocketMQ are USER:PASSWORD")
         self._check_output()

@@ -19,7 +19,8 @@ from bmqctl.carrying.bridge.flow import FlowOptions
 from bmqctl.carrying.bridge.making import BridgeOptions, Means, make_bridge, read_bridges
 from bmqctl.carrying.bridge.metrics import metrics_text
 from bmqctl.carrying.bridge.run import CannotBegin, Outcome, Running, run_bridges
-from bmqctl.cli.administer.admin import AuthnData, AuthnMechanism, TlsAuthority, credentials_of
+from bmqctl.cli.administer.admin import credentials_of
+from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.client.session import SessionOptions
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (

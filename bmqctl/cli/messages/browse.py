@@ -12,8 +12,9 @@ from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.received import text_form
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, ByTemplate, choose_format, frame_of
-from bmqctl.cli.messages.message_options import Broker, Decoding, Security, Uri, run
+from bmqctl.cli.messages.message_options import Broker, Decoding, Uri, run
 from bmqctl.cli.messages.showing import Showing
+from bmqctl.cli.securing import Security
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,

@@ -16,7 +16,8 @@ from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.moving.run import At, Carried, CarryOptions, SourceContents, carry, check, rehearse, waiting
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.families import expanded
-from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Security, run
+from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, run
+from bmqctl.cli.securing import Security
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,

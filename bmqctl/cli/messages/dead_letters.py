@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -20,7 +19,8 @@ from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import LETTER_PLACE, AsLines, Raw, choose_format, frame_of
-from bmqctl.cli.messages.message_options import Decoding, TlsAuthority, run
+from bmqctl.cli.messages.message_options import Decoding, run
+from bmqctl.cli.securing import Keys
 from bmqctl.client.rocketmq import Content
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
@@ -53,25 +53,9 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer gr
 Nameserver = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="A nameserver of the cluster.", show_default=False)
 ]
-AuthnData = Annotated[
-    str,
-    typer.Option(help="An access key and its secret, KEY:SECRET.", envvar="BMQCTL_AUTHN_DATA", show_default=False),
-]
 Ids = Annotated[
     list[str] | None, typer.Option("--id", help="Only the letter with this message id.", show_default=False)
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The options by which connections are secured."""
-
-    tls_authority: TlsAuthority = None
-    authn_data: AuthnData = ""
-
-    def reach(self, command: str) -> Reach:
-        """Make the options by which brokers are reached."""
-        return Reach(f"bmqctl {command}", self.tls_authority, None, self.authn_data)
 
 
 @app.callback()

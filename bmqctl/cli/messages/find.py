@@ -14,8 +14,9 @@ from bmqctl.carrying.messages.received import text_form
 from bmqctl.cli.arguments import parse_moment
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, ByTemplate, Raw, choose_format, frame_of
-from bmqctl.cli.messages.message_options import Broker, Decoding, Security, Since, Uri, run
+from bmqctl.cli.messages.message_options import Broker, Decoding, Since, Uri, run
 from bmqctl.cli.messages.showing import Showing
+from bmqctl.cli.securing import Security
 from bmqctl.common.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
 from bmqctl.systems.opening import open_end
 

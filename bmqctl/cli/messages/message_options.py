@@ -12,20 +12,16 @@ from typing import Annotated, TypeVar
 import trio
 import typer
 
-from bmqctl.carrying.messages.ends import CannotBegin, Reach
+from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.cli.arguments import parse_moment
 from bmqctl.common.decoding.decoder import CannotDecode, Decode, Format, Wanted, make_decoder
 from bmqctl.common.render import refuse
 
 __all__ = [
     "EXIT_INTERRUPTED",
-    "AuthnData",
-    "AuthnMechanism",
     "Broker",
     "Decoding",
-    "Security",
     "Since",
-    "TlsAuthority",
     "Uri",
     "run",
 ]
@@ -53,24 +49,6 @@ Since = Annotated[
     ),
 ]
 Broker = Annotated[str, typer.Option("--broker", "-b", help="The broker of BlazingMQ's queue, as tcp://HOST:PORT.")]
-TlsAuthority = Annotated[
-    Path | None,
-    typer.Option(help="Connect with TLS; trust the CA certificates in this PEM file.", show_default=False),
-]
-AuthnMechanism = Annotated[
-    str | None,
-    typer.Option(help="BlazingMQ's authentication mechanism, such as BASIC; by default none.", show_default=False),
-]
-AuthnData = Annotated[
-    str,
-    typer.Option(
-        help="Credentials, such as user:password; for a topic an access key and its secret.",
-        envvar="BMQCTL_AUTHN_DATA",
-        show_default=False,
-    ),
-]
-
-
 DecodeAs = Annotated[
     Format | None,
     typer.Option("--decode", help="Show payloads decoded; report those of another encoding.", show_default=False),
@@ -92,19 +70,6 @@ MessageName = Annotated[
     str | None,
     typer.Option("--message", help="For protobuf: the full name of the message's type.", show_default=False),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """The options by which connections are secured."""
-
-    tls_authority: TlsAuthority = None
-    authn_mechanism: AuthnMechanism = None
-    authn_data: AuthnData = ""
-
-    def reach(self, command: str) -> Reach:
-        """Make the options by which brokers are reached."""
-        return Reach(f"bmqctl {command}", self.tls_authority, self.authn_mechanism, self.authn_data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from bmqctl.carrying.messages.posting import DEFAULT_GROUP, Account, PostOptions
 from bmqctl.carrying.messages.posting import post as post_all
 from bmqctl.carrying.messages.sources import Form, Input, make_source
 from bmqctl.cli.families import expanded
-from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Security, Uri, run
+from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Uri, run
+from bmqctl.cli.securing import Security
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,

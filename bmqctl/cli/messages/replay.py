@@ -25,8 +25,8 @@ from bmqctl.cli.families import expanded
 from bmqctl.cli.files.printing import stopped_by
 from bmqctl.cli.given import given_options
 from bmqctl.cli.messages import replay_options as options
-from bmqctl.cli.messages.message_options import Security
 from bmqctl.cli.messages.replay_job import COMMAND, Job, missing_guids
+from bmqctl.cli.securing import Security
 from bmqctl.common.refusal import say
 from bmqctl.common.render import LateProgress, Output, refuse, wanted_format
 from bmqctl.stores.blazingmq.read.files import (

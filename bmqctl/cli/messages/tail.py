@@ -14,7 +14,8 @@ from bmqctl.carrying.messages.tailing import tail as tail_all
 from bmqctl.carrying.messages.writing import Writer
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, ByTemplate, Raw, choose_format, frame_of
-from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Decoding, Security, Since, Uri, run
+from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Decoding, Since, Uri, run
+from bmqctl.cli.securing import Security
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
 from bmqctl.systems.opening import open_end

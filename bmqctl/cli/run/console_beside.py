@@ -25,6 +25,7 @@ __all__ = [
     "Beside",
     "check_certificate",
     "console_beside",
+    "console_trust",
     "listen_for_console",
     "reachable",
 ]
@@ -101,6 +102,15 @@ def console_beside(
         certificate, key = check_certificate(command, options, beside.console_certificate, beside.console_key)
         words += ["--certificate", str(certificate), "--key", str(key)]
     return run_console(listen_for_console(command, beside.console_host, beside.console_port), words)
+
+
+def console_trust(command: str, authority: Path | None, setting: str) -> tuple[str, str]:
+    """Return the option by which a console trusts nodes that speak TLS; exit with code 2 if no `setting` names it."""
+    if authority is None:
+        refuse(
+            command, f"--console-port: the nodes speak TLS, and no {setting} names the authority of their certificates"
+        )
+    return "--tls-authority", str(authority)
 
 
 def check_certificate(

@@ -12,6 +12,7 @@ from bmqctl.cli.families import expanded
 from bmqctl.cli.run.console_beside import (
     Beside,
     console_beside,
+    console_trust,
     reachable,
 )
 from bmqctl.cli.run.start_rocketmq_options import (
@@ -25,7 +26,6 @@ from bmqctl.cli.run.start_rocketmq_options import (
 )
 from bmqctl.common.installed import advising
 from bmqctl.common.later import Later
-from bmqctl.common.refusal import refuse
 
 if TYPE_CHECKING:
     from broker.rocketmq.assembly import app as assembly
@@ -242,9 +242,13 @@ def rocketmq(
     # Its own nameserver need not know the brokers that register with the others.
     names = ";".join((reachable(config.bind_address, config.nameserver_port), *config.nameservers))
 
-    def place_words() -> tuple[str, str]:
+    def place_words() -> tuple[str, ...]:
         if config.tls.mode is assembly.TlsMode.ENFORCING:
-            refuse("start rocketmq", "--console-port: the console has no TLS, and tlsServerMode is enforcing")
+            return (
+                "--nameserver",
+                names,
+                *console_trust("start rocketmq", config.tls.dial_trust, "tlsClientTrustCertPath"),
+            )
         return "--nameserver", names
 
     with console_beside("start rocketmq", beside, place_words) as ready:

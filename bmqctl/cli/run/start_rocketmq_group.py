@@ -16,6 +16,7 @@ from bmqctl.cli.run.start_rocketmq_options import refuse_config
 from bmqctl.common.ending import announce
 from bmqctl.common.installed import advising
 from bmqctl.systems.cluster_run import Member, run_members
+from bmqctl.systems.rocketmq.status.asker import Asker
 from bmqctl.systems.rocketmq.status.asking import Places, hear
 from bmqctl.systems.rocketmq.status.view import Name, View, view_of
 from broker.rocketmq.assembly.local_group import (
@@ -76,7 +77,7 @@ async def _wait_ready(nodes: Sequence[GroupNode]) -> str:
     begun = trio.current_time()
     has_told = False
     while True:
-        view = view_of(await hear(places, ASK_S))
+        view = view_of(await hear(places, Asker(ASK_S)))
         master = next(
             (found for name in view.names if (found := _ready_master(name, view, len(nodes))) is not None), None
         )

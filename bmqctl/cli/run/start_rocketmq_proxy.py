@@ -12,10 +12,10 @@ from bmqctl.cli.families import expanded
 from bmqctl.cli.run.console_beside import (
     Beside,
     console_beside,
+    console_trust,
 )
 from bmqctl.cli.run.start_rocketmq_options import split_addresses
 from bmqctl.common.installed import advising
-from bmqctl.common.refusal import refuse
 from broker.rocketmq.assembly.proxy import (
     PropertyError,
     ProxyConfig,
@@ -176,9 +176,13 @@ def rocketmq_proxy(
         metrics_port,
     )
 
-    def place_words() -> tuple[str, str]:
+    def place_words() -> tuple[str, ...]:
         if config.tls.is_dialing:
-            refuse("start rocketmq-proxy", "--console-port: the console has no TLS, and the brokers have")
+            return (
+                "--nameserver",
+                ";".join(nameservers),
+                *console_trust("start rocketmq-proxy", config.tls.dial_trust, "--tls-trust"),
+            )
         return "--nameserver", ";".join(nameservers)
 
     with console_beside("start rocketmq-proxy", beside, place_words) as ready:

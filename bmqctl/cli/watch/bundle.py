@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from bmqctl.carrying.bridge.ends import CannotBegin
-from bmqctl.cli.administer.admin import Security
 from bmqctl.cli.families import expanded
+from bmqctl.cli.securing import Security
 from bmqctl.cli.watch.cluster_options import Nodes, options_of
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -115,10 +115,11 @@ def bundle(
             refuse("bundle", f"{each}: no such file or folder")
     if folder is not None and not folder.is_dir():
         refuse("bundle", f"{folder}: is no folder")
+    reach = security.reach("bundle", timeout)
     try:
-        clusters = [] if offline else open_clusters(options_of(broker, nodes, timeout, security))
+        clusters = [] if offline else open_clusters(options_of(broker, nodes, reach))
         if not (clusters or folder or offline):
-            clusters = [open_cluster(options_of(None, nodes, timeout, security))]
+            clusters = [open_cluster(options_of(None, nodes, reach))]
     except CannotBegin as fault:
         refuse("bundle", str(fault))
     secrets = [security.authn_data] if security.authn_data else []

@@ -11,16 +11,16 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bmqctl.carrying.bridge.ends import CannotBegin
-from bmqctl.cli.administer.admin import AuthnData, Security, credentials_of
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
+from bmqctl.cli.securing import Keys, Security
 from bmqctl.cli.watch.cluster_options import Nameserver, Nodes, options_of
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminLost
 from bmqctl.common.ending import faults_end
 from bmqctl.common.refusal import with_remedy
 from bmqctl.common.render import Output, OutputFormat, print_values, until_reader_leaves
-from bmqctl.systems.blazingmq.status.asking import Asking, NotReported, Refused
+from bmqctl.systems.blazingmq.status.asking import NotReported, Refused, asking_of
 from bmqctl.systems.checking.blazingmq import CLUSTER_VALUES, QUEUE_VALUES, measure_queue
 from bmqctl.systems.checking.verdict import (
     BadThreshold,
@@ -136,12 +136,12 @@ def queue(
     except FormatError as fault:
         _end("QUEUE", Status.UNKNOWN, f"{uri}: {fault.reason}", output)
     place = _place("QUEUE", broker)
-    credentials = credentials_of(security.authn_mechanism, security.authn_data)
-    asking = Asking(timeout, security.tls_authority, credentials)
+    asking = asking_of(security.reach("check queue", timeout))
     _report("QUEUE", lambda: measure_queue(*place, asking, parsed), thresholds, output)
 
 
 @app.command(cls=CheckCommand)
+@expanded
 def group(
     name: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)],
     topic: Annotated[str, typer.Option(help="The topic that it consumes.", show_default=False)],
@@ -150,7 +150,8 @@ def group(
     nameserver: Nameserver = None,
     timeout: Timeout = 5,
     output: Output = None,
-    authn_data: AuthnData = "",
+    *,
+    security: Keys,
 ) -> None:
     """Check the lag of a consumer group of RocketMQ in a topic.
 
@@ -163,21 +164,20 @@ def group(
     """
     import trio
 
-    from bmqctl.clients.rocketmq.link import AccessKeys
     from bmqctl.systems.checking.rocketmq import GROUP_VALUES, measure_group
-    from bmqctl.systems.rocketmq.cluster import places_of, secret_of
+    from bmqctl.systems.rocketmq.cluster import places_of
+    from bmqctl.systems.rocketmq.status.asker import asker_of
     from bmqctl.systems.rocketmq.status.group import group_state
 
     thresholds = _thresholds("GROUP", warning, critical, GROUP_VALUES)
     try:
         nameservers = places_of(None, nameserver).nameservers
-        secret = secret_of(authn_data)
+        asker = asker_of(security.reach("check group", timeout))
     except CannotBegin as fault:
         _end("GROUP", Status.UNKNOWN, str(fault), output)
-    keys = None if secret is None else AccessKeys(*secret)
 
     def measure() -> Measured:
-        state = trio.run(group_state, nameservers, topic, name, timeout, keys)
+        state = trio.run(group_state, nameservers, topic, name, asker)
         return measure_group(topic, name, state.queues)
 
     _report("GROUP", measure, thresholds, output)
@@ -215,7 +215,7 @@ def cluster(
     """
     thresholds = _thresholds("CLUSTER", warning, critical, CLUSTER_VALUES, _CLUSTER_USUAL)
     try:
-        found = open_cluster(options_of(broker, nodes, timeout, security))
+        found = open_cluster(options_of(broker, nodes, security.reach("check cluster", timeout)))
     except CannotBegin as fault:
         _end("CLUSTER", Status.UNKNOWN, str(fault), output)
     _report("CLUSTER", found.measure, thresholds, output)

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from bmqctl.carrying.bridge.ends import CannotBegin
-from bmqctl.cli.administer.admin import Security
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
+from bmqctl.cli.securing import Security
 from bmqctl.cli.watch.cluster_options import BrokerName, Nodes, open_nodes, options_of
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -83,7 +83,7 @@ def status(
 
     Exit codes: 0 if there are no problems; 1 if there are; 2 if there is no broker.
     """
-    cluster = open_nodes("cluster", options_of(broker, nodes, timeout, security, broker_name))
+    cluster = open_nodes("cluster", options_of(broker, nodes, security.reach("cluster", timeout), broker_name))
     _print(cluster.status, wanted_format(output, as_json))
 
 
@@ -108,7 +108,7 @@ def explain(
 
     Exit codes: 0 if there are no problems; 1 if there are; 2 if there is no broker.
     """
-    cluster = open_nodes("cluster", options_of(broker, nodes, timeout, security, broker_name))
+    cluster = open_nodes("cluster", options_of(broker, nodes, security.reach("cluster", timeout), broker_name))
     _print(cluster.problems, output or OutputFormat.TABLE)
 
 
@@ -146,7 +146,7 @@ def step_down(
     Exit codes: 0; 2 there is no such broker, or a controller refuses or does not answer.
     """
     try:
-        found = open_administration(options_of(broker, nodes, timeout, security)).step_down(name, to)
+        found = open_administration(options_of(broker, nodes, security.reach("cluster", timeout))).step_down(name, to)
     except (CannotBegin, Unanswered) as fault:
         refuse("cluster step-down", str(fault))
     typer.echo(f"{name}: {found} is the master")

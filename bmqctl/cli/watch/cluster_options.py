@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.bridge.ends import CannotBegin
-from bmqctl.cli.administer.admin import Security
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.common.render import refuse
 from bmqctl.systems.opening import open_cluster
 from bmqctl.systems.system import Cluster, ClusterOptions
@@ -50,21 +49,9 @@ class Nodes:
     controller: Controller = None
 
 
-def options_of(
-    broker: str | None, nodes: Nodes, timeout_s: float, security: Security, names: list[str] | None = None
-) -> ClusterOptions:
+def options_of(broker: str | None, nodes: Nodes, reach: Reach, names: list[str] | None = None) -> ClusterOptions:
     """Gather the options that name a cluster, and those by which it is reached."""
-    return ClusterOptions(
-        broker,
-        nodes.rocketmq,
-        nodes.nameserver,
-        nodes.controller,
-        names,
-        timeout_s,
-        security.tls_authority,
-        security.authn_mechanism,
-        security.authn_data,
-    )
+    return ClusterOptions(broker, nodes.rocketmq, nodes.nameserver, nodes.controller, names, reach)
 
 
 def open_nodes(command: str, options: ClusterOptions) -> Cluster:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bmqctl.cli.administer.admin import TlsAuthority, endpoint_of
+from bmqctl.cli.administer.admin import endpoint_of
 from bmqctl.cli.arguments import parse_host
 from bmqctl.cli.run.console_beside import NEEDS_EXTRA, check_certificate, listen_for_console
+from bmqctl.cli.securing import Keys, TlsAuthority
 from bmqctl.cli.watch.cluster_options import Controller, IsRocketmq, Nameserver
 from bmqctl.common.ending import announce
 from bmqctl.common.refusal import say
@@ -118,14 +119,14 @@ def console(
         from bmqctl.console.rocketmq import connector as rocketmq_connector
         from bmqctl.systems.rocketmq.cluster import places_of
 
-        if broker or tls_authority is not None:
-            refuse(COMMAND, "--broker and --tls-authority are for BlazingMQ")
+        if broker:
+            refuse(COMMAND, "--broker is for BlazingMQ")
         try:
             places = places_of(None, nameserver, controller)
+            connect = rocketmq_connector(places, Keys(tls_authority).reach(COMMAND, timeout))
         except CannotBegin as fault:
             refuse(COMMAND, str(fault))
         system, place = ROCKETMQ, ", ".join(places.nameservers or places.controllers)
-        connect = rocketmq_connector(places, timeout)
     else:
         from bmqctl.console.blazingmq import SYSTEM as BLAZINGMQ
         from bmqctl.console.blazingmq import connector

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.cli.administer.admin import Security
 from bmqctl.cli.families import expanded
+from bmqctl.cli.securing import Security
 from bmqctl.cli.watch.cluster_options import Nodes, open_nodes, options_of
 from bmqctl.cli.watch.samples import print_sample, take
 from bmqctl.common.installed import installing
@@ -75,7 +75,7 @@ def top(
     if sort not in COLUMNS:
         refuse("top", f"--sort {sort}: expected one of {', '.join(COLUMNS)}")
     selection = Selection(sort, not ascending, text, within)
-    cluster = open_nodes("top", options_of(broker, nodes, timeout, security))
+    cluster = open_nodes("top", options_of(broker, nodes, security.reach("top", timeout)))
     watcher = cluster.watcher()
     if once or output is not None:
         _print_once(watcher, interval, selection, output or OutputFormat.TABLE)

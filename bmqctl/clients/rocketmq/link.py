@@ -14,6 +14,7 @@ from typing import NamedTuple
 import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
+from anyio.streams.tls import TLSStream
 
 from bmqctl.clients.rocketmq.machine import Answered, Asked, Ended, Event, Machine, State, Unanswered
 from bmqctl.common.dialing import dial_stream
@@ -163,15 +164,18 @@ class RemotingLink:
                     self._drained.set()
 
     async def _read(self) -> None:
+        # A node that expects TLS closes a connection without it, and gives no reason.
+        advice = "" if isinstance(self._stream, TLSStream) else "; it may expect TLS"
         while self._machine.state is State.OPEN:
             try:
                 data = await self._stream.receive(READ_SIZE)
             except anyio.EndOfStream:
-                self.end("the peer closed the connection")
+                self.end(f"the peer closed the connection{advice}")
                 return
             except (anyio.BrokenResourceError, anyio.ClosedResourceError) as fault:
-                self.end(f"connection lost: {fault.__cause__ or type(fault).__name__}")
+                self.end(f"connection lost: {fault.__cause__ or type(fault).__name__}{advice}")
                 return
+            advice = ""
             self._handle(self._machine.receive(data))
 
     async def _write(self) -> None:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.client.address import BadAddress, parse_address
 from bmqctl.client.admin import AdminLost
-from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.common.render import aligned
 from bmqctl.systems.blazingmq.status.asking import (
-    Asking,
     NotReported,
     Refused,
     ask_all,
+    asking_of,
     problems_of,
     records_behind,
 )
@@ -41,8 +40,7 @@ class BlazingMQCluster:
             self._node = parse_address(self.place)
         except BadAddress:
             raise CannotBegin(f"--broker {self.place}: expected tcp://HOST:PORT") from None
-        credentials = None if options.mechanism is None else Credentials(options.mechanism, options.data.encode())
-        self._asking = Asking(options.timeout_s, options.authority, credentials)
+        self._asking = asking_of(options.reach)
 
     def status(self) -> Views:
         views = self._views()

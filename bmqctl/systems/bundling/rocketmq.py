@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import trio
 
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
+from bmqctl.clients.rocketmq.link import RemotingLink
 from bmqctl.systems.bundling.archive import Archive
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
-from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
+from bmqctl.systems.rocketmq.status.asking import Places, hear
 from bmqctl.systems.rocketmq.status.printing import json_value, status_lines
 from bmqctl.systems.rocketmq.status.problems import problems_of
 from bmqctl.systems.rocketmq.status.view import Unheard, view_of
@@ -34,19 +34,18 @@ _OF_NAMESERVER: Final = (
 )
 
 
-def add_cluster(archive: Archive, places: Places, timeout_s: float, secret: Secret | None) -> None:
+def add_cluster(archive: Archive, places: Places, ask: Asker) -> None:
     """Add the answers of all given processes, and of the ones that they name; a silent one is missing."""
-    trio.run(_add_cluster, archive, places, timeout_s, secret)
+    trio.run(_add_cluster, archive, places, ask)
 
 
-async def _add_cluster(archive: Archive, places: Places, timeout_s: float, secret: Secret | None) -> None:
-    heard = await hear(places, timeout_s, secret)
+async def _add_cluster(archive: Archive, places: Places, ask: Asker) -> None:
+    heard = await hear(places, ask)
     view = view_of(heard)
     problems = problems_of(view)
     archive.add_json("cluster/status.json", json_value(view, problems))
     lines = status_lines(view, problems, time.time_ns() // 1_000_000)
     archive.add_lines("cluster/status.txt", (f"{line}\n" for line in lines), 1 << 20)
-    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
     for address, broker in sorted(heard.brokers.items()):
         folder = f"brokers/{address.replace(':', '_')}"
         if isinstance(broker, Unheard):

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
+from bmqctl.clients.rocketmq.link import RemotingLink
 from bmqctl.systems.definitions.model import KINDS, ROCKETMQ, Action, BadDefinitions, Change, Definitions, Table
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
-from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
+from bmqctl.systems.rocketmq.status.asking import Places, hear
 from bmqctl.systems.rocketmq.status.names import is_own_group, is_own_topic
 from bmqctl.systems.rocketmq.status.view import Unheard, view_of
 from formats.errors import FormatError
@@ -144,21 +144,18 @@ def _fields(kind: str, config: Any) -> dict[str, Any]:
     return found
 
 
-def masters_of(
-    places: Places, timeout_s: float, secret: Secret | None, kinds: Sequence[str] = KINDS[ROCKETMQ]
-) -> list[Master]:
+def masters_of(places: Places, asker: Asker, kinds: Sequence[str] = KINDS[ROCKETMQ]) -> list[Master]:
     """Ask all masters of a cluster for kinds of definitions.
 
     Raises `NobodyAnswers` if one does not answer, or there is none.
     """
-    return trio.run(_masters_of, places, timeout_s, secret, kinds)
+    return trio.run(_masters_of, places, asker, kinds)
 
 
-async def _masters_of(places: Places, timeout_s: float, secret: Secret | None, kinds: Sequence[str]) -> list[Master]:
-    heard = await hear(places, timeout_s, secret)
+async def _masters_of(places: Places, asker: Asker, kinds: Sequence[str]) -> list[Master]:
+    heard = await hear(places, asker)
     silent = [f"{address}: {each.reason}" for address, each in heard.nameservers.items() if isinstance(each, Unheard)]
     view = view_of(heard)
-    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
     own = frozenset(name for each in view.names for name in (each.name, each.cluster))
     found = []
     for each in view.names:
@@ -167,7 +164,7 @@ async def _masters_of(places: Places, timeout_s: float, secret: Secret | None, k
             raise NobodyAnswers(f"brokers {each.name} have no master")
         if master.error is not None:
             raise NobodyAnswers(f"{master.address}: {master.error}")
-        tables = await ask.over(master.address, lambda link: _tables(link, kinds, own, timeout_s))
+        tables = await asker.over(master.address, lambda link: _tables(link, kinds, own, asker.timeout_s))
         found.append(Master(each.name, master.address, Definitions(ROCKETMQ, tables)))
     if not found:
         raise NobodyAnswers("; ".join(silent) or "no broker is registered")
@@ -195,13 +192,12 @@ async def _read_settings(link: RemotingLink, _: frozenset[str], timeout_s: float
     return {name: {"value": value} for name, value in read_properties(body.decode("utf-8", "replace")).items()}
 
 
-def apply_changes(master: Master, changes: Sequence[Change], timeout_s: float, secret: Secret | None) -> None:
+def apply_changes(master: Master, changes: Sequence[Change], asker: Asker) -> None:
     """Have a master make changes, one after the other. Raises `NobodyAnswers`, also if it refuses one."""
-    trio.run(_apply, master, changes, timeout_s, secret)
+    trio.run(_apply, master, changes, asker)
 
 
-async def _apply(master: Master, changes: Sequence[Change], timeout_s: float, secret: Secret | None) -> None:
-    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
+async def _apply(master: Master, changes: Sequence[Change], asker: Asker) -> None:
     for change in changes:
         code, fields, body = _KINDS[change.kind].request(change)
 
@@ -212,26 +208,25 @@ async def _apply(master: Master, changes: Sequence[Change], timeout_s: float, se
             body: bytes = body,
             what: str = f"{change.action} {change.kind} {change.name}",
         ) -> bytes:
-            return body_of(await link.call(code, fields, timeout_s, body), what)
+            return body_of(await link.call(code, fields, asker.timeout_s, body), what)
 
-        await ask.over(master.address, send)
+        await asker.over(master.address, send)
 
 
-def forget_topics(places: Places, names: Sequence[str], timeout_s: float, secret: Secret | None) -> None:
+def forget_topics(places: Places, names: Sequence[str], asker: Asker) -> None:
     """Have all nameservers forget topics that the brokers have deleted. Raises `NobodyAnswers`."""
-    trio.run(_forget, places, names, timeout_s, secret)
+    trio.run(_forget, places, names, asker)
 
 
-async def _forget(places: Places, names: Sequence[str], timeout_s: float, secret: Secret | None) -> None:
-    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
+async def _forget(places: Places, names: Sequence[str], asker: Asker) -> None:
     requests = [write_header(DeleteTopicFromNameserverRequest(name)) for name in names]
 
     async def send(link: RemotingLink) -> None:
         for fields in requests:
-            body_of(await link.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields, timeout_s), "delete a topic")
+            body_of(await link.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields, asker.timeout_s), "delete a topic")
 
     for address in places.nameservers:
-        await ask.over(address, send)
+        await asker.over(address, send)
 
 
 def _signed_attributes(change: Change) -> dict[str, str]:

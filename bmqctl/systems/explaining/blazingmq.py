@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from bmqctl.carrying.bridge.ends import BlazingEnd
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.client.admin import AdminLost
-from bmqctl.client.protocol.authentication import Credentials
-from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+from bmqctl.systems.blazingmq.status.asking import Refused, asking_of
 from bmqctl.systems.blazingmq.status.queues import UnknownApp, apps_of, ask_about_queue
 from bmqctl.systems.explaining.cause import Cause, counted
 from formats.bmq.uri import parse_uri
@@ -24,10 +23,9 @@ DEFAULT_APP = "__default"
 
 def explain(end: BlazingEnd, reach: Reach) -> list[Cause]:
     """Ask the primary of a queue why its messages wait. Raises `CannotBegin`."""
-    credentials = None if reach.mechanism is None else Credentials(reach.mechanism, reach.data.encode())
     queue = parse_uri(end.uri)
     try:
-        answers = ask_about_queue(end.host, end.port, Asking(reach.timeout_s, reach.authority, credentials), queue)
+        answers = ask_about_queue(end.host, end.port, asking_of(reach), queue)
         if answers.internals is None:
             return causes_of_unopened(answers.messages)
         return causes_of_queue(answers.internals, answers.view, queue.app_id)

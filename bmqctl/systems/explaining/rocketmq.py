@@ -5,9 +5,9 @@ from __future__ import annotations
 import trio
 
 from bmqctl.carrying.bridge.ends import RocketEnd
-from bmqctl.carrying.messages.ends import CannotBegin, Reach, access_keys
-from bmqctl.clients.rocketmq.link import AccessKeys
+from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.systems.explaining.cause import Cause, counted
+from bmqctl.systems.rocketmq.status.asker import asker_of
 from bmqctl.systems.rocketmq.status.group import GroupState, GroupUnknown, NobodyAnswers, group_state
 from formats.addresses import shown_place
 
@@ -18,17 +18,9 @@ def explain(end: RocketEnd, reach: Reach) -> list[Cause]:
     """Ask the brokers of a topic why messages of the group wait. Raises `CannotBegin`."""
     if not end.group:
         raise CannotBegin(f"{end}: name the group, as in {end}?group=GROUP")
-    pair = access_keys(reach)
-    keys = None if pair is None else AccessKeys(*pair)
+    asker = asker_of(reach)
     try:
-        state = trio.run(
-            group_state,
-            [shown_place(end.host, end.port)],
-            end.topic,
-            end.group,
-            reach.timeout_s,
-            keys,
-        )
+        state = trio.run(group_state, [shown_place(end.host, end.port)], end.topic, end.group, asker)
     except (NobodyAnswers, GroupUnknown) as fault:
         raise CannotBegin(str(fault)) from None
     return causes_of_group(end.group, end.topic, state)

@@ -9,14 +9,14 @@ from functools import partial
 
 import trio
 
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
+from bmqctl.clients.rocketmq.link import RemotingLink
 from bmqctl.systems.administration import ConnectedClient, DefinitionHolder, Move, Seek
 from bmqctl.systems.definitions.model import KINDS, ROCKETMQ, Change
 from bmqctl.systems.definitions.rocketmq import Master, apply_changes, forget_topics, masters_of
-from bmqctl.systems.rocketmq.cluster import places_of, secret_of
+from bmqctl.systems.rocketmq.cluster import places_of
 from bmqctl.systems.rocketmq.seeking import plan_seek, seek
-from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
-from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
+from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, asker_of, body_of
+from bmqctl.systems.rocketmq.status.asking import Places, hear
 from bmqctl.systems.rocketmq.status.group import GroupUnknown
 from bmqctl.systems.rocketmq.status.view import Broker, view_of
 from bmqctl.systems.system import ClusterOptions, Unanswered
@@ -30,39 +30,40 @@ from formats.rocketmq.remoting.versions import version_name
 __all__ = ["RocketMQAdministration"]
 
 
-def clients_of(masters: Sequence[Master], timeout_s: float, secret: Secret | None) -> list[ConnectedClient]:
+def clients_of(masters: Sequence[Master], asker: Asker) -> list[ConnectedClient]:
     """Return all producers and the consumers of all groups. Raises `NobodyAnswers`."""
 
     async def clients(link: RemotingLink, master: Master) -> list[ConnectedClient]:
         groups = master.definitions.tables["groups"]
-        return [*await _producers(link, master, timeout_s), *await _consumers(link, master, groups, timeout_s)]
+        return [
+            *await _producers(link, master, asker.timeout_s),
+            *await _consumers(link, master, groups, asker.timeout_s),
+        ]
 
-    return trio.run(_at_each, masters, clients, timeout_s, secret)
+    return trio.run(_at_each, masters, clients, asker)
 
 
-def members_of(masters: Sequence[Master], group: str, timeout_s: float, secret: Secret | None) -> list[ConnectedClient]:
+def members_of(masters: Sequence[Master], group: str, asker: Asker) -> list[ConnectedClient]:
     """Return the consumers of a group. Raises `NobodyAnswers`."""
 
     async def members(link: RemotingLink, master: Master) -> list[ConnectedClient]:
-        return await _consumers(link, master, (group,), timeout_s)
+        return await _consumers(link, master, (group,), asker.timeout_s)
 
-    return trio.run(_at_each, masters, members, timeout_s, secret)
+    return trio.run(_at_each, masters, members, asker)
 
 
 async def _at_each(
     masters: Sequence[Master],
     ask_for: Callable[[RemotingLink, Master], Awaitable[list[ConnectedClient]]],
-    timeout_s: float,
-    secret: Secret | None,
+    asker: Asker,
 ) -> list[ConnectedClient]:
-    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
     found: list[ConnectedClient] = []
     for master in masters:
 
         async def ask_master(link: RemotingLink, master: Master = master) -> list[ConnectedClient]:
             return await ask_for(link, master)
 
-        found += await ask.over(master.address, ask_master)
+        found += await asker.over(master.address, ask_master)
     return sorted(found)
 
 
@@ -113,12 +114,12 @@ async def _producers(link: RemotingLink, master: Master, timeout_s: float) -> li
     ]
 
 
-async def step_down(places: Places, name: str, wanted: int | None, timeout_s: float, secret: Secret | None) -> str:
+async def step_down(places: Places, name: str, wanted: int | None, asker: Asker) -> str:
     """Have a broker in sync become the master of a name, the one with an id or the one that lacks least.
 
     Returns its address. Raises `NobodyAnswers`, also if there is no such broker, or the controller refuses.
     """
-    view = view_of(await hear(places, timeout_s, secret))
+    view = view_of(await hear(places, asker))
     found = next((each for each in view.names if each.name == name), None)
     if found is None:
         raise NobodyAnswers(
@@ -132,12 +133,11 @@ async def step_down(places: Places, name: str, wanted: int | None, timeout_s: fl
     )
 
     async def elect(link: RemotingLink) -> str:
-        answer = await link.call(RequestCode.CONTROLLER_ELECT_MASTER, write_header(header), timeout_s)
+        answer = await link.call(RequestCode.CONTROLLER_ELECT_MASTER, write_header(header), asker.timeout_s)
         body_of(answer, f"broker {chosen} as the master of {name}")
         return read_header(ElectMasterResponse, answer.ext_fields).master_address or ""
 
-    keys = None if secret is None else AccessKeys(*secret)
-    return await Asker(timeout_s, keys).over(view.leader, elect)
+    return await asker.over(view.leader, elect)
 
 
 def _chosen(name: str, brokers: Sequence[Broker], wanted: int | None) -> int:
@@ -159,11 +159,9 @@ class RocketMQAdministration:
     """The masters of a cluster, or those of some names of brokers. Raises `CannotBegin` for what is no address."""
 
     def __init__(self, options: ClusterOptions) -> None:
-        self._secret = secret_of(options.data)
-        self._keys = None if self._secret is None else AccessKeys(*self._secret)
+        self._asker = asker_of(options.reach)
         self._places = places_of(None, options.nameservers, options.controllers)
         self._names = options.broker_names
-        self._timeout_s = options.timeout_s
 
     def places(self, kinds: Sequence[str]) -> list[DefinitionHolder]:
         found = self._masters(kinds)
@@ -173,31 +171,31 @@ class RocketMQAdministration:
         # Brokers that were not named may still have the topic.
         if not self._names:
             with _unanswered():
-                forget_topics(self._places, names, self._timeout_s, self._secret)
+                forget_topics(self._places, names, self._asker)
 
     def clients(self) -> list[ConnectedClient]:
         with _unanswered():
-            return clients_of(self._masters(), self._timeout_s, self._secret)
+            return clients_of(self._masters(), self._asker)
 
     def members(self, group: str) -> list[ConnectedClient]:
         with _unanswered():
-            return members_of(self._masters(), group, self._timeout_s, self._secret)
+            return members_of(self._masters(), group, self._asker)
 
     def plan_seek(self, wanted: Seek) -> list[Move]:
         with _unanswered():
-            return trio.run(plan_seek, self._places.nameservers, wanted, self._timeout_s, self._keys)
+            return trio.run(plan_seek, self._places.nameservers, wanted, self._asker)
 
     def seek(self, wanted: Seek) -> None:
         with _unanswered():
-            trio.run(seek, self._places.nameservers, wanted, self._timeout_s, self._keys)
+            trio.run(seek, self._places.nameservers, wanted, self._asker)
 
     def step_down(self, name: str, wanted: int | None) -> str:
         with _unanswered():
-            return trio.run(step_down, self._places, name, wanted, self._timeout_s, self._secret)
+            return trio.run(step_down, self._places, name, wanted, self._asker)
 
     def _masters(self, kinds: Sequence[str] = KINDS[ROCKETMQ]) -> list[Master]:
         with _unanswered():
-            found = masters_of(self._places, self._timeout_s, self._secret, kinds)
+            found = masters_of(self._places, self._asker, kinds)
         known = {each.name for each in found}
         for name in self._names or ():
             if name not in known:
@@ -206,7 +204,7 @@ class RocketMQAdministration:
 
     def _apply(self, master: Master, changes: Sequence[Change]) -> None:
         with _unanswered():
-            apply_changes(master, changes, self._timeout_s, self._secret)
+            apply_changes(master, changes, self._asker)
 
 
 @contextmanager

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from bmqctl.carrying.bridge.ends import CannotBegin
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
+from bmqctl.systems.rocketmq.status.asker import asker_of
+from bmqctl.systems.rocketmq.status.asking import Places, hear
 from bmqctl.systems.rocketmq.status.group import NobodyAnswers
 from bmqctl.systems.rocketmq.status.printing import (
     BROKER_KEYS,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bmqctl.systems.checking.verdict import Measured
     from bmqctl.systems.watching.watcher import Watcher
 
-__all__ = ["RocketMQCluster", "places_of", "secret_of"]
+__all__ = ["RocketMQCluster", "places_of"]
 
 DEFAULT_NAMESERVER: Final = "127.0.0.1:9876"
 
@@ -40,8 +40,7 @@ class RocketMQCluster:
     """A cluster, by its nameservers, controllers or a broker. Raises `CannotBegin` for what is no address."""
 
     def __init__(self, options: ClusterOptions) -> None:
-        self._secret = secret_of(options.data, options.authority, options.mechanism)
-        self._timeout_s = options.timeout_s
+        self._asker = asker_of(options.reach)
         nameservers, controllers = options.nameservers, options.controllers
         self._places = places_of(options.broker, nameservers, controllers, options.broker_names)
         # Samples and bundles are of the whole cluster, which no single broker knows.
@@ -61,7 +60,7 @@ class RocketMQCluster:
         return Views(explanation_lines(view, found), None, rows, ("problem", "remedy"), len(found))
 
     def _view(self) -> View:
-        heard = trio.run(hear, self._places, self._timeout_s, self._secret)
+        heard = trio.run(hear, self._places, self._asker)
         answers = [*heard.nameservers.items(), *heard.controllers.items(), *heard.brokers.items()]
         if all(isinstance(answer, Unheard) for _, answer in answers):
             reasons = [f"{address}: {answer.reason}" for address, answer in answers if isinstance(answer, Unheard)]
@@ -78,12 +77,12 @@ class RocketMQCluster:
         from bmqctl.systems.watching.rocketmq import take_sample
         from bmqctl.systems.watching.watcher import Watcher
 
-        return Watcher(partial(take_sample, self._known, self._timeout_s, self._secret), (NobodyAnswers,), None)
+        return Watcher(partial(take_sample, self._known, self._asker), (NobodyAnswers,), None)
 
     def bundle(self, archive: Archive) -> None:
         from bmqctl.systems.bundling.rocketmq import add_cluster
 
-        add_cluster(archive, self._known, self._timeout_s, self._secret)
+        add_cluster(archive, self._known, self._asker)
 
 
 def places_of(
@@ -112,15 +111,3 @@ def _addresses(option: str, texts: Iterable[str]) -> tuple[str, ...]:
             raise CannotBegin(f"{option} {text}: expected HOST:PORT") from None
         found.append(shown_place(host, port))
     return tuple(found)
-
-
-def secret_of(data: str, authority: Path | None = None, mechanism: str | None = None) -> Secret | None:
-    """Return the user as whom requests are signed, if there is one. Raises `CannotBegin`."""
-    if authority is not None or mechanism is not None:
-        raise CannotBegin("RocketMQ has no --tls-authority and no --authn-mechanism; sign with --authn-data")
-    if not data:
-        return None
-    user, colon, password = data.partition(":")
-    if not user or not colon:
-        raise CannotBegin("--authn-data: expected USER:PASSWORD")
-    return Secret(user, password)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
+from bmqctl.clients.rocketmq.link import RemotingLink
 from bmqctl.systems.administration import Move, Seek, Shift
 from bmqctl.systems.rocketmq.status.asker import Asker, body_of
 from bmqctl.systems.rocketmq.status.group import masters_of_topic
@@ -21,31 +21,29 @@ __all__ = ["plan_seek", "seek"]
 _END_MS: Final = -1
 
 
-async def plan_seek(nameservers: Sequence[str], wanted: Seek, timeout_s: float, keys: AccessKeys | None) -> list[Move]:
+async def plan_seek(nameservers: Sequence[str], wanted: Seek, ask: Asker) -> list[Move]:
     """Return what a seek would do now, by queue. Raises `NobodyAnswers` or `GroupUnknown`."""
-    ask = Asker(timeout_s, keys)
     moves: list[Move] = []
     for address in await masters_of_topic(nameservers, wanted.topic, ask):
-        moves += await ask.over(address, lambda link: _moves(link, wanted, timeout_s))
+        moves += await ask.over(address, lambda link: _moves(link, wanted, ask.timeout_s))
     return sorted(moves)
 
 
-async def seek(nameservers: Sequence[str], wanted: Seek, timeout_s: float, keys: AccessKeys | None) -> list[str]:
+async def seek(nameservers: Sequence[str], wanted: Seek, ask: Asker) -> list[str]:
     """Seek at all masters of the topic; return their addresses. Raises `NobodyAnswers` or `GroupUnknown`.
 
     The masters tell connected consumers to continue there.
     """
-    ask = Asker(timeout_s, keys)
     request = ResetOffsetRequest(wanted.group, wanted.topic, _time_ms(wanted), is_force=True)
 
     async def send(link: RemotingLink) -> None:
         requests = [request]
         # A request names one offset, which is one queue's.
         if isinstance(wanted.to, int):
-            moves = await _moves(link, wanted, timeout_s)
+            moves = await _moves(link, wanted, ask.timeout_s)
             requests = [request._replace(queue_id=each.queue_id, offset=each.after) for each in moves]
         for each in requests:
-            body_of(await link.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, write_header(each), timeout_s))
+            body_of(await link.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, write_header(each), ask.timeout_s))
 
     addresses = await masters_of_topic(nameservers, wanted.topic, ask)
     for address in addresses:

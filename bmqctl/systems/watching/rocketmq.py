@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 import trio
 
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
+from bmqctl.clients.rocketmq.link import RemotingLink
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
-from bmqctl.systems.rocketmq.status.asking import Places, Secret, hear
+from bmqctl.systems.rocketmq.status.asking import Places, hear
 from bmqctl.systems.rocketmq.status.names import is_own_group, is_own_topic
 from bmqctl.systems.rocketmq.status.view import Heard, Name, Unheard, View, view_of
 from bmqctl.systems.watching.model import Counted, NodeState, Sample
@@ -39,33 +39,32 @@ class Look(NamedTuple):
     sample: Sample
 
 
-def take_sample(places: Places, timeout_s: float, secret: Secret | None) -> Sample:
+def take_sample(places: Places, asker: Asker) -> Sample:
     """Ask all given processes, and the ones that they name. Raises `NobodyAnswers` if none answers."""
-    return take_look(places, timeout_s, secret).sample
+    return take_look(places, asker).sample
 
 
-def take_look(places: Places, timeout_s: float, secret: Secret | None) -> Look:
+def take_look(places: Places, asker: Asker) -> Look:
     """Take a sample, and keep the view that it was made with. Raises `NobodyAnswers` if nobody does."""
-    return trio.run(_take_look, places, timeout_s, secret)
+    return trio.run(_take_look, places, asker)
 
 
-async def _take_look(places: Places, timeout_s: float, secret: Secret | None) -> Look:
-    heard = await hear(places, timeout_s, secret)
+async def _take_look(places: Places, asker: Asker) -> Look:
+    heard = await hear(places, asker)
     answers = [*heard.nameservers.items(), *heard.controllers.items(), *heard.brokers.items()]
     silent = [f"{address}: {answer.reason}" for address, answer in answers if isinstance(answer, Unheard)]
     if len(silent) == len(answers):
         raise NobodyAnswers("; ".join(silent))
     view = view_of(heard)
-    ask = Asker(timeout_s, None if secret is None else AccessKeys(*secret))
     own = frozenset(name for each in view.names for name in (each.name, each.cluster))
     counted: list[Counted] = []
     for name in view.names:
         master = name.master
         if master is None or master.error is not None:
             continue
-        broker = _Broker(name.name, _lag(name), own, timeout_s)
+        broker = _Broker(name.name, _lag(name), own, asker.timeout_s)
         try:
-            counted += await ask.over(master.address, broker.counted)
+            counted += await asker.over(master.address, broker.counted)
         except NobodyAnswers as fault:
             silent.append(str(fault))
     sample = Sample(time.monotonic(), SYSTEM, tuple(counted), tuple(_nodes(view.names)), tuple(silent))

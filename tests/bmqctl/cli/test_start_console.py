@@ -111,6 +111,20 @@ def test_a_node_whose_listeners_all_speak_tls(consoles: list[list[str]], tmp_pat
     assert consoles.pop() == [*brokers(f"localhost:{PORT}"), "--tls-authority", authority, "--host", "127.0.0.1"]
 
 
+def test_nodes_of_rocketmq_that_speak_tls(consoles: list[list[str]], tmp_path: Path) -> None:
+    authority = str(TLS / "authority.pem")
+    config = tmp_path / "broker.conf"
+    given = ("rocketmq", "--config", str(config), "--store", str(tmp_path / "store"))
+    config.write_text("tlsServerMode=enforcing\n")
+    assert "no tlsClientTrustCertPath names the authority" in start(*given)[1]
+    config.write_text(f"tlsServerMode=enforcing\ntlsClientTrustCertPath={authority}\n")
+    proxy = ("rocketmq-proxy", "-n", "127.0.0.1:9876", "--tls-trust", authority)
+    for words in (given, proxy):
+        assert start(*words)[0] == 7
+        trust = ["--tls-authority", authority]
+        assert consoles.pop() == ["--nameserver", "127.0.0.1:9876", *trust, "--host", "127.0.0.1"]
+
+
 def test_options_of_the_console(consoles: list[list[str]], tmp_path: Path) -> None:
     certificate, key = tmp_path / "console.pem", tmp_path / "console.key"
     issued = trustme.CA().issue_cert("ops.example.com")

@@ -15,7 +15,7 @@ from bmqctl.app import app
         (("--broker", "tcp://h:1", "--broker", "nowhere"), "--broker nowhere: expected tcp://HOST:PORT"),
         (("--certificate", "a.pem"), "--certificate and --key go together"),
         (("--certificate", "/nowhere", "--key", "/nowhere"), "--certificate: /nowhere: No such file or directory"),
-        (("--broker", "tcp://h:1", "--nameserver", "h:1"), "--broker and --tls-authority are for BlazingMQ"),
+        (("--broker", "tcp://h:1", "--nameserver", "h:1"), "--broker is for BlazingMQ"),
         (("--host", "192.0.2.1"), "the console cannot listen on 192.0.2.1:30180: "),
     ],
 )

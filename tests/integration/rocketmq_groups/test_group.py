@@ -206,8 +206,8 @@ def test_what_makes_no_group_is_refused(tmp_path: Path, arguments: tuple[str, ..
     [
         (("--nameserver", f"{HOST}:1"), f"nobody answers at {HOST}:1: Connection refused"),
         (("--controller", "nonsense"), "--controller nonsense: expected HOST:PORT"),
-        (("--rocketmq", "--authn-data", "walter"), "--authn-data: expected USER:PASSWORD"),
-        (("--rocketmq", "--authn-mechanism", "BASIC"), "RocketMQ has no --tls-authority and no --authn-mechanism"),
+        (("--rocketmq", "--authn-data", "walter"), "--authn-data: expected KEY:SECRET"),
+        (("--rocketmq", "--authn-mechanism", "BASIC"), "--authn-mechanism is for BlazingMQ"),
     ],
 )
 def test_what_cannot_be_asked_is_told(arguments: tuple[str, ...], told: str) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from bmqctl.carrying.messages.ends import Reach
 from bmqctl.client.admin import AdminClient, AdminLost
 from bmqctl.client.protocol.authentication import Credentials
 
@@ -53,6 +54,12 @@ class Asking(NamedTuple):
     def client(self, host: str, port: int) -> AdminClient:
         """Connect to a node. Raises `AdminLost`."""
         return AdminClient(host, port, *self)
+
+
+def asking_of(reach: Reach) -> Asking:
+    """Return the options of queries by those of a command."""
+    credentials = None if reach.mechanism is None else Credentials(reach.mechanism, reach.data.encode())
+    return Asking(reach.timeout_s, reach.authority, credentials)
 
 
 def ask_all(host: str, port: int, asking: Connects) -> list[dict[str, Any]]:

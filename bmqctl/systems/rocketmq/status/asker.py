@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
+from bmqctl.carrying.messages.ends import Reach
+from bmqctl.carrying.moving.security import security_of
+from bmqctl.clients.rocketmq.client import PLAIN, Security
 from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused, words_of
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink, dial
+from bmqctl.clients.rocketmq.link import RemotingLink, dial
 from bmqctl.common.nurseries import open_nursery
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 
-__all__ = ["Asker", "NobodyAnswers", "body_of"]
+__all__ = ["Asker", "NobodyAnswers", "Silent", "asker_of", "body_of"]
 
 T = TypeVar("T")
 
@@ -23,21 +26,31 @@ class NobodyAnswers(Exception):
     """A nameserver or a broker that is needed does not answer; the text says which, and why."""
 
 
-class Asker:
-    """Opens a new connection for each question."""
+class Silent(Exception):
+    """No answer from an address; the text is the reason."""
 
-    def __init__(self, timeout_s: float, keys: AccessKeys | None) -> None:
-        self.timeout_s = timeout_s
-        self._keys = keys
+
+class Asker(NamedTuple):
+    """Opens a new connection for each question, whose answer it awaits for `timeout_s`."""
+
+    timeout_s: float
+    security: Security = PLAIN
 
     async def over(self, address: str, use: Callable[[RemotingLink], Awaitable[T]]) -> T:
         """Use a connection. Raises `NobodyAnswers`, which names the address."""
+        try:
+            return await self.ask(address, use)
+        except Silent as fault:
+            raise NobodyAnswers(f"{address[:80]}: {fault}") from None
+
+    async def ask(self, address: str, use: Callable[[RemotingLink], Awaitable[T]]) -> T:
+        """Use a connection. Raises `Silent`."""
         place = split_address(address)
         if place is None:
-            raise NobodyAnswers(f"{address[:80]!r} is no HOST:PORT")
+            raise Silent(f"{address[:80]!r} is no HOST:PORT")
         try:
             with trio.fail_after(self.timeout_s):
-                link = await dial(*place, self.timeout_s, keys=self._keys)
+                link = await dial(*place, self.timeout_s, tls=self.security.tls, keys=self.security.keys)
                 async with open_nursery() as nursery:
                     nursery.start_soon(link.run)
                     try:
@@ -46,9 +59,16 @@ class Asker:
                         link.end("closed")
                 return found
         except trio.TooSlowError:
-            raise NobodyAnswers(f"{address} does not answer within {self.timeout_s:g} s") from None
+            raise Silent(f"no answer within {self.timeout_s:g} s") from None
         except FAULTS as fault:
-            raise NobodyAnswers(f"{address}: {words_of(fault)}") from None
+            # The address is known to the caller.
+            reason = str(fault.__cause__ or fault) if isinstance(fault, OSError) else str(fault)
+            raise Silent(reason.removeprefix(f"{address}: ")) from None
+
+
+def asker_of(reach: Reach) -> Asker:
+    """Return what asks by the options of a command. Raises `CannotBegin`."""
+    return Asker(reach.timeout_s, security_of(reach))
 
 
 def body_of(answer: Frame, asked: str = "the request") -> bytes:

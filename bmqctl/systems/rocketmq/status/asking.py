@@ -7,30 +7,26 @@ they are.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import trio
 
 from bmqctl.clients.rocketmq.client import RequestRefused
-from bmqctl.clients.rocketmq.faults import FAULTS
-from bmqctl.clients.rocketmq.link import RemotingLink, dial
-from bmqctl.common.nurseries import open_nursery
+from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.systems.rocketmq.status.asker import Asker, Silent, body_of
 from bmqctl.systems.rocketmq.status.view import BrokerAnswers, Heard, Unheard, peers_of
 from formats.rocketmq.files.property_text import read_properties
-from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.controllers import BROKER_REPLICAS, Replicas
 from formats.rocketmq.remoting.bodies.inspection import KEY_VALUE_TABLE
 from formats.rocketmq.remoting.bodies.replication import EPOCH_CACHE, HA_RUNTIME
 from formats.rocketmq.remoting.bodies.routes import CLUSTER_INFO, ClusterInfo
-from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from formats.rocketmq.remoting.frame import Frame
+from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.headers.codec import read_header
 from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataResponse
-from formats.rocketmq.remoting.signature import signed
 
-__all__ = ["Places", "Secret", "hear"]
+__all__ = ["Places", "hear"]
 
 # The limit of processes of each kind that are asked: an answer that names more is not believed.
 NAMESERVERS_MAX: Final = 64
@@ -42,13 +38,6 @@ AT_ONCE: Final = 64
 T = TypeVar("T")
 
 
-class Secret(NamedTuple):
-    """A user's name and password, with which requests are signed."""
-
-    user: str
-    password: str
-
-
 class Places(NamedTuple):
     """Addresses to begin with, HOST:PORT each, and names of brokers that nobody else may know."""
 
@@ -58,9 +47,9 @@ class Places(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-async def hear(places: Places, timeout_s: float, secret: Secret | None = None) -> Heard:
-    """Ask everybody, once each. Nobody is waited for longer than `timeout_s`."""
-    found = _Found(timeout_s, secret)
+async def hear(places: Places, asker: Asker) -> Heard:
+    """Ask everybody, once each."""
+    found = _Found(asker)
     found.name(places)
     while found.has_more():
         await found.ask_more()
@@ -72,9 +61,8 @@ async def hear(places: Places, timeout_s: float, secret: Secret | None = None) -
 class _Found:
     """The answers so far, and the addresses that are still to be asked."""
 
-    def __init__(self, timeout_s: float, secret: Secret | None) -> None:
-        self._timeout_s = timeout_s
-        self._secret = secret
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
         self._limiter = trio.CapacityLimiter(AT_ONCE)
         self._nameservers: dict[str, ClusterInfo | Unheard] = {}
         self._controllers: dict[str, GetControllerMetadataResponse | Unheard] = {}
@@ -122,7 +110,7 @@ class _Found:
                 known.add(answers.properties["brokerName"])
         for address, metadata in self._controllers.items():
             if not isinstance(metadata, Unheard) and metadata.is_leader and known:
-                found = await self._asked(address, lambda line: self._ask_sets(line, sorted(known)))
+                found = await self._asked(address, partial(self._ask_sets, sorted(known)))
                 if isinstance(found, Unheard):
                     self._refusal = f"controller {address} does not report who is in sync: {found.reason}"
                 else:
@@ -133,83 +121,53 @@ class _Found:
     # -- one question each
 
     async def _ask_into(
-        self, table: dict[str, T | Unheard], address: str, ask: Callable[[_Line], Awaitable[T]]
+        self, table: dict[str, T | Unheard], address: str, ask: Callable[[RemotingLink], Awaitable[T]]
     ) -> None:
         table[address] = await self._asked(address, ask)
 
-    async def _asked(self, address: str, ask: Callable[[_Line], Awaitable[T]]) -> T | Unheard:
-        place = split_address(address)
-        if place is None:
-            return Unheard(f"{address[:80]!r} is no HOST:PORT")
+    async def _asked(self, address: str, ask: Callable[[RemotingLink], Awaitable[T]]) -> T | Unheard:
         async with self._limiter:
             try:
-                with trio.fail_after(self._timeout_s):
-                    link = await dial(*place, self._timeout_s)
-                    return await self._over(link, ask)
-            except trio.TooSlowError:
-                return Unheard(f"no answer within {self._timeout_s:g} s")
-            except FAULTS as fault:
-                return Unheard(_reason(fault))
+                return await self._asker.ask(address, ask)
+            except Silent as fault:
+                return Unheard(str(fault))
 
-    async def _over(self, link: RemotingLink, ask: Callable[[_Line], Awaitable[T]]) -> T:
-        async with open_nursery() as nursery:
-            nursery.start_soon(link.run)
-            try:
-                found = await ask(_Line(link, self._timeout_s, self._secret))
-            finally:
-                link.end("closed")
-        return found
-
-    async def _ask_nameserver(self, line: _Line) -> ClusterInfo:
-        found = CLUSTER_INFO.read((await line.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+    async def _ask_nameserver(self, link: RemotingLink) -> ClusterInfo:
+        found = CLUSTER_INFO.read(await self._body(link, RequestCode.GET_BROKER_CLUSTER_INFO))
         addresses = [each for data in found.broker_addr_table.values() for each in data.broker_addrs.values()]
         self.name(Places(brokers=tuple(addresses)))
         return found
 
-    async def _ask_controller(self, line: _Line) -> GetControllerMetadataResponse:
-        answer = await line.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
+    async def _ask_controller(self, link: RemotingLink) -> GetControllerMetadataResponse:
+        code = RequestCode.CONTROLLER_GET_METADATA_INFO
+        answer = await link.call(code, {}, self._asker.timeout_s)
+        body_of(answer, code.name)
         found = read_header(GetControllerMetadataResponse, answer.ext_fields)
         self.name(Places(controllers=peers_of(found.peers)))
         return found
 
-    async def _ask_broker(self, line: _Line) -> BrokerAnswers:
-        told = await line.ask(RequestCode.GET_BROKER_CONFIG)
-        properties = read_properties(bytes(told.body).decode("utf-8", "replace"))
-        replication = HA_RUNTIME.read((await line.ask(RequestCode.GET_BROKER_HA_STATUS)).body)
+    async def _ask_broker(self, link: RemotingLink) -> BrokerAnswers:
+        told = await self._body(link, RequestCode.GET_BROKER_CONFIG)
+        properties = read_properties(told.decode("utf-8", "replace"))
+        replication = HA_RUNTIME.read(await self._body(link, RequestCode.GET_BROKER_HA_STATUS))
         epochs = None
         if properties.get("enableControllerMode") == "true":
-            epochs = EPOCH_CACHE.read((await line.ask(RequestCode.GET_BROKER_EPOCH_CACHE)).body)
+            epochs = EPOCH_CACHE.read(await self._body(link, RequestCode.GET_BROKER_EPOCH_CACHE))
             self.name(Places(controllers=_addresses(properties.get("controllerAddr"))))
         self.name(Places(nameservers=_addresses(properties.get("namesrvAddr"))))
         try:
-            runtime = KEY_VALUE_TABLE.read((await line.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+            runtime = KEY_VALUE_TABLE.read(await self._body(link, RequestCode.GET_BROKER_RUNTIME_INFO)).table
         except RequestRefused:
             # Without the right to this request, the other answers are shown.
             runtime = {}
         return BrokerAnswers(properties, replication, epochs, runtime)
 
-    async def _ask_sets(self, line: _Line, names: list[str]) -> dict[str, Replicas]:
-        answer = await line.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, json.dumps(names).encode())
-        return BROKER_REPLICAS.read(answer.body).replicas_info_table
+    async def _ask_sets(self, names: list[str], link: RemotingLink) -> dict[str, Replicas]:
+        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        return BROKER_REPLICAS.read(await self._body(link, code, json.dumps(names).encode())).replicas_info_table
 
-
-class _Line(NamedTuple):
-    """A connection to somebody who is asked."""
-
-    link: RemotingLink
-    timeout_s: float
-    secret: Secret | None
-
-    async def ask(self, code: RequestCode, body: bytes = b"") -> Frame:
-        """Send a request without fields. Raises `RequestRefused` for any answer but success."""
-        fields: Mapping[str, str] = {}
-        if self.secret is not None:
-            fields = signed(Frame(code, 0, ext_fields={}, body=body), *self.secret).ext_fields or {}
-        answer = await self.link.call(code, fields, self.timeout_s, body)
-        if answer.code != ResponseCode.SUCCESS:
-            raise RequestRefused(code.name, answer)
-        # The body is valid only until more is received.
-        return answer._replace(body=bytes(answer.body))
+    async def _body(self, link: RemotingLink, code: RequestCode, body: bytes = b"") -> bytes:
+        return body_of(await link.call(code, {}, self._asker.timeout_s, body), code.name)
 
 
 def _add(to_ask: list[str], more: Iterable[str], asked: Mapping[str, object], most: int) -> None:
@@ -220,14 +178,3 @@ def _add(to_ask: list[str], more: Iterable[str], asked: Mapping[str, object], mo
 
 def _addresses(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(";") if part.strip())
-
-
-def _reason(fault: BaseException) -> str:
-    # Trio's own words begin with the address, which stands before the reason anyhow.
-    if isinstance(fault, OSError) and fault.errno:
-        return os.strerror(fault.errno)
-    if isinstance(fault, OSError) and isinstance(fault.__cause__, OSError):
-        return _reason(fault.__cause__)
-    if isinstance(fault.__cause__, BaseExceptionGroup):
-        return _reason(fault.__cause__.exceptions[0])
-    return str(fault)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink
+from bmqctl.clients.rocketmq.link import RemotingLink
 from bmqctl.clients.rocketmq.routes import Route, read_route
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
 from formats.rocketmq.remoting.bodies.clients import CONSUMER_IDS
@@ -39,17 +39,14 @@ class GroupState(NamedTuple):
     consumers: frozenset[str]
 
 
-async def group_state(
-    nameservers: Sequence[str], topic: str, group: str, timeout_s: float, keys: AccessKeys | None
-) -> GroupState:
+async def group_state(nameservers: Sequence[str], topic: str, group: str, ask: Asker) -> GroupState:
     """Ask a nameserver, and then the masters that it names. Raises `NobodyAnswers` or `GroupUnknown`."""
-    ask = Asker(timeout_s, keys)
     route = await _route(nameservers, topic, ask)
     queues: list[QueueLag] = []
     consumers: set[str] = set()
     for address in route.addresses:
-        queues += await ask.over(address, lambda link: _lag(link, topic, group, timeout_s))
-        consumers |= set(await ask.over(address, lambda link: _consumers(link, group, timeout_s)))
+        queues += await ask.over(address, lambda link: _lag(link, topic, group, ask.timeout_s))
+        consumers |= set(await ask.over(address, lambda link: _consumers(link, group, ask.timeout_s)))
     if not queues:
         raise GroupUnknown(f"no broker knows a queue of topic {topic} for group {group}")
     return GroupState(sorted(queues), frozenset(consumers))

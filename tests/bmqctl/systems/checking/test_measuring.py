@@ -57,7 +57,7 @@ class Foreign:
 def test_a_cluster_whose_node_reports_no_state_is_unknown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bmqctl.systems.blazingmq.cluster.Asking", lambda *_: Foreign())
+    monkeypatch.setattr("bmqctl.systems.blazingmq.cluster.asking_of", lambda *_: Foreign())
     with pytest.raises(typer.Exit) as ended:
         check.cluster(broker="tcp://node:30114")
     assert ended.value.exit_code == Status.UNKNOWN
