@@ -15,8 +15,8 @@ from bmqctl.client.rocketmq import connect
 from bmqctl.systems.node_process import HOST, NodeFailed, RocketProcess, RocketProxyProcess
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame
+from tests.integration.rocketmq.authority import Authority
 from tests.integration.rocketmq_groups.replication_rig import start
-from tests.rigs.authority import Authority
 from tests.waiting import WAIT_S
 
 Trust = ssl.SSLContext | None

@@ -12,7 +12,7 @@ from bmqctl.carrying.messages.ends import Reach
 from bmqctl.console.rocketmq import connector
 from bmqctl.systems.node_process import HOST, RocketProcess
 from bmqctl.systems.rocketmq.cluster import places_of
-from tests.rigs.authority import Authority
+from tests.integration.rocketmq.authority import Authority
 from tests.rigs.messages_at_hand import run
 
 COMMANDS = (
