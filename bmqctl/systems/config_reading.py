@@ -186,6 +186,21 @@ def faults_with_store(path: Path, store: Path) -> list[Finding]:
     return [] if found is None else [_fault(found)]
 
 
+def _ending(file: str, place: str, pem: str | Path | None) -> Iterator[Finding]:
+    """Yield a note on a file of certificates of which one ends soon; another finding says what cannot be read."""
+    from bmqctl.systems.checking.certificates import SOON_DAYS, days_until, end_of
+
+    if pem is None:
+        return
+    try:
+        end = end_of(Path(pem).read_bytes())
+    except (OSError, ValueError):
+        return
+    if days_until(end) < SOON_DAYS:
+        text = f"{pem} ends on {end:%Y-%m-%d}, in {days_until(end):,g} days"
+        yield Finding(False, file, place, text, "replace it; a node that runs reads it once more")
+
+
 def summary_of(path: Path, changes: Changes | None = None) -> str:
     """Say in a few words what a valid configuration is of. Raises `BadConfig` for one that is not."""
     try:
@@ -223,6 +238,14 @@ def _blazingmq_findings(directory: Path, changes: Changes) -> Iterator[Finding]:
         yield from _faults(fault)
         return
     yield from map(_fault, checking.faults_at_start(config, str(directory / _BROKER_FILE)))
+    tls = config.broker.app_config.tls_config
+    if tls is not None:
+        for member, path in (
+            ("certificateAuthority", tls.certificate_authority),
+            ("certificate", tls.certificate),
+            ("certificateRevocationList", tls.certificate_revocation_list),
+        ):
+            yield from _ending(str(directory / _BROKER_FILE), f"$.appConfig.tlsConfig.{member}", path)
     for name in config.domains.names():
         found = checking.fault_of_domain(config, name)
         if found is not None:
@@ -322,6 +345,14 @@ def _rocketmq_findings(file: Path) -> Iterator[Finding]:
         yield _property_fault(file, each)
     for note in notes_at_start(config):
         yield Finding(False, str(file), "", note, "set it to that")
+    tls = config.tls
+    for name, path in (
+        ("tlsCertPath", tls.certificate),
+        ("tlsServerTrustCertPath", tls.client_trust),
+        ("tlsServerCrlPath", tls.client_crl),
+        ("tlsClientTrustCertPath", tls.dial_trust),
+    ):
+        yield from _ending(str(file), name, path)
     for name in config.doubts:
         yield Finding(False, str(file), name, f"its value {MISREAD}", "write it with \\u and four digits each")
     for name in config.unused:

@@ -90,7 +90,7 @@ class CheckCommand(DialingCommand):
 
 @app.callback()
 def root() -> None:
-    """Check a queue, a group, a cluster or a disk, as a plugin of a monitoring system.
+    """Check a queue, a group, a cluster, a disk or a certificate, as a plugin of a monitoring system.
 
     The output is one line with the state, a summary and performance data; `--output json` has the same for programs.
 
@@ -246,6 +246,42 @@ def disk(
         return Measured(summary, [Measurement("free", percent, "%"), Measurement("free_bytes", usage.free, "B")])
 
     _report("DISK", measure, thresholds, output)
+
+
+@app.command(cls=CheckCommand)
+def certificate(
+    place: Annotated[
+        str,
+        typer.Argument(metavar="PLACE", help="A port with TLS, HOST:PORT, or a file in PEM.", show_default=False),
+    ],
+    warning: Warnings = None,
+    critical: Criticals = None,
+    timeout: Timeout = 5,
+    output: Output = None,
+) -> None:
+    """Check the days until a certificate ends: the one that a port shows, or the first to end of those in a file.
+
+    Value: `days`. Unless told otherwise, less than 30 days are a warning, and less than 7 are critical. A file may have
+    a list of revoked certificates instead, which ends when the next is due.
+
+    Examples:
+
+        bmqctl check certificate 10.0.0.5:9876
+
+        bmqctl check certificate /etc/bmq/node.pem -w days=14: -c days=3:
+    """
+    from bmqctl.systems.checking.certificates import CERTIFICATE_VALUES, SOON_DAYS, measure_certificate
+
+    usual = Thresholds({"days": parse_range(f"{SOON_DAYS}:")}, {"days": parse_range("7:")})
+    thresholds = _thresholds("CERTIFICATE", warning, critical, CERTIFICATE_VALUES, usual)
+    try:
+        measured = measure_certificate(place, timeout)
+    except ValueError as fault:
+        _end("CERTIFICATE", Status.UNKNOWN, str(fault), output)
+    except OSError as fault:
+        status = Status.UNKNOWN if fault.filename else Status.CRITICAL
+        _end("CERTIFICATE", status, f"{place}: {fault.strerror or fault}", output)
+    _print(judge("CERTIFICATE", measured, thresholds), output)
 
 
 class _Unknown:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from broker.bmq.config import ConfigError
 from broker.bmq.config.broker_schema import ClientCertificate, TlsConfig
+from broker.shell.connections.reloading import FileContext, TlsContext
 
-__all__ = ["make_context", "make_dialing_context"]
+__all__ = ["accepting_context", "dialing_context", "make_context", "make_dialing_context"]
 
 WHERE = "$.appConfig.tlsConfig"
 
@@ -26,11 +28,29 @@ _VERIFY_MODES = {
 _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
 
 
+def accepting_context(config: TlsConfig, file: str) -> TlsContext:
+    """Return the context of `make_context`, which follows its files."""
+    return FileContext(partial(make_context, config, file), config.files, ConfigError)
+
+
+def dialing_context(config: TlsConfig, file: str) -> TlsContext:
+    """Return the context of `make_dialing_context`, which follows its files."""
+    return FileContext(partial(make_dialing_context, config, file), config.files, ConfigError)
+
+
 def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
     """Make the TLS context for accepted connections. Raises `ConfigError` about `file` if that is not possible."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = _VERIFY_MODES[config.client_certificate]
     _equip(context, config, file)
+    revoked = config.certificate_revocation_list
+    if revoked is not None:
+        _check_readable(revoked, "certificateRevocationList", file)
+        _load(lambda: context.load_verify_locations(revoked), "certificateRevocationList", revoked, file)
+        if not context.cert_store_stats()["crl"]:
+            reason = f"{revoked}: no list of revoked certificates"
+            raise ConfigError(file, f"{WHERE}.certificateRevocationList", reason, "name a list in PEM")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
 

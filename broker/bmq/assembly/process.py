@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from broker.bmq.admin.environment import CommandContext, Environment
 from broker.bmq.admin.service import Admin
 from broker.bmq.assembly.authenticators import make_authentications
 from broker.bmq.assembly.authorizers import make_authorizations
-from broker.bmq.assembly.certificates import make_context, make_dialing_context
+from broker.bmq.assembly.certificates import accepting_context, dialing_context
 from broker.bmq.assembly.control import ControlLines
 from broker.bmq.assembly.credentials import make_credential_provider
 from broker.bmq.config import NodeConfig
@@ -31,6 +30,7 @@ from broker.bmq.session.credentials import Credentials
 from broker.bmq.session.negotiation import NO_NODE_ID
 from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import Endpoint
+from broker.shell.connections.reloading import TlsContext
 from broker.shell.files.rejected import keep_rejected
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
 from broker.shell.loop.control_pipe import ControlPipe
@@ -76,7 +76,9 @@ CONNECTION_BYTES_MAX = 1 << 30
 def open_listeners(config: NodeConfig) -> list[Listener]:
     """Open all listeners, those for TLS with the configured certificate."""
     tls = config.broker.app_config.tls_config
-    context = make_context(tls, where(config, BROKER_FILE)) if tls and any(x.tls for x in config.listeners) else None
+    context = (
+        accepting_context(tls, where(config, BROKER_FILE)) if tls and any(x.tls for x in config.listeners) else None
+    )
     return [Listener(listen(each.address, each.port), context if each.tls else None) for each in config.listeners]
 
 
@@ -160,8 +162,8 @@ class OutgoingSecurity:
         self._tls_config, self._file = app.tls_config, file
         self._tls = self._context() if needs_tls else None
 
-    def _context(self) -> ssl.SSLContext | None:
-        return None if self._tls_config is None else make_dialing_context(self._tls_config, self._file)
+    def _context(self) -> TlsContext | None:
+        return None if self._tls_config is None else dialing_context(self._tls_config, self._file)
 
     def credentials(self, server: Server) -> Credentials | None:
         """Return the credentials, which are obtained outside the server's loop; None if this broker has none."""

@@ -351,7 +351,7 @@ class ClientCertificate(Enum):
 
 
 class TlsConfig(Model):
-    """Certificates and versions of TLS. The reference's schema does not have `client_certificate`."""
+    """Certificates and versions of TLS. The reference's schema has no `client_certificate` and no revocation list."""
 
     certificate_authority: str
     """Path of a PEM file with the certificates of the trusted authorities."""
@@ -363,6 +363,14 @@ class TlsConfig(Model):
     """The accepted versions of TLS, separated by commas: TLSv1.2, TLSv1.3."""
     client_certificate: ClientCertificate = ClientCertificate.NONE
     """Certificates of connecting peers: not asked for, checked if there is one, or required."""
+    certificate_revocation_list: str | None = None
+    """Path of a PEM file with the authority's list of revoked certificates, which connecting peers must not show."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of all files."""
+        own = (self.certificate_authority, self.certificate, self.key)
+        return own if self.certificate_revocation_list is None else (*own, self.certificate_revocation_list)
 
     @property
     def asks_for_certificates(self) -> bool:

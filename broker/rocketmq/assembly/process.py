@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from broker.rocketmq.config.node import PropertyError
 from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged
 from broker.shell.connections.dialing import Connected, Endpoint, addresses_of
+from broker.shell.connections.reloading import TlsContext
 from broker.shell.files.store_lock import StoreInUse
 from broker.shell.loop.server import ListenError, Server
 from broker.shell.process import process_end
@@ -58,7 +58,7 @@ class Logging:
 class Deferred:
     """Dials, once there is a loop: links to others are made before it. With `tls`, all that it dials speak that."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: TlsContext | None) -> None:
         self.server: Server | None = None
         self._tls = tls
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ from broker.rocketmq.assembly.group import Connect
 from broker.rocketmq.config.node import PropertyError
 from broker.rocketmq.config.tls import TlsMode, TlsOptions
 from broker.shell.connections.certificates import SelfSignedContext
+from broker.shell.connections.reloading import FileContext, TlsContext
 from broker.shell.connections.tls import tls_error
 from broker.shell.loop.server import Listener
 
@@ -25,6 +28,8 @@ class TlsNames(NamedTuple):
     dials: str
     dial_trust: str
     client_trust: str = ""
+    client_crl: str = ""
+    client_auth: str = ""
 
 
 PROPERTIES = TlsNames(
@@ -33,6 +38,8 @@ PROPERTIES = TlsNames(
     "tlsEnable=true",
     "tlsClientTrustCertPath",
     "tlsServerTrustCertPath",
+    "tlsServerCrlPath",
+    "tlsServerNeedClientAuth",
 )
 
 
@@ -40,8 +47,8 @@ class Tls(NamedTuple):
     """The contexts of a process: that of its ports, of which some may take plain connections, and that of its dials."""
 
     mode: TlsMode
-    accepts: ssl.SSLContext | None
-    dials: ssl.SSLContext | None
+    accepts: TlsContext | None
+    dials: TlsContext | None
 
     def listener(self, sock: socket.socket, connect: Connect) -> Listener:
         """Make the listener of a port."""
@@ -55,18 +62,29 @@ def make_tls(options: TlsOptions, names: TlsNames = PROPERTIES) -> Tls:
     if options.client_certificates is ssl.CERT_REQUIRED and options.mode is not TlsMode.ENFORCING:
         text = f"clients without a certificate could use plain connections in the mode {options.mode.value}"
         raise PropertyError(text, f"set {names.mode}={TlsMode.ENFORCING.value}")
-    accepts = None if options.mode is TlsMode.DISABLED else _of_ports(options, names)
-    return Tls(options.mode, accepts, _of_dials(options, names) if options.is_dialing else None)
+    accepts: TlsContext | None = None
+    if options.mode is not TlsMode.DISABLED and _can_accept(options, names):
+        accepts = _by_files(partial(_of_ports, options, names), options, options.client_trust, options.client_crl)
+    dials = _by_files(partial(_of_dials, options, names), options, options.dial_trust) if options.is_dialing else None
+    return Tls(options.mode, accepts, dials)
 
 
-def _of_ports(options: TlsOptions, names: TlsNames) -> ssl.SSLContext | None:
-    has_certificate = _has_certificate(options, names)
-    if not has_certificate and not options.makes_own:
-        if options.mode is TlsMode.ENFORCING:
-            text = f"{names.mode}={options.mode.value}: TLS needs a certificate and its key"
-            raise PropertyError(text, f"set {names.certificate}")
-        return None
-    kind = ssl.SSLContext if has_certificate else SelfSignedContext
+def _by_files(make: Callable[[], ssl.SSLContext], options: TlsOptions, *files: Path | None) -> TlsContext:
+    named = [each for each in (options.certificate, options.key, *files) if each is not None]
+    return FileContext(make, named, PropertyError) if named else make()
+
+
+def _can_accept(options: TlsOptions, names: TlsNames) -> bool:
+    if _has_certificate(options, names) or options.makes_own:
+        return True
+    if options.mode is TlsMode.ENFORCING:
+        text = f"{names.mode}={options.mode.value}: TLS needs a certificate and its key"
+        raise PropertyError(text, f"set {names.certificate}")
+    return False
+
+
+def _of_ports(options: TlsOptions, names: TlsNames) -> ssl.SSLContext:
+    kind = ssl.SSLContext if _has_certificate(options, names) else SelfSignedContext
     context = kind(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["h2"])
     _prepare(context, options)
@@ -75,6 +93,13 @@ def _of_ports(options: TlsOptions, names: TlsNames) -> ssl.SSLContext | None:
     elif options.client_certificates is not ssl.CERT_NONE:
         raise PropertyError(f"the certificates of clients need an authority: {names.client_trust}")
     context.verify_mode = options.client_certificates
+    if options.client_crl is not None:
+        if options.client_certificates is ssl.CERT_NONE:
+            raise PropertyError(f"{names.client_crl}: clients show no certificate", f"set {names.client_auth}")
+        _trust(context, options.client_crl, names.client_crl)
+        if not context.cert_store_stats()["crl"]:
+            raise PropertyError(f"{options.client_crl} ({names.client_crl}): no list of revoked certificates in PEM")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
 
@@ -115,7 +140,7 @@ def _trust(context: ssl.SSLContext, authority: Path, name: str) -> None:
     try:
         context.load_verify_locations(authority)
     except ssl.SSLError as error:
-        text = f"{authority} ({name}): no certificate of an authority in PEM ({tls_error(error)})"
+        text = f"{authority} ({name}): no certificates in PEM ({tls_error(error)})"
         raise PropertyError(text) from None
     except OSError as error:
         raise PropertyError(f"{authority} ({name}): {error.strerror}") from None

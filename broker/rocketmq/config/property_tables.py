@@ -243,6 +243,7 @@ _TLS: Final[Table] = {
     "tlsTestModeEnable": _P(BOOL, "makes_own", "without a certificate, make one at the start"),
     "tlsServerNeedClientAuth": _P(CLIENT_AUTH, "client_certificates", "whether clients have to show one", True),
     "tlsServerTrustCertPath": _P(PATH, "client_trust", "PEM file with the authority of clients' certificates", True),
+    "tlsServerCrlPath": _P(PATH, "client_crl", "PEM file with that authority's list of revoked certificates"),
     "tlsEnable": _P(BOOL, "dials", "use TLS for connections to other nodes; by default in the mode enforcing", True),
     "tlsClientTrustCertPath": _P(
         PATH,

@@ -25,6 +25,7 @@ __all__ = [
     "SELF_SIGNED_MODULES",
     "Certificate",
     "SelfSignedContext",
+    "end_of",
     "issue_certificate",
     "make_authority",
     "make_self_signed",
@@ -90,6 +91,19 @@ def issue_certificate(authority: Certificate, names: Sequence[str], now_s: int) 
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     return _signed(builder, key, signer)
+
+
+def end_of(pem: bytes) -> datetime:
+    """Return when the first certificate in a file ends, or a list of revoked ones is outdated.
+
+    Raises `ValueError` if it has neither.
+    """
+    from cryptography import x509
+
+    if b"-----BEGIN X509 CRL-----" in pem:
+        found = x509.load_pem_x509_crl(pem).next_update_utc
+        return datetime.max.replace(tzinfo=UTC) if found is None else found
+    return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(pem))
 
 
 def _builder(name: str, now_s: int) -> tuple[CertificateBuilder, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from broker.shell.connections.reloading import TlsContext
 from broker.shell.connections.system import MadeSession
 from broker.shell.connections.tls import TlsStream, tls_error
 from broker.shell.host.calls import READABLE, WRITABLE, Poller
@@ -35,7 +36,7 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
-    tls: ssl.SSLContext | None = None
+    tls: TlsContext | None = None
 
 
 class Dialed(NamedTuple):
@@ -144,7 +145,7 @@ class Dials:
         else:
             self._secure(fd, dialing, dialing.place.tls)
 
-    def _secure(self, fd: int, dialing: _Dialing, context: ssl.SSLContext) -> None:
+    def _secure(self, fd: int, dialing: _Dialing, context: TlsContext) -> None:
         try:
             # The descriptor stays the same.
             secured = context.wrap_socket(

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from broker.shell.connections.account import Account
 from broker.shell.connections.link import Link, Machine
+from broker.shell.connections.reloading import TlsContext
 
 # The kinds of alternative names that may identify a broker.
 _NAMES = ("DNS", "URI")
@@ -29,7 +30,7 @@ TLS_BYTES: Final = 48 << 10
 __all__ = ["EitherStream", "TlsLink", "TlsStream", "accept_tls", "tls_error"]
 
 
-def accept_tls(sock: socket, context: ssl.SSLContext) -> TlsStream:
+def accept_tls(sock: socket, context: TlsContext) -> TlsStream:
     """Begin the broker's side of TLS on an accepted connection. Raises OSError if the connection is closed."""
     sock.setblocking(False)
     # A socket wrapped without a peer would send plain bytes.
@@ -97,7 +98,7 @@ class TlsStream:
 class EitherStream:
     """A connected socket whose peer shows by its first byte whether it speaks TLS."""
 
-    def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
+    def __init__(self, sock: socket, context: TlsContext) -> None:
         self._stream: socket | TlsStream = sock
         self._context = context
         self._is_known = False

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import Connected, Dialed, Dials, Endpoint
 from broker.shell.connections.link import READ_BYTES, Link
 from broker.shell.connections.listening import ListenError, listen
+from broker.shell.connections.reloading import TlsContext
 from broker.shell.connections.system import MadeSession, System
 from broker.shell.connections.tls import EitherStream, TlsLink, TlsStream, accept_tls
 from broker.shell.host.calls import HOST, READABLE
@@ -100,7 +100,7 @@ class Listener(NamedTuple):
     """
 
     sock: socket.socket
-    tls: ssl.SSLContext | None = None
+    tls: TlsContext | None = None
     connect: Callable[[str, Callable[[], frozenset[str]]], MadeSession] | None = None
     takes_plain: bool = False
 

@@ -19,11 +19,15 @@ class Authority:
         self._ca, folder = trustme.CA(), folder / "tls"
         folder.mkdir()
         self.trust, self.chain, self.key = folder / "ca.pem", folder / "chain.pem", folder / "key.pem"
-        certificate = self._ca.issue_cert(HOST)
         self._ca.cert_pem.write_to_path(self.trust)
+        self.certificate = {"tlsCertPath": self.chain, "tlsKeyPath": self.key}
+        self.issue()
+
+    def issue(self) -> None:
+        """Replace the files of the certificate and its key."""
+        certificate = self._ca.issue_cert(HOST)
         self.chain.write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
         certificate.private_key_pem.write_to_path(self.key)
-        self.certificate = {"tlsCertPath": self.chain, "tlsKeyPath": self.key}
 
     def client(self, *, is_known: bool = False) -> ssl.SSLContext:
         """A context that trusts the authority and, if it is known, has a certificate itself."""

@@ -17,7 +17,7 @@ from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame, encode_frame
 from tests.integration.rocketmq.authority import Authority
 from tests.integration.rocketmq_groups.replication_rig import start
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, eventually
 
 Trust = ssl.SSLContext | None
 ALIKE = b"kept secret"
@@ -122,6 +122,18 @@ def test_clients_show_certificates_where_they_have_to(begin: Begin, authority: A
     assert refused(node.nameserver_port, authority.client())
 
 
+def test_a_node_shows_its_new_certificate_without_a_restart(begin: Begin, authority: Authority) -> None:
+    node = begin(**authority.certificate)
+
+    def shown() -> str:
+        return ssl.get_server_certificate((HOST, node.nameserver_port), timeout=WAIT_S)
+
+    before = shown()
+    authority.issue()
+    eventually(lambda: shown() != before)
+    assert exchange(node.nameserver, authority.client()) == ALIKE
+
+
 def test_a_slave_copies_over_tls_what_an_enforcing_master_has(tmp_path: Path, authority: Authority) -> None:
     given = {
         "tlsServerMode": "enforcing",
@@ -159,7 +171,7 @@ def test_a_proxy_of_an_enforcing_node_enforces_tls(tmp_path: Path, begin: Begin,
         ({"tlsServerNeedClientAuth": "require"}, "set tlsServerMode=enforcing"),
         ({"tlsClientTrustCertPath": "{here}"}, "set tlsEnable=true"),
         ({"tlsEnable": "true", "tlsClientTrustCertPath": "/none.pem"}, "/none.pem (tlsClientTrustCertPath): No such"),
-        ({"tlsServerTrustCertPath": "{here}"}, "no certificate of an authority in PEM"),
+        ({"tlsServerTrustCertPath": "{here}"}, "no certificates in PEM"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(

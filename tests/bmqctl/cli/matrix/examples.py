@@ -49,6 +49,7 @@ EXAMPLES: Mapping[str, Example] = {
     "bridge": _words(*_AT, f"{QUEUE}-1", TOPIC, "--until-idle", "0.2", "--wait", "1"),
     "browse": _words(*_AT, QUEUE),
     "bundle": _words("{bmq}", "--offline", "--file", "{folder}/bundle.tar.gz"),
+    "check certificate": _words("{nameserver}"),
     "check cluster": _words(*_AT),
     "check disk": _words("{bmq}", "-w", "free=0:", "-c", "free=0:"),
     "check group": _words("no-group", "--topic", "matrix", *_ROCKET),

@@ -163,6 +163,7 @@ def broker_sample() -> dict[str, Any]:
                 "key": "KEY",
                 "versions": "TLSv1.3",
                 "clientCertificate": "NONE",
+                "certificateRevocationList": None,
             },
         },
     }

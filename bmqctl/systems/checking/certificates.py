@@ -1,0 +1,44 @@
+"""The days until certificates end: those in a file, and that of a port."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from bmqctl.client.address import BadAddress, parse_address
+from bmqctl.systems.checking.verdict import Measured, Measurement
+from broker.shell.connections.certificates import end_of
+
+__all__ = ["CERTIFICATE_VALUES", "SOON_DAYS", "days_until", "end_of", "measure_certificate"]
+
+CERTIFICATE_VALUES: Final = ("days",)
+# With fewer days there is something to be done.
+SOON_DAYS: Final = 30
+
+
+def days_until(end: datetime) -> float:
+    """Return the days until then, negative ones if it is past."""
+    return round((end - datetime.now(UTC)) / timedelta(days=1), 2)
+
+
+def measure_certificate(place: str, timeout_s: float) -> Measured:
+    """Measure the certificates in a file, or the one that a port shows, whoever has issued it.
+
+    Raises `OSError` if the file cannot be read or the port shows none, and `ValueError` for what is neither.
+    """
+    file = Path(place)
+    pem = file.read_bytes() if file.exists() else _shown_by(place, timeout_s)
+    end = end_of(pem)
+    days = days_until(end)
+    words = f"ends in {days:,g} days" if days >= 0 else f"ended {-days:,g} days ago"
+    return Measured(f"{place}: {words}, on {end:%Y-%m-%d}", [Measurement("days", days, "")])
+
+
+def _shown_by(place: str, timeout_s: float) -> bytes:
+    try:
+        address = parse_address(place)
+    except BadAddress:
+        raise ValueError(f"{place}: no such file, and not HOST:PORT") from None
+    return ssl.get_server_certificate(address, timeout=timeout_s).encode()
