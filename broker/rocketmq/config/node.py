@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from broker.common.networks import Network
 from broker.rocketmq.access.guard import AccessOptions
 from broker.rocketmq.config.other_stores import ASKED, asked_kinds
 from broker.rocketmq.config.property_readers import (
@@ -29,7 +30,6 @@ from broker.rocketmq.config.property_tables import TABLES, read_property, texts
 from broker.rocketmq.config.tls import TlsOptions
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.nameserver.bounds import NameserverBounds
-from broker.rocketmq.remoting.administrators import Network
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.sending.transactions import TransactionTimes
 from broker.rocketmq.store.message_store import StoreOptions

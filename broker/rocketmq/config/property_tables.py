@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from broker.common.networks import read_networks
 from broker.rocketmq.config.property_readers import (
     ADDRESSES,
     BOOL,
@@ -36,7 +37,6 @@ from broker.rocketmq.config.property_readers import (
     shown_delays,
 )
 from broker.rocketmq.controller.options import read_peers, write_peers
-from broker.rocketmq.remoting.administrators import read_networks
 from broker.rocketmq.tables.options import parse_delay_levels
 from broker.rocketmq.tables.topics import QUEUES_MAX
 from formats.rocketmq.remoting.bodies.clients import HEARTBEAT_GROUPS_MAX

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable
 
 from broker.common.addresses import address_of
+from broker.common.networks import Network, is_within
 from broker.rocketmq.remoting.peers import KnownPeers
 
-__all__ = ["Administrators", "Network", "read_networks"]
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-def read_networks(text: str) -> tuple[Network, ...]:
-    """Parse addresses and networks, separated by commas or semicolons; `*` is all addresses. Raises `ValueError`."""
-    found: list[Network] = []
-    for word in text.replace(";", ",").split(","):
-        if word.strip() == "*":
-            found += [ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")]
-        elif word.strip():
-            found.append(ipaddress.ip_network(word.strip()))
-    return tuple(found)
+__all__ = ["Administrators"]
 
 
 class Administrators:
@@ -43,9 +30,9 @@ class Administrators:
         """
         if self._are_checked():
             return None
-        found = ipaddress.ip_address(address_of(f"{address}:0"))
-        if any(found in network for network in self.networks or ()):
+        if is_within(address, self.networks or ()):
             return None
-        if any(peers.refusal_of_address(host, str(found)) is None for host in hosts):
+        found = address_of(f"{address}:0")
+        if any(peers.refusal_of_address(host, found) is None for host in hosts):
             return None
         return f"administrators do not connect from {found}: see administratorAddresses"

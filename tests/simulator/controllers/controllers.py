@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from zlib import crc32
 
+from broker.common.networks import read_networks
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.config.node import CONTROLLER_READERS
@@ -14,7 +15,7 @@ from broker.rocketmq.controller.commands import GroupMachine
 from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, ControllerWorld
-from broker.rocketmq.remoting.administrators import Administrators, read_networks
+from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.settings import Settings

@@ -10,6 +10,7 @@ import pytest
 
 from broker.common.addresses import LOOK_UP_MS, Addresses
 from broker.common.clock import Now
+from broker.common.networks import read_networks
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.config.node import NAMESERVER_DEFAULTS, NAMESERVER_LOCKED, NAMESERVER_READERS
@@ -18,7 +19,7 @@ from broker.rocketmq.nameserver.key_values import KeyValues
 from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import EXPIRED_MS, Routes
 from broker.rocketmq.nameserver.service import NameserverService
-from broker.rocketmq.remoting.administrators import Administrators, read_networks
+from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import Settings
