@@ -97,6 +97,15 @@ def rocketmq_proxy(
             show_default=False,
         ),
     ] = None,
+    proxy_protocol_from: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS[,NETWORK]",
+            help="Balancers, such as 10.0.0.7,10.1.0.0/16: connections from there begin with a header of the PROXY "
+            "protocol, which is believed.",
+            show_default=False,
+        ),
+    ] = "",
     config_file: Annotated[
         Path | None,
         typer.Option(
@@ -174,6 +183,7 @@ def rocketmq_proxy(
         keys,
         metrics_host,
         metrics_port,
+        proxy_protocol_from,
     )
 
     def place_words() -> tuple[str, ...]:

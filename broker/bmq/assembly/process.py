@@ -146,7 +146,8 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
         config.tcp.max_connections, raise_limit(), descriptors_in_use(), len(node.partitions), peers
     )
     account = Account(CONNECTION_BYTES_MAX)
-    server = Server(node, listeners, app_config.authentication.max_threads, limit, account=account)
+    threads, balancers = app_config.authentication.max_threads, config.tcp.balancers
+    server = Server(node, listeners, threads, limit, account=account, balancers=balancers)
     node.authentications.attach(server.authenticate)
     return server
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from broker.bmq.config.bounds import Amount, Bool, Count, Int, Long, Port, PortOrNone, Positive, ULong
 from broker.bmq.config.errors import shown
 from broker.bmq.config.model import CONFIDENTIAL, Choice, Model, NoEffect, Secret, fault
+from broker.common.networks import Network, read_networks
 from formats.addresses import read_host
 
 __all__ = ["AppConfig", "Configuration", "TcpInterfaceConfig", "TcpInterfaceListener"]
@@ -201,6 +202,14 @@ def _distinct(listeners: tuple[TcpInterfaceListener, ...]) -> tuple[TcpInterface
     return listeners
 
 
+def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        read_networks(",".join(texts))
+    except ValueError as error:
+        raise fault(f"has {error}", "name addresses, or networks such as 10.0.0.0/8") from None
+    return texts
+
+
 class TcpInterfaceConfig(Model):
     """The broker's TCP listeners. If there are `listeners`, they replace `port`, which may then be -1."""
 
@@ -218,6 +227,15 @@ class TcpInterfaceConfig(Model):
     """Interval of heartbeats on a silent connection, in milliseconds."""
     listeners: Annotated[tuple[TcpInterfaceListener, ...], AfterValidator(_distinct)] = ()
     """Addresses and ports to listen on."""
+    proxy_protocol_from: Annotated[tuple[str, ...], AfterValidator(_networks)] = ()
+    """Addresses and networks of balancers, whose connections begin with a header of the PROXY protocol. The header's
+    address is believed. The reference's schema does not have it.
+    """
+
+    @property
+    def balancers(self) -> tuple[Network, ...]:
+        """The networks of `proxy_protocol_from`."""
+        return read_networks(",".join(self.proxy_protocol_from))
 
     @model_validator(mode="after")
     def _listens(self) -> Self:

@@ -170,7 +170,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
             both = one_port(config, parts, kept.guard, broker)
             listeners.append(tls.listener(remoting_socket, node.connect_to(both, gate)))
         most = _connections_max(config, limit, files_max - store.queue_table.files.number)
-        server = Server(node, listeners, 8, most, READ_BYTES, Account(config.connection_bytes_max))
+        server = Server(node, listeners, 8, most, READ_BYTES, Account(config.connection_bytes_max), config.balancers)
         deferred.server = server
         serve_pages(pages_socket, node, server, partial(watch_broker, config, broker, wall_ms))
         for thread in (writer, flusher) if flusher is not None else (writer,):

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from broker.common.faults import Faults
+from broker.common.networks import Network, read_networks
 from broker.common.timers import Timers
 from broker.rocketmq.assembly.group import place_of
 from broker.rocketmq.assembly.grpc import dials_to, listen_if_free
@@ -72,6 +73,15 @@ class ProxyConfig:
     keys: ProxyKeys = field(default_factory=ProxyKeys)
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
+    proxy_protocol_from: str = ""
+
+    @property
+    def balancers(self) -> tuple[Network, ...]:
+        """The networks whose connections begin with a header of the PROXY protocol. Raises `PropertyError`."""
+        try:
+            return read_networks(self.proxy_protocol_from)
+        except ValueError as error:
+            raise PropertyError(f"--proxy-protocol-from: {error}") from None
 
     @property
     def remoting_address(self) -> str:
@@ -95,7 +105,7 @@ def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN", ready: Call
 
 def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
-    tls = make_tls(config.tls, _OPTIONS)
+    tls, balancers = make_tls(config.tls, _OPTIONS), config.balancers
     if not config.nameservers:
         raise PropertyError("a proxy needs a nameserver: --nameserver HOST:PORT")
     places = {name: place_of(name, "nameserver") for name in config.nameservers}
@@ -134,7 +144,7 @@ def _run(config: ProxyConfig, log_level: str, ready: Callable[[], None]) -> None
             node.add(clients)
             listeners.append(tls.listener(remoting, node.connect_to(clients)))
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, _BROKERS_MAX))
-        server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES)
+        server = Server(node, listeners, connections_max=most, read_bytes=READ_BYTES, balancers=balancers)
         deferred.server = server
         name = shown_place(config.bind_address, config.grpc_port)
         serve_pages(pages, node, server, partial(_watch, cluster, name))

@@ -91,7 +91,8 @@ class RocketConfig:
 
     The nodes of a group prove to each other that they know `peer_secret`, if it is set. Otherwise, if
     `checks_peer_address`, each node has to connect from its own host. `administrators` are the networks that
-    administrators of nameservers and controllers connect from.
+    administrators of nameservers and controllers connect from, `balancers` those whose connections begin with a header
+    of the PROXY protocol.
     """
 
     store: Path = Path("rocketmq-data")
@@ -126,6 +127,7 @@ class RocketConfig:
     peer_secret: bytes | None = field(default=None, repr=False)
     checks_peer_address: bool = True
     administrators: tuple[Network, ...] | None = None
+    balancers: tuple[Network, ...] = ()
     plain_accounts: Path | None = None
     exports_metrics: bool = False
     metrics_host: str = "127.0.0.1"

@@ -81,6 +81,9 @@ _NODE: Final[Table] = {
         BOOL, "checks_peer_address", "without `peerSecretKey`, recognize nodes of the group by their addresses", True
     ),
     "administratorAddresses": _P(_NETWORKS, "administrators", "from where administrators connect; `*` is all", True),
+    "proxyProtocolFrom": _P(
+        _NETWORKS, "balancers", "from where connections begin with a header of the PROXY protocol, which is believed"
+    ),
     "brokerIP1": _P(HOST, "told_address", "address that clients connect to"),
     "flushDiskType": _P(FLUSH_TYPE, "flush_sync", "flush before a send is answered, or in the background"),
     "syncFlushTimeout": _P(number(0, 3_600_000), "sync_flush_timeout_ms", "maximum milliseconds of such a flush"),

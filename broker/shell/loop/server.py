@@ -15,14 +15,17 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import trio
 
 from broker.common.faults import Change, Inconsistent
 from broker.common.limited_log import SECOND_MS, LimitedLog
+from broker.common.networks import Network, is_within
 from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import Connected, Dialed, Dials, Endpoint
+from broker.shell.connections.greetings import Address, Greetings
 from broker.shell.connections.link import READ_BYTES, Link
 from broker.shell.connections.listening import ListenError, listen
 from broker.shell.connections.reloading import TlsContext
@@ -118,7 +121,7 @@ class Server:
     """Carries bytes between sockets and the sessions of a system, and sets the system's time.
 
     A step reads at most `read_bytes` from a connection. Larger values make the other connections wait longer. `account`
-    bounds the memory of accepted connections.
+    bounds the memory of accepted connections. Connections from `balancers` begin with a header of the PROXY protocol.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class Server:
         connections_max: int = CONNECTIONS_MAX,
         read_bytes: int = READ_BYTES,
         account: Account | None = None,
+        balancers: tuple[Network, ...] = (),
     ) -> None:
         self._node = node
         self._poller = HOST.poller()
@@ -150,6 +154,8 @@ class Server:
         self._workers = trio.CapacityLimiter(WORKERS_MAX)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dials = Dials(self._poller, self.look_up, self._on_dialed)
+        self._balancers = balancers
+        self._greetings = Greetings(self._poller, lambda text: self._refusals.add(text, node.now.ms))
         self._rounds = Rounds(node, self._poller, self._on_other, self._waker.wake, account=account)
         self._scratch = memoryview(bytearray(read_bytes))
 
@@ -251,6 +257,7 @@ class Server:
         for link in self._rounds.links.values():
             link.sock.close()
         self._dials.close()
+        self._greetings.close()
         for listener in self._listeners.values():
             listener.sock.close()
         self._waker.close()
@@ -288,6 +295,8 @@ class Server:
             self._accept(listener)
         elif fd in self._dials:
             self._dials.on_ready(fd)
+        elif fd in self._greetings:
+            self._greetings.on_ready(fd)
         elif fd in self._sources:
             try:
                 self._sources[fd].on_readable()
@@ -305,6 +314,12 @@ class Server:
             self._refusals.add(f"cannot accept a connection: {os_error_line(error, None)}", self._node.now.ms)
             self._poller.modify(listener.sock.fileno(), 0)
             return
+        if self._balancers and is_within(address[0], self._balancers):
+            self._greetings.add(sock, address[:2], partial(self._begin, listener))
+        else:
+            self._begin(listener, sock, address[:2])
+
+    def _begin(self, listener: Listener, sock: socket.socket, address: Address) -> None:
         name = f"{address[0]}:{address[1]}"
         count = len(self._rounds.links)
         if count >= self._connections_max and not self._make_room(address[0]):
@@ -428,6 +443,7 @@ class Server:
                 self._set_clock()
                 self._node.tick()
                 self._dials.expire()
+                self._greetings.expire()
                 self._flush()
                 for fd in self._listeners:
                     self._poller.modify(fd, READABLE)

@@ -138,6 +138,7 @@ def broker_sample() -> dict[str, Any]:
                         {"name": "plain", "address": "127.0.0.1", "port": PORT, "tls": False},
                         {"name": "safe", "address": "127.0.0.1", "port": PORT + 1, "tls": True},
                     ],
+                    "proxyProtocolFrom": ["192.0.2.0/24"],
                 },
             },
             "bmqconfConfig": {"cacheTTLSeconds": 1},
@@ -582,6 +583,7 @@ def process_parts(config: NodeConfig, folder: Path) -> Iterator[Any]:
     app, tls = config.broker.app_config, config.broker.app_config.tls_config
     yield [(each.address, each.port, each.tls) for each in config.listeners], config.metrics_address
     yield connections_max(config.tcp.max_connections, 1 << 20, 0, 1, 1), app.authentication.max_threads
+    yield list(map(str, config.tcp.balancers))
     yield app.broker_instance_name  # the label of metrics, see `serve_pages`
     yield make_authentications(app.authentication, "file"), make_authorizations(app.authorization, "file")
     yield make_credential_provider(app.authentication, "file")
