@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from socket import MSG_PEEK, socket
 from typing import Final
 
+from broker.common.networks import Network, is_within
 from broker.shell.connections.proxy_header import HEADER_MAX, read_header
 from broker.shell.host.calls import READABLE, Poller
 from formats.errors import FormatError
@@ -38,10 +39,11 @@ class _Greeting:
 
 
 class Greetings:
-    """All such connections. `refused` is called with the reason for which one is closed."""
+    """All such connections, which come from `balancers`. `refused` gets the reason for which one is closed."""
 
-    def __init__(self, poller: Poller, refused: Callable[[str], None]) -> None:
+    def __init__(self, poller: Poller, balancers: tuple[Network, ...], refused: Callable[[str], None]) -> None:
         self._poller = poller
+        self._balancers = balancers
         self._refused = refused
         self._waiting: dict[int, _Greeting] = {}
 
@@ -49,7 +51,13 @@ class Greetings:
         return fd in self._waiting
 
     def add(self, sock: socket, own: Address, begin: Callable[[socket, Address], None]) -> None:
-        """Wait for the header: `begin` is called with the client's address, or with the balancer's if it has none."""
+        """Have a connection begin, at once or after its header, with the address of the client.
+
+        It is the connection's own, too, if the header names none.
+        """
+        if not self._balancers or not is_within(own[0], self._balancers):
+            begin(sock, own)
+            return
         if len(self._waiting) >= GREETINGS_MAX:
             self._end(next(iter(self._waiting)), f"more than {GREETINGS_MAX} connections have sent no header")
         sock.setblocking(False)

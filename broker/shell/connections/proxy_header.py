@@ -30,7 +30,7 @@ _PORT_MAX: Final = 65_535
 
 
 class Header(NamedTuple):
-    """Its size, and the address and port of the client; None if it names none."""
+    """A header's size, and the address and port of the client; None if it names none."""
 
     size: int
     source: tuple[str, int] | None

@@ -49,7 +49,7 @@ class FileContext:
         self._make = make
         self._files = tuple(map(Path, files))
         self._fault = fault
-        # What changes while the files are read differs from this.
+        # A change while the files are read makes them differ from this.
         self._read = self._stamps()
         self._context = make()
         self._next_s = time.monotonic() + LOOK_S

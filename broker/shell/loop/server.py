@@ -22,7 +22,7 @@ import trio
 
 from broker.common.faults import Change, Inconsistent
 from broker.common.limited_log import SECOND_MS, LimitedLog
-from broker.common.networks import Network, is_within
+from broker.common.networks import Network
 from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import Connected, Dialed, Dials, Endpoint
 from broker.shell.connections.greetings import Address, Greetings
@@ -154,8 +154,7 @@ class Server:
         self._workers = trio.CapacityLimiter(WORKERS_MAX)
         self._listeners = {listener.sock.fileno(): listener for listener in listeners}
         self._dials = Dials(self._poller, self.look_up, self._on_dialed)
-        self._balancers = balancers
-        self._greetings = Greetings(self._poller, lambda text: self._refusals.add(text, node.now.ms))
+        self._greetings = Greetings(self._poller, balancers, lambda text: self._refusals.add(text, node.now.ms))
         self._rounds = Rounds(node, self._poller, self._on_other, self._waker.wake, account=account)
         self._scratch = memoryview(bytearray(read_bytes))
 
@@ -314,10 +313,7 @@ class Server:
             self._refusals.add(f"cannot accept a connection: {os_error_line(error, None)}", self._node.now.ms)
             self._poller.modify(listener.sock.fileno(), 0)
             return
-        if self._balancers and is_within(address[0], self._balancers):
-            self._greetings.add(sock, address[:2], partial(self._begin, listener))
-        else:
-            self._begin(listener, sock, address[:2])
+        self._greetings.add(sock, address[:2], partial(self._begin, listener))
 
     def _begin(self, listener: Listener, sock: socket.socket, address: Address) -> None:
         name = f"{address[0]}:{address[1]}"
