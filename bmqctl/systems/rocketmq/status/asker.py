@@ -10,7 +10,7 @@ import trio
 from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.moving.security import security_of
 from bmqctl.clients.rocketmq.client import PLAIN, Security
-from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused, words_of
+from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused
 from bmqctl.clients.rocketmq.link import RemotingLink, dial
 from bmqctl.common.nurseries import open_nursery
 from formats.rocketmq.hosts import split_address
