@@ -23,11 +23,35 @@ ALARM: Final = "CLOCK"
 TOLERANCE_S: Final = 60
 
 
-class HeardRecord(NamedTuple):
-    """A primary's record that arrived when it was written: its time, and the monotonic time of its arrival."""
+# Time for which a record that arrived promptly counts more than later ones that arrived late, in milliseconds.
+HEARD_FOR_MS: Final = 10_000
 
+
+class HeardRecord(NamedTuple):
+    """A primary's record that arrived when it was written: its lease, its time, and the monotonic time of arrival."""
+
+    primary_lease_id: int
     timestamp: int
     ms: int
+
+    def or_earlier(self, earlier: HeardRecord | None) -> HeardRecord:
+        """Return this record or `earlier`, whichever tells the primary's clock more exactly.
+
+        A record that arrives late makes the clock seem slow. A clock that was set back makes time go back.
+        """
+        if (
+            earlier is None
+            or earlier.primary_lease_id != self.primary_lease_id
+            or self.timestamp < earlier.timestamp
+            or self.ms - earlier.ms > HEARD_FOR_MS
+            or self._distance_ms >= earlier._distance_ms
+        ):
+            return self
+        return earlier
+
+    @property
+    def _distance_ms(self) -> int:
+        return self.timestamp * 1000 - self.ms
 
 
 class Clocks:

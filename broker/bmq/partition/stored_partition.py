@@ -96,7 +96,7 @@ class StoredPartition:
         self.payloads = Payloads(partition_id, self.records.stores)
         self.active = False  # True if this node is its primary, and may write
         self.hears = False  # True if a live record of the primary came since the last tick
-        self.heard: HeardRecord | None = None  # the last such record
+        self.heard: HeardRecord | None = None  # the one of these records that tells the primary's clock best
 
     @property
     def files(self) -> PartitionFiles:
@@ -185,7 +185,7 @@ class StoredPartition:
         self.rollovers.stop()
         self.records.offsets_from = 0
         self.active = False
-        self.heard = HeardRecord(self.now.wall_s, self.now.ms)
+        self.heard = HeardRecord(self.records.primary_lease_id, self.now.wall_s, self.now.ms)
         self.kept.forget_awaiting()
         self.forget_restored()
         self.payloads.clear()
@@ -216,7 +216,9 @@ class StoredPartition:
         at = self.records.files.journal_end - JOURNAL_RECORD_SIZE
         # There is no record if the replica has discarded its files since.
         if at >= 0:
-            self.heard = HeardRecord(ANY_RECORD.unpack(self.records.files.journal.buffer, at).timestamp, self.now.ms)
+            record = ANY_RECORD.unpack(self.records.files.journal.buffer, at)
+            heard = HeardRecord(record.primary_lease_id, record.timestamp, self.now.ms)
+            self.heard = heard.or_earlier(self.heard)
 
     # -- records
 

@@ -178,8 +178,25 @@ def test_clocks_agree_with_one_of_the_others() -> None:
 
 @pytest.mark.parametrize(("newest_s", "is_measured"), [(10_000, True), (10_900, True), (9000, False), (12_000, False)])
 def test_time_is_measured_from_the_primary_that_wrote_last(newest_s: int, is_measured: bool) -> None:
-    about = Restoring.of(0, newest_s, HeardRecord(10_000, 5000), Now(77_777, 905_900))
+    about = Restoring.of(0, newest_s, HeardRecord(1, 10_000, 5000), Now(77_777, 905_900))
     assert about == Restoring(0, newest_s, 10_900_900 if is_measured else 77_777_000, is_measured)
+
+
+@pytest.mark.parametrize(
+    ("record", "is_better"),
+    [
+        (HeardRecord(2, 105, 9_000), True),  # it arrived 1 s earlier than expected
+        (HeardRecord(2, 105, 10_000), True),
+        (HeardRecord(2, 105, 14_000), False),  # it arrived late
+        (HeardRecord(2, 110, 15_001), True),  # after that time the primary's clock may run otherwise
+        (HeardRecord(2, 99, 6_000), True),  # its clock was set back
+        (HeardRecord(3, 105, 14_000), True),  # it has another clock
+    ],
+)
+def test_a_record_that_arrives_late_says_less_of_the_primary_s_clock(record: HeardRecord, is_better: bool) -> None:
+    earlier = HeardRecord(2, 100, 5_000)
+    assert record.or_earlier(earlier) is (record if is_better else earlier)
+    assert record.or_earlier(None) is record
 
 
 @pytest.mark.parametrize(
