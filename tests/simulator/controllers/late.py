@@ -88,6 +88,9 @@ class LateClient(GroupClient):
         is_commit = self._prepared[name] and name not in self.unowed
         if is_commit:
             self._committed.add(name)
+        else:
+            # It stays rolled back, though an acknowledgment may come later.
+            self._prepared[name] = False
         fields: dict[str, Any] = {
             "producerGroup": GROUP,
             "tranStateTableOffset": offset,

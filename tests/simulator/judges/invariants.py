@@ -272,7 +272,9 @@ class Records:
         is_again = (post.guid, app) in self.again or post.purged or post.refused or post.withheld
         # A repetition that may be another message may be the first that an app without a claim gets.
         is_another = not self.views[post.uri][app].owes and (self.is_past_window(post) or post.again)
-        return is_again or is_another or self.promises[post.uri] is Promise.PASSED
+        # It may have expired at a primary whose record of that was lost.
+        may_be_over = not self.is_kept(post)
+        return is_again or is_another or may_be_over or self.promises[post.uri] is Promise.PASSED
 
     def is_durable(self, app: str, guid: bytes) -> bool:
         """Return whether a majority has it that an app is done with a message."""

@@ -15,7 +15,7 @@ from broker.bmq.queue.routing import NEVER_MS, App, Group, Subscription
 from tests.simulator.actors.clients import Producer, wants
 from tests.simulator.judges.invariants import Post, Records, Violation, name_of
 from tests.simulator.machines.hosts import Host
-from tests.simulator.machines.network import Link
+from tests.simulator.machines.network import Link, Network
 
 if TYPE_CHECKING:
     from tests.simulator.worlds.cluster import ClusterWorld
@@ -33,8 +33,10 @@ LATE_US = 300_000  # a process that takes no step for longer does not run
 class PromptPushes:
     """Judges all brokers by what they know: no message waits for long while a consumer has room, or has expired."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, network: Network) -> None:
         self._records = records
+        self._network = network
+        self._heals = 0  # the number of healed partitions at the last look
         # By broker: the last look, and since when each queue and app has kept a message from a consumer with room, and
         # each queue one that has expired.
         self._since_us: dict[str, tuple[int, dict[tuple[Queue, App | None], int]]] = {}
@@ -48,6 +50,10 @@ class PromptPushes:
         if host.node is None or now_us - last_us < LOOK_US:
             return
         lost_us = max(0, now_us - last_us - LATE_US)
+        if lost_us or self._heals != self._network.heals:
+            # Records reached a node late, which takes messages for younger by as much when it is primary next.
+            self._heals = self._network.heals
+            self.forget()
         late: list[tuple[Queue, App | None]] = [
             (queue, app)
             for queue in host.node.queues.values()
@@ -65,7 +71,7 @@ class PromptPushes:
             raise Violation(f"{host.name} keeps messages of {queue.uri} from consumers of '{app.app_id}' with room")
 
     def forget(self) -> None:
-        """Forget the ages of messages, some of which a disk may have lost: they are posted again."""
+        """Forget the ages of messages: a disk may have lost some, which are posted again."""
         self._oldest.clear()
 
     def _has_expired(self, host: Host, queue: Queue) -> bool:

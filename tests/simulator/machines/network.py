@@ -170,6 +170,7 @@ class Network:
         self.blocked: set[tuple[str, str]] = set()
         self.delay_us_max = 2000
         self.split_part = SPLIT_PART
+        self.heals = 0  # the number of calls of `heal`
 
     def delay_us(self) -> int:
         """Draw the delay of bytes, in microseconds."""
@@ -191,6 +192,7 @@ class Network:
 
     def heal(self, pairs: set[tuple[str, str]] | None = None) -> None:
         """Let bytes pass again, waiting ones first; between all, unless `pairs` are given."""
+        self.heals += 1
         healed = self.blocked if pairs is None else self.blocked & pairs
         self.blocked = self.blocked - healed
         for link in self.links:

@@ -112,7 +112,7 @@ class World:
         if Feature.LIMITS in self.features:
             self.records.refusals = (*self.records.refusals, AckStatus.LIMIT_MESSAGES)
         self.passage = Passage(self.records, self.leads)
-        self.prompt_pushes = PromptPushes(self.records)
+        self.prompt_pushes = PromptPushes(self.records, self.network)
         self.is_busy = True
         self.is_ending = False  # consumers keep what they get
         self.traps: list[Callable[[Host], bool]] = []  # asked after each step of a host; true if they are over
