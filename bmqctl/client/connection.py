@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import anyio
 
@@ -51,7 +51,7 @@ from bmqctl.client.protocol.machine import Machine, MachineOptions, Unusable
 from bmqctl.client.queue import Queue, check_subscriptions
 from bmqctl.client.room import Room
 from bmqctl.client.spans import Spans, check_spans
-from bmqctl.client.tasks import open_task_group
+from bmqctl.client.tasks import Waiter, open_task_group
 from bmqctl.common.dialing import open_stream, tls_context
 from formats.bmq.control.messages import BrokerResponse
 
@@ -87,26 +87,6 @@ class SessionOptions:
     reconnect: bool = True
     on_change: Callable[[Change], None] | None = None
     tracing: Spans | None = None
-
-
-class _Waiter:
-    """One task that waits for the answer to one request."""
-
-    __slots__ = ("_event", "value")
-
-    def __init__(self) -> None:
-        self._event = anyio.Event()
-        self.value: Any = None
-
-    def answer(self, value: Any) -> None:
-        self.value = value
-        self._event.set()
-
-    async def wait(self) -> Any:
-        await self._event.wait()
-        if isinstance(self.value, Exception):
-            raise self.value
-        return self.value
 
 
 @asynccontextmanager
@@ -204,10 +184,10 @@ class Session:
         self.spans = options.tracing
         self._options = options
         self._queues: dict[QueueHandle, Queue] = {}
-        self._requests: dict[QueueHandle, _Waiter] = {}
+        self._requests: dict[QueueHandle, Waiter] = {}
         # Queues whose opening was cancelled: they are closed when they are open.
         self._unwanted: set[QueueHandle] = set()
-        self._started = _Waiter()
+        self._started = Waiter()
         self._stopped = anyio.Event()
         self._answered: anyio.Event | None = None
         self._restored = anyio.Event()
@@ -326,7 +306,7 @@ class Session:
 
     async def close_queue(self, handle: QueueHandle) -> None:
         """Close a queue, and wait until it is closed. A refusal is ignored: the queue is closed in any case."""
-        waiter = self._requests[handle] = _Waiter()
+        waiter = self._requests[handle] = Waiter()
         try:
             self.carrier.feed(self.machine.close_queue(handle, now_ns()))
         except Unusable:
@@ -340,7 +320,7 @@ class Session:
     async def await_answer(self, handle: QueueHandle, what: str) -> None:
         """Wait for the answer to the request just made about a queue. Raises `RequestRefused`."""
         self.carrier.wake()
-        waiter = self._requests[handle] = _Waiter()
+        waiter = self._requests[handle] = Waiter()
         try:
             answer = await waiter.wait()
         finally:

@@ -44,6 +44,7 @@ from bmqctl.client.protocol.events import (
 )
 from bmqctl.client.protocol.machine import Machine, MachineOptions
 from bmqctl.client.protocol.message import Message, Properties
+from bmqctl.client.tasks import Waiter
 from bmqctl.common.dialing import dial_stream, tls_context
 from bmqctl.common.nurseries import open_nursery
 from formats.bmq.control.messages import BrokerResponse, Status
@@ -79,26 +80,6 @@ class SessionOptions:
     resume: bool = False
     credentials: Credentials | None = None
     tls_authority: Path | None = None
-
-
-class _Waiter:
-    """One task that waits for one answer."""
-
-    __slots__ = ("_event", "value")
-
-    def __init__(self) -> None:
-        self._event = trio.Event()
-        self.value: Any = None
-
-    def answer(self, value: Any) -> None:
-        self.value = value
-        self._event.set()
-
-    async def wait(self) -> Any:
-        await self._event.wait()
-        if isinstance(self.value, Exception):
-            raise self.value
-        return self.value
 
 
 class Queue:
@@ -153,7 +134,7 @@ class Queue:
     async def post(self, payload: bytes, properties: Properties | None = None, *, compress: bool = False) -> Ack:
         """Post a message and wait for its ack, which may be a nack."""
         await self._session.drain()
-        waiter = _Waiter()
+        waiter = Waiter()
         self.post_nowait(payload, properties, compress=compress, correlation=waiter)
         self._session.waiting.add(waiter)
         try:
@@ -227,12 +208,12 @@ class Session:
         tls = tls_context(options.tls_authority) if options.tls_authority is not None else None
         self.endpoint = Endpoint(host, port, tls)
         self.carrier = Carrier(self.machine, self.endpoint, self._handle, self._written, options.timeout_s)
-        self.waiting: set[_Waiter] = set()
+        self.waiting: set[Waiter] = set()
         self._options = options
         self._on_acks = on_acks
         self._queues: dict[QueueHandle, Queue] = {}
-        self._requests: dict[QueueHandle, _Waiter] = {}
-        self._started = _Waiter()
+        self._requests: dict[QueueHandle, Waiter] = {}
+        self._started = Waiter()
         self._stopped = trio.Event()
         self._drained = trio.Event()
         self._fault: str | None = None
@@ -306,12 +287,12 @@ class Session:
         """Wake the writer."""
         self.carrier.wake()
 
-    def expect_answer(self, handle: QueueHandle) -> _Waiter:
+    def expect_answer(self, handle: QueueHandle) -> Waiter:
         """Register for the next answer about `handle`."""
-        waiter = self._requests[handle] = _Waiter()
+        waiter = self._requests[handle] = Waiter()
         return waiter
 
-    async def await_answer(self, handle: QueueHandle, what: str, waiter: _Waiter | None = None) -> None:
+    async def await_answer(self, handle: QueueHandle, what: str, waiter: Waiter | None = None) -> None:
         """Wait for the answer to the request just made about `handle`."""
         self.wake()
         waiter = waiter or self.expect_answer(handle)
@@ -348,7 +329,7 @@ class Session:
     def _answer_posts(self, acks: list[Ack]) -> None:
         others = []
         for ack in acks:
-            if isinstance(ack.correlation, _Waiter):
+            if isinstance(ack.correlation, Waiter):
                 ack.correlation.answer(ack)
             else:
                 others.append(ack)
