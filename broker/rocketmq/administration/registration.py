@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Protocol
 
-from broker.rocketmq.remoting.calls import Calls
-from broker.rocketmq.remoting.proof import Proving
+from broker.rocketmq.remoting.broker_calls import Open
+from broker.rocketmq.remoting.outgoing import Listener, OtherEnd, Outgoing
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.tables.options import BrokerOptions
 from broker.rocketmq.tables.topics import EVERY, Topics
@@ -60,10 +60,8 @@ class NameserverRegistry(Protocol):
         ...
 
 
-class Dial(Protocol):
-    """Connects to an address: one of the two is called, later."""
-
-    def __call__(self, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None: ...
+# Connects to an address: one of the two is called, later.
+Dial = Callable[[Callable[[str], Session], Callable[[str], None]], None]
 
 
 def register_frame(
@@ -207,72 +205,53 @@ class NameserverLink:
         self,
         name: str,
         dial: Dial,
-        open_session: Callable[[str, NameserverLink], Session],
+        open_session: Open,
         hello: Callable[[], Frame | None],
         seal: Callable[[Frame], Frame] = lambda frame: frame,
         registered: Callable[[Frame], None] = lambda answer: None,
         secret: bytes | None = None,
     ) -> None:
         self._name = name
-        self._secret = secret
-        self._proving: Proving | None = None
-        self._refused_ms: int | None = None
-        self._is_refused = False
-        self._dial = dial
-        self._open_session = open_session
         self._hello = hello
-        self._seal = seal
         self._registered = registered
-        self._session: Session | None = None
-        self._dialing = False
-        self._dialed_ms: int | None = None
-        self._is_registered = False
+        self._refused_ms: int | None = None
+        self._is_refused = self._is_registered = False
         self._reason = ""
-        self._calls = Calls()
+        self._link = Outgoing(
+            lambda _, connected, failed: dial(connected, failed),
+            open_session,
+            seal,
+            OtherEnd("nameserver", log, RETRY_MS, is_lenient=True),
+            secret,
+            Listener(self._greet, self._answered, self._lost),
+        )
+        self._link.follow(name)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
         """Send a request, if it is connected; `done` gets the answer or None. Return False if it is not."""
-        if self._session is None or not self._is_open:
-            return False
-        self._calls.call(self._session, self._seal(request), now_ms, done)
-        return True
+        is_connected = self._link.is_connected
+        if is_connected:
+            self._link.ask(request, now_ms, done)
+        return is_connected
 
     def tell(self, request: Frame, now_ms: int) -> None:
         """Send a request, if it is connected."""
-        if self._session is not None and self._is_open:
-            self._session.ask(self._seal(request))
+        self._link.tell(request, one_way=False)
 
     def beat(self, request: Frame, now_ms: int) -> None:
         """Send a one-way request, if it is connected."""
-        if self._session is not None and self._is_open:
-            self._session.ask(self._seal(request), one_way=True)
+        self._link.tell(request)
 
     def tick(self, now_ms: int) -> None:
         """Connect, if it is not connected; give up late answers."""
-        self._calls.expire(now_ms)
         if self._is_refused:
             self._ask_again(now_ms)
-        if self._session is not None or self._dialing:
-            return
-        if self._dialed_ms is None or not 0 <= now_ms - self._dialed_ms < RETRY_MS:
-            self._dialed_ms = now_ms
-            self._dialing = True
-            self._dial(self._connected, self._failed)
-
-    def _connected(self, address: str) -> Session:
-        self._dialing = False
-        self._session = session = self._open_session(address, self)
-        self._proving = Proving(self._secret, "", session, self._greet, self._failed, is_lenient=True)
-        return session
-
-    @property
-    def _is_open(self) -> bool:
-        return self._proving is not None and self._proving.is_done
+        self._link.tick(now_ms)
 
     def _greet(self) -> None:
         hello = self._hello()
-        if hello is not None and self._session is not None:
-            self._session.ask(self._seal(hello))
+        if hello is not None:
+            self._link.tell(hello, one_way=False)
 
     def _ask_again(self, now_ms: int) -> None:
         """Register again some time after a refusal, as its reason may be gone."""
@@ -280,47 +259,22 @@ class NameserverLink:
             self._refused_ms = now_ms
         elif not 0 <= now_ms - self._refused_ms < RETRY_MS:
             self._refused_ms, self._is_refused = None, False
-            if self._is_open:
+            if self._link.is_connected:
                 self._greet()
 
-    def _failed(self, reason: str) -> None:
-        self._dialing = False
-        if reason != self._reason:
-            self._reason = reason
-            log.warning("nameserver %s cannot be reached: %s; trying again", self._name, reason)
-
-    # -- see `remoting.session.Service`
-
-    def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Leave every frame to `receive`."""
-        return at
-
-    def receive(self, frame: Frame, session: Session) -> None:
-        """Handle an answer; nameservers send no requests."""
-        if self._proving is not None and self._proving.take(frame):
-            return
-        if not frame.is_response:
-            text = f" request type {frame.code} not supported"
-            session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
-        elif self._calls.answered(session, frame):
-            return
-        elif frame.code != ResponseCode.SUCCESS:
+    def _answered(self, frame: Frame) -> None:
+        if frame.code != ResponseCode.SUCCESS:
             self._is_registered, self._is_refused = False, True
-            reason = f"it refuses: {frame.remark}"
-            if reason != self._reason:
-                self._reason = reason
+            if frame.remark != self._reason:
+                self._reason = frame.remark or ""
                 log.warning("nameserver %s refuses: %s", self._name, frame.remark)
-        else:
-            if not self._is_registered:
-                self._is_registered = True
-                self._reason = ""
-                log.info("registered with nameserver %s", self._name)
-            self._registered(frame)
+            return
+        if not self._is_registered:
+            self._is_registered = True
+            self._reason = ""
+            log.info("registered with nameserver %s", self._name)
+        self._registered(frame)
 
-    def disconnected(self, session: Session) -> None:
-        """Note that the connection is lost."""
-        self._calls.disconnected(session)
-        if session is self._session:
-            log.warning("the connection to nameserver %s is lost", self._name)
-            self._session, self._proving = None, None
-            self._is_registered = self._is_refused = False
+    def _lost(self) -> None:
+        log.warning("the connection to nameserver %s is lost", self._name)
+        self._is_registered = self._is_refused = False

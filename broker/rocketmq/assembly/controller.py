@@ -17,7 +17,7 @@ from broker.rocketmq.config.node import (
     CONTROLLER_READERS,
     RocketConfig,
 )
-from broker.rocketmq.controller.links import ControllerLink
+from broker.rocketmq.controller.links import controller_link
 from broker.rocketmq.controller.service import ControllerService, ControllerWorld
 from broker.rocketmq.node import Node
 from broker.rocketmq.raft.raft import Times
@@ -73,7 +73,7 @@ def make_controller(
         _settings(config, ConfigFile(folder / "controller.properties")),
         guard,
         {
-            name: ControllerLink(address, dial_address, node.open, options.self_id, secret)
+            name: controller_link(address, dial_address, node.open, options.self_id, secret)
             for name, address in others.items()
         },
         BrokerCalls(dial_address, node.open),

@@ -14,6 +14,7 @@ from broker.rocketmq.broker.broker import Broker, Given
 from broker.rocketmq.config.node import PropertyError, RocketConfig
 from broker.rocketmq.flush_gate import FlushGate
 from broker.rocketmq.node import Connection, Node
+from broker.rocketmq.remoting.outgoing import OtherEnd, Outgoing
 from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.replication.control.controlled import Controlled, RoleChange
 from broker.rocketmq.replication.control.controllers import Controllers
@@ -21,7 +22,6 @@ from broker.rocketmq.replication.control.membership import ControlledMembership
 from broker.rocketmq.replication.control.terms import Log, TermWorld
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.master import ReplicationMaster
-from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.metadata import FollowedTables, MasterMetadata, stored_topics
 from broker.rocketmq.replication.options import Role
@@ -305,8 +305,8 @@ class Group:
         """Connect to HOST:PORT. Raises `PropertyError` for what is none."""
         self.dial(place_of(address, "address"), connected, failed)
 
-    def _make_link(self, what: str = "the broker of master", secret: bytes | None = None) -> MasterLink:
-        return MasterLink(self.dial_address, self.node.open, self.seal, what, secret)
+    def _make_link(self, what: str = "the broker of master", secret: bytes | None = None) -> Outgoing:
+        return Outgoing(self.dial_address, self.node.open, self.seal, OtherEnd(what, log), secret)
 
     def _join_controlled(
         self,

@@ -16,13 +16,13 @@ from broker.rocketmq.controller.admission import ControllerAdmission
 from broker.rocketmq.controller.commands import GroupMachine, encode_command
 from broker.rocketmq.controller.decisions import ANYBODY, Decision, Decisions
 from broker.rocketmq.controller.groups import Groups
-from broker.rocketmq.controller.links import ControllerLink
 from broker.rocketmq.controller.liveness import LAST_PRIORITY, TIMEOUT_MS, BrokerKey, Live, Liveness
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.raft.journal import GrowingFile, Journal
 from broker.rocketmq.raft.raft import NotLeading, Raft, Times
 from broker.rocketmq.remoting.administrators import Administrators
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
+from broker.rocketmq.remoting.outgoing import Outgoing
 from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.settings import SettingRefused, Settings
@@ -153,7 +153,7 @@ class ControllerService:
         file: GrowingFile,
         settings: Settings,
         guard: Guard,
-        links: dict[str, ControllerLink],
+        links: dict[str, Outgoing],
         calls: BrokerCalls,
         world: ControllerWorld,
     ) -> None:
@@ -354,7 +354,7 @@ class ControllerService:
         kind, body = encode_message(message)
         header = RaftHeader(self._options.group, self._options.self_id, receiver, kind)
         frame = Frame(CODE, 0, ext_fields=RAFT_HEADER.write(header), body=body)
-        self._links[receiver].send(self._seal(frame))
+        self._links[receiver].tell(self._seal(frame))
 
     # -- elections
 

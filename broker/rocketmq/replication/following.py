@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.remoting.outgoing import Outgoing
 from broker.rocketmq.replication.metadata import MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.streams.slave import Slave, SlaveStream
@@ -34,7 +34,7 @@ class Following:
         store: MessageStore,
         options: ReplicationOptions,
         slave: Slave[SlaveStream],
-        link: MasterLink,
+        link: Outgoing,
         metadata: MasterMetadata,
         register: Callable[[], None],
         now_ms: Callable[[], int],

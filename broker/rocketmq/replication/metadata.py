@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.rocketmq.remoting.outgoing import Outgoing
 from broker.rocketmq.remoting.requests import LOG_END
-from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.store.errors import DiskFull
 from broker.rocketmq.store.message_store import MessageStore
 from broker.rocketmq.tables.groups import Groups
@@ -67,7 +67,7 @@ class MasterMetadata:
     answers here before it has asked for them.
     """
 
-    def __init__(self, kept: FollowedTables, link: MasterLink, acts: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, kept: FollowedTables, link: Outgoing, acts: Callable[[], bool] = lambda: False) -> None:
         self._acts = acts
         self._kept = kept
         self._link = link

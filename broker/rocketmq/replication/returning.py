@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.remoting.outgoing import Outgoing
 from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.tables.offsets import Offsets
@@ -36,7 +36,7 @@ class OffsetsReturning:
         options: ReplicationOptions,
         members: Members,
         offsets: Offsets,
-        make_link: Callable[[], MasterLink],
+        make_link: Callable[[], Outgoing],
         now_ms: Callable[[], int],
         back: Callable[[], None],
     ) -> None:
@@ -46,7 +46,7 @@ class OffsetsReturning:
         self._now_ms = now_ms
         self._back: Callable[[], None] | None = back
         self._until_ms = now_ms() + options.silent_ms + SLACK_MS
-        self._links: dict[str, MasterLink] = {}
+        self._links: dict[str, Outgoing] = {}
         self._asked: set[str] = set()
         self._answered: set[str] = set()
 

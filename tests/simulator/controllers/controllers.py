@@ -12,7 +12,7 @@ from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.config.node import CONTROLLER_READERS
 from broker.rocketmq.controller.commands import GroupMachine
-from broker.rocketmq.controller.links import ControllerLink
+from broker.rocketmq.controller.links import controller_link
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, ControllerWorld
 from broker.rocketmq.remoting.administrators import Administrators
@@ -89,7 +89,7 @@ class Controller:
             Settings(self._settings, CONTROLLER_READERS, lambda changes: None),
             Guard(AccessOptions(), AccessTables(b"", b"", lambda data: None, lambda data: None), "cluster"),
             {
-                name: ControllerLink(address, self._connect_to, self._open)
+                name: controller_link(address, self._connect_to, self._open)
                 for name, address in self._peers.items()
                 if name != self.name
             },

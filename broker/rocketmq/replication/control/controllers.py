@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from broker.rocketmq.replication.master_link import MasterLink
+from broker.rocketmq.remoting.outgoing import Outgoing
 from broker.rocketmq.replication.options import ReplicationOptions
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
@@ -27,10 +27,10 @@ SEEK_MS: Final = 500
 class Controllers:
     """The controllers of a broker. `make_link` makes the connection to one of them."""
 
-    def __init__(self, options: ReplicationOptions, make_link: Callable[[], MasterLink]) -> None:
+    def __init__(self, options: ReplicationOptions, make_link: Callable[[], Outgoing]) -> None:
         self._options = options
         self._make_link = make_link
-        self._links: dict[str, MasterLink] = {}
+        self._links: dict[str, Outgoing] = {}
         self.leader: str | None = None
         self._asked_ms: int | None = None
         # The last invalid address.

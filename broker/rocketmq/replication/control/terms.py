@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from broker.rocketmq.remoting.outgoing import Outgoing
 from broker.rocketmq.replication.control.appointments import Appointment, InSync
 from broker.rocketmq.replication.control.membership import ProposalDone
-from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.metadata import MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions
 from broker.rocketmq.replication.streams.connection import ReplicationEnd, ReplicationSession
@@ -54,8 +54,8 @@ class TermWorld(NamedTuple):
 
     dial: DialMaster
     open_stream: OpenStream
-    make_link: Callable[[], MasterLink]
-    make_metadata: Callable[[MasterLink], MasterMetadata]
+    make_link: Callable[[], Outgoing]
+    make_metadata: Callable[[Outgoing], MasterMetadata]
     arrived: Arrived
     now_ms: Callable[[], int]
     wall_ms: Callable[[], int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker.rocketmq.administration.registration import NameserverLink
-from broker.rocketmq.remoting.session import Session
+from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.tables.routes import KEEP_MS, QueueFinder
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, QueueData, TopicRoute
@@ -81,10 +81,16 @@ def test_what_was_known_stands_while_nobody_answers() -> None:
 
 def test_link_gives_each_answer_to_who_asked() -> None:
     connected: list[Callable[[str], Session]] = []
+    services: list[Service] = []
+
+    def open_session(peer: str, service: Service) -> Session:
+        services.append(service)
+        return Session(1, Host("127.0.0.1", 1), service, lambda _: None, lambda: 0)
+
     link = NameserverLink(
         "ns:1",
         lambda done, failed: connected.append(done),
-        lambda peer, service: Session(1, Host("127.0.0.1", 1), service, lambda _: None, lambda: 0),
+        open_session,
         lambda: Frame(RequestCode.REGISTER_BROKER, 0),
     )
     got: list[Frame | None] = []
@@ -105,6 +111,6 @@ def test_link_gives_each_answer_to_who_asked() -> None:
     link.tick(10_000)
     assert got[1:] == [None, None]
     assert link.ask(question, 10_000, got.append)
-    link.disconnected(session)
+    services[0].disconnected(session)
     assert got[3:] == [None]
     assert not link.ask(question, 10_000, got.append)

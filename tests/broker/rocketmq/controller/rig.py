@@ -9,7 +9,7 @@ from typing import Any
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.config.node import CONTROLLER_LOCKED, CONTROLLER_READERS
-from broker.rocketmq.controller.links import ControllerLink
+from broker.rocketmq.controller.links import controller_link
 from broker.rocketmq.controller.options import ControllerOptions
 from broker.rocketmq.controller.service import ControllerService, ControllerWorld
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
@@ -144,7 +144,7 @@ class Rig:
             Settings(SETTINGS, CONTROLLER_READERS, member.kept.update, CONTROLLER_LOCKED, SETTINGS | member.kept),
             Guard(self.access, self.tables, CLUSTER),
             {
-                each: ControllerLink(where, dial, open_session, *self._proof(name))
+                each: controller_link(where, dial, open_session, *self._proof(name))
                 for each, where in self.addresses.items()
                 if each != name
             },

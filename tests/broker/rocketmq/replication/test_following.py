@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import pytest
 
+from broker.rocketmq.remoting.outgoing import OtherEnd, Outgoing
 from broker.rocketmq.remoting.session import Service, Session
 from broker.rocketmq.replication.following import Following
 from broker.rocketmq.replication.lifecycles import SlaveState
-from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.metadata import FollowedTables, MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.store.writing import Writer
@@ -31,6 +32,7 @@ from tests.broker.rocketmq.replication.streams.ends import Clock, Replica
 from tests.broker.rocketmq.store.message_store_rig import make_message
 
 MASTER = "10.0.0.1:10911"
+END = OtherEnd("the master", logging.getLogger("broker.rocketmq.replication"))
 HA = "10.0.0.1:10912"
 # The answers of masters that say where their log ends.
 PROGRESS = (
@@ -56,10 +58,11 @@ class Process:
         self.offsets = Offsets(b"")
         kept = (self._keep("delays"), self._keep("timers"), self._keep("modes"))
         self.dialed: list[tuple[str, Callable[[str], Session], Callable[[str], None]]] = []
-        self.link = MasterLink(
+        self.link = Outgoing(
             lambda address, connected, failed: self.dialed.append((address, connected, failed)),
             self._open,
             lambda frame: frame,
+            END,
         )
         kept_tables = (self.replica.store, self.topics, self.groups, self.offsets)
         self.acts = False
@@ -210,7 +213,7 @@ def test_broker_that_cannot_be_dialed_is_tried_again_and_another_one_at_once() -
         if address == "no place":
             raise ValueError(address)
 
-    link = MasterLink(dial, lambda address, service: None, lambda frame: frame)  # type: ignore[arg-type,return-value]
+    link = Outgoing(dial, lambda address, service: None, lambda frame: frame, END)  # type: ignore[arg-type,return-value]
     link.follow("no place")
     for ms in (0, 1_000, 3_000):
         if ms != 1_000:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,10 @@ from broker.rocketmq.nameserver.requests import Nameserver
 from broker.rocketmq.nameserver.routes import Routes
 from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
+from broker.rocketmq.remoting.outgoing import OtherEnd, Outgoing
 from broker.rocketmq.remoting.peers import KnownPeers
 from broker.rocketmq.remoting.requests import Request
 from broker.rocketmq.remoting.session import Service, Session
-from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.members import Members
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.returning import SLACK_MS, OffsetsReturning
@@ -38,6 +39,7 @@ from tests.broker.rocketmq.nameserver.nameserver_rig import no_settings
 from tests.broker.rocketmq.proxy.clustered import Network
 from tests.broker.rocketmq.replication.role_rig import Sender
 
+END = OtherEnd("slave", logging.getLogger("broker.rocketmq.replication"))
 NAMESERVER, OTHER = "10.0.0.9:9876", "10.0.0.8:9876"
 
 
@@ -85,7 +87,7 @@ class Group:
         self.brokers.remove(broker)
         self.network.services.pop(str(broker.options.address))
         for _, pipe in self.network.pipes:
-            if isinstance(pipe.near._service, NameserverLink) and pipe.near._service in broker.links:
+            if any(pipe.near._service is link._link for link in broker.links):
                 pipe.cut()
 
     def pass_time(self, ms: int) -> None:
@@ -151,8 +153,13 @@ class Broker:
             self.nameservers.is_silent = False
             self.nameservers.register(group.ms)
 
-        def link() -> MasterLink:
-            return MasterLink(group.dial, group.open, lambda frame: frame)
+        def link() -> Outgoing:
+            return Outgoing(
+                group.dial,
+                group.open,
+                lambda frame: frame,
+                END,
+            )
 
         self.returning = OffsetsReturning(self.replication, self.members, self.offsets, link, lambda: group.ms, back)
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from broker.rocketmq.remoting.outgoing import Outgoing
 from broker.rocketmq.remoting.requests import Request
 from broker.rocketmq.replication.control.appointments import Appointment, InSync
 from broker.rocketmq.replication.control.controlled import Controlled, RoleChange
 from broker.rocketmq.replication.control.membership import ControlledMembership
 from broker.rocketmq.replication.control.terms import Log, TermWorld
-from broker.rocketmq.replication.master_link import MasterLink
 from broker.rocketmq.replication.metadata import MasterMetadata
 from broker.rocketmq.replication.options import ReplicationOptions, Role
 from broker.rocketmq.replication.role import BrokerRole
@@ -161,9 +161,9 @@ class Broker:
         )
 
     def _world(self) -> TermWorld:
-        def make_link() -> MasterLink:
+        def make_link() -> Outgoing:
             self.links.append(Link())
-            return cast(MasterLink, self.links[-1])
+            return cast(Outgoing, self.links[-1])
 
         return TermWorld(
             lambda *dialed: self.dialed.append(dialed),
