@@ -33,7 +33,7 @@ from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import encode_properties
 from formats.rocketmq.remoting.batch import BatchMessage
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from scripts.bench.figures import Figure, fresh_queue, print_figures
+from scripts.bench.figures import Figure, fresh_queue, measure_cases, parse_cases
 
 DOMAIN: Final = "bmq.test.persistent.priority"
 WANTED_PER_S: Final = 20_000
@@ -191,13 +191,8 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=100_000, help="in the source (%(default)s)")
     parser.add_argument("--bytes", type=int, default=1024, help="size of a message (%(default)s)")
     parser.add_argument("--properties", action="store_true", help="give each message three properties")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
-    arguments = parser.parse_args()
-    if unknown := [name for name in arguments.cases if name not in CASES]:
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    for name in arguments.cases or list(CASES):
-        before = os.getloadavg()[0]
-        print_figures(name, CASES[name](arguments), before)
+    arguments = parse_cases(parser, CASES)
+    measure_cases(arguments.cases or CASES, lambda name: CASES[name](arguments))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from bmqctl.common.children import COMMAND
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, NodeProcess
 from formats.bmq.disk.data import data_record_size
-from scripts.bench.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
+from scripts.bench.figures import MIB, Figure, fresh_queue, measure_cases, parse_cases, plan_for, run
 from scripts.bench.watched_loop import read_steps
 from scripts.judges.cluster_load import SECOND_NS, STRONG, Stream, wait_healed
 from tests.rigs.cluster_processes import ClusterProcesses
@@ -339,13 +339,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure a cluster of three nodes on this machine.")
     parser.add_argument("--healing-mib", type=int, default=954, help="MiB that the replica lacks (%(default)s: 1 GB)")
     parser.add_argument("--healing-size", type=int, default=SIZE, help="size of their messages in bytes (%(default)s)")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
-    arguments = parser.parse_args()
-    if unknown := [name for name in arguments.cases if name not in CASES]:
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    for name in arguments.cases or CASES:
-        before = os.getloadavg()[0]
-        print_figures(name, CASES[name](arguments), before)
+    arguments = parse_cases(parser, CASES)
+    measure_cases(arguments.cases or CASES, lambda name: CASES[name](arguments))
 
 
 if __name__ == "__main__":

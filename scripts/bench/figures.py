@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from bmqctl.bench.plan import Plan
 from bmqctl.systems.node_process import HOST
 from scripts.judges.reference_process import Running
 
-__all__ = ["MIB", "Figure", "fresh_queue", "plan_for", "print_figures", "run"]
+__all__ = ["MIB", "Figure", "fresh_queue", "measure_cases", "parse_cases", "plan_for", "print_figures", "run"]
 
 MIB = 1 << 20
 
@@ -69,6 +71,23 @@ class Figure(NamedTuple):
     unit: str
     wanted: str = ""
     reached: bool | None = None
+
+
+def parse_cases(parser: ArgumentParser, cases: Collection[str]) -> Namespace:
+    """Parse the command line; its `cases` are the names of those to be measured, or empty for all."""
+    names = ", ".join(cases)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {names}")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.cases if name not in cases]:
+        parser.error(f"no such case: {', '.join(unknown)}; there are {names}")
+    return arguments
+
+
+def measure_cases(names: Iterable[str], case: Callable[[str], list[Figure]]) -> None:
+    """Measure cases, and print a row for each figure."""
+    for name in names:
+        before = os.getloadavg()[0]
+        print_figures(name, case(name), before)
 
 
 def print_figures(case: str, figures: list[Figure], load_before: float) -> None:

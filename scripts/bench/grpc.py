@@ -27,7 +27,7 @@ import trio
 from bmqctl.clients.rocketmq.client import Client
 from bmqctl.common.children import COMMAND
 from bmqctl.systems.node_process import RocketProcess
-from scripts.bench.figures import Figure, print_figures
+from scripts.bench.figures import Figure, measure_cases, parse_cases
 from scripts.bench.rocketmq import HOME, command_of, cpu_s, memory_mib
 from scripts.judges.children import ending_with_children
 from scripts.judges.client_environment import CannotInstall, client_python
@@ -284,10 +284,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=IN_FLIGHT, help="unacknowledged messages (%(default)s)")
     parser.add_argument("--rate", type=int, default=RATE, help="sends a second of `paced` (%(default)s)")
     parser.add_argument("--consumers", type=int, default=CONSUMERS, help="push consumers of `idle` (%(default)s)")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
-    arguments = parser.parse_args()
-    if unknown := [name for name in arguments.cases if name not in CASES]:
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    arguments = parse_cases(parser, CASES)
     makers: dict[str, Callable[[Path], Cluster]] = {"ours": Ours}
     try:
         python = client_python(PACKAGE, "rocketmq-grpc")
@@ -298,9 +295,7 @@ def main() -> None:
             makers["reference"] = partial(ReferenceProcess, class_path, has_proxy=True)
     except (CannotInstall, Unfit, ValueError) as fault:
         parser.error(str(fault))
-    for name in arguments.cases or list(CASES):
-        before = os.getloadavg()[0]
-        print_figures(name, CASES[name](makers, python, arguments), before)
+    measure_cases(arguments.cases or CASES, lambda name: CASES[name](makers, python, arguments))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bmqctl.systems.node_process import NodeProcess, ProxyProcess
 from scripts.bench.cluster import EVENTUAL, RUN_S, SIZE
-from scripts.bench.figures import Figure, fresh_queue, plan_for, print_figures, run
+from scripts.bench.figures import Figure, fresh_queue, measure_cases, parse_cases, plan_for, run
 from scripts.judges.cluster_load import STRONG, Stream, wait_healed
 from scripts.judges.reference_process import Running
 from scripts.mixtures.cluster import MixedCluster
@@ -232,17 +232,13 @@ def main() -> None:
     parser.add_argument(
         "--reference", type=Path, metavar="PROGRAM", help="another broker's executable, as bmqbrkr, for that case"
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
-    arguments = parser.parse_args()
-    if unknown := [name for name in arguments.cases if name not in CASES]:
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    arguments = parse_cases(parser, CASES)
     if arguments.reference is None and "reference" in arguments.cases:
         parser.error("reference: name the other broker's executable with --reference PROGRAM")
     if arguments.reference is not None and not os.access(arguments.reference, os.X_OK):
         parser.error(f"--reference: {arguments.reference} is not an executable file")
-    for name in arguments.cases or [each for each in CASES if arguments.reference or each != "reference"]:
-        before = os.getloadavg()[0]
-        print_figures(name, CASES[name](arguments), before)
+    names = arguments.cases or [each for each in CASES if arguments.reference or each != "reference"]
+    measure_cases(names, lambda name: CASES[name](arguments))
 
 
 if __name__ == "__main__":

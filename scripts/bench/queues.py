@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import secrets
 import statistics
 import sys
@@ -29,7 +28,7 @@ from bmqctl.client.protocol.events import StreamOptions
 from bmqctl.client.session import Queue, Session, SessionOptions
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST, NodeProcess
-from scripts.bench.figures import MIB, Figure, fresh_queue, plan_for, print_figures, run
+from scripts.bench.figures import MIB, Figure, fresh_queue, measure_cases, parse_cases, plan_for, run
 from scripts.bench.large_store import write_store
 
 OTHER_QUEUES = 10_000
@@ -409,13 +408,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="Measure the cost of many queues, clients, apps and messages to a node."
     )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
-    arguments = parser.parse_args()
-    if unknown := [name for name in arguments.cases if name not in CASES]:
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    for name in arguments.cases or CASES:
-        before = os.getloadavg()[0]
-        print_figures(name, CASES[name](), before)
+    arguments = parse_cases(parser, CASES)
+    measure_cases(arguments.cases or CASES, lambda name: CASES[name]())
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from broker.rocketmq.tables.options import DELAY_LEVELS, parse_delay_levels
 from broker.shell.files.folders import FileFolder
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.properties import encode_properties
-from scripts.bench.figures import MIB, Figure, print_figures
+from scripts.bench.figures import MIB, Figure, measure_cases, parse_cases
 from scripts.bench.slaves import measure_catch_up
 from scripts.judges.rocketmq_reference import ReferenceProcess
 from scripts.suites.rocketmq import Unfit, build
@@ -304,10 +304,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0, help="messages per second; 0: as fast as possible")
     parser.add_argument("--messages", type=int, default=1_000_000, help="in the store that is opened (%(default)s)")
     parser.add_argument("--mib", type=int, default=1024, help="in the store that a slave gets (%(default)s)")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {', '.join(CASES)}")
-    arguments = parser.parse_args()
-    if unknown := [name for name in arguments.cases if name not in CASES]:
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    arguments = parse_cases(parser, CASES)
     wanted = arguments.cases or list(CASES)
     class_path = ""
     other_command: Sequence[str] = COMMAND
@@ -323,9 +320,7 @@ def main() -> None:
         makers[str(arguments.versus)] = partial(Ours, command=other_command)
     if arguments.reference:
         makers["reference"] = partial(ReferenceProcess, class_path)
-    for name in wanted:
-        before = os.getloadavg()[0]
-        print_figures(name, CASES[name](makers, class_path, arguments), before)
+    measure_cases(wanted, lambda name: CASES[name](makers, class_path, arguments))
 
 
 if __name__ == "__main__":
