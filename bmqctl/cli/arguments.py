@@ -8,7 +8,7 @@ count: waits are bounded by what the operating system can wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ import typer
 from bmqctl.common.refusal import refuse
 from formats.addresses import read_host
 
-__all__ = ["check_arguments", "parse_host", "parse_moment"]
+__all__ = ["check_arguments", "given_options", "parse_host", "parse_moment"]
 
 
 # Bounds of options that declare none: seconds and rates, and counts and sizes.
@@ -94,3 +94,12 @@ def _check_number(context: Any, parameter: Any) -> None:
 
 def _each(value: Any) -> Iterator[Any]:
     yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def given_options(context: typer.Context, names: Container[str]) -> Iterator[str]:
+    """Yield the options, of the parameters with these names, that are on the command line."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in names and source is not None and source.name == "COMMANDLINE":
+            yield parameter.opts[0]

@@ -15,8 +15,8 @@ from bmqctl.carrying.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Send
 from bmqctl.clients.rocketmq.client import PLAIN, Client, Queue, RequestRefused, Security
 from bmqctl.clients.rocketmq.faults import FAULTS, NotWritable, words_of
 from bmqctl.clients.rocketmq.link import LinkLost, RemotingLink
+from bmqctl.clients.rocketmq.routes import Place
 from bmqctl.clients.rocketmq.sending import Sender
-from bmqctl.clients.rocketmq.sharing import Place
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame

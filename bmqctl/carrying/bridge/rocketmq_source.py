@@ -23,7 +23,7 @@ from bmqctl.clients.rocketmq.client import PLAIN, Client, Security
 from bmqctl.clients.rocketmq.consuming import QueuePuller
 from bmqctl.clients.rocketmq.faults import FAULTS, words_of
 from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.sharing import Place, share_of
+from bmqctl.clients.rocketmq.routes import Place, share_of
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.routes import Permission
 

@@ -19,7 +19,7 @@ from bmqctl.clients.rocketmq.client import PLAIN, Client, Security
 from bmqctl.clients.rocketmq.consuming import QueuePuller
 from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused, words_of
 from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.sharing import Place
+from bmqctl.clients.rocketmq.routes import Place
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies.clients import ALL, SQL92, TAG, make_subscription

@@ -26,7 +26,7 @@ from bmqctl.carrying.replay.outgoing import Unfit, for_rocketmq
 from bmqctl.carrying.replay.progress import ReplayStep, replay_unique_id
 from bmqctl.carrying.replay.run import ReplayOptions, Run, sync, watch_signals
 from bmqctl.clients.rocketmq.client import PLAIN, Security
-from bmqctl.clients.rocketmq.sharing import Place
+from bmqctl.clients.rocketmq.routes import Place
 from bmqctl.common.nurseries import open_nursery
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import decode_properties

@@ -10,6 +10,7 @@ from typing import IO, Annotated
 
 import typer
 
+from bmqctl.cli.arguments import given_options
 from bmqctl.cli.families import expanded
 from bmqctl.cli.files import rocketmq_dump
 from bmqctl.cli.files.dump_options import DumpOptions
@@ -24,7 +25,6 @@ from bmqctl.cli.files.printing import (
     until_signal,
     with_progress,
 )
-from bmqctl.cli.given import given_options
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.dump import (

@@ -10,9 +10,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from bmqctl.cli.arguments import given_options
 from bmqctl.cli.files.notes import note_keys, note_rows
 from bmqctl.cli.files.rocketmq_repair import print_repaired, sizes_of
-from bmqctl.cli.given import given_options
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Column,

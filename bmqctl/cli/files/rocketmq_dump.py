@@ -7,6 +7,7 @@ from typing import Final
 
 import typer
 
+from bmqctl.cli.arguments import given_options
 from bmqctl.cli.files.dump_options import DumpOptions
 from bmqctl.cli.files.printing import (
     choose_output,
@@ -16,7 +17,6 @@ from bmqctl.cli.files.printing import (
     quiet_on_terminal,
     until_signal,
 )
-from bmqctl.cli.given import given_options
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
 from bmqctl.stores.blazingmq.dump.output import DumpFormat

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import typer
 
+from bmqctl.cli.arguments import given_options
 from bmqctl.cli.files.printing import end_with, rate_text, size_text, stopped_by
 from bmqctl.cli.files.rocketmq_queues import missing_places, queue_json, shown_ms, with_lost
-from bmqctl.cli.given import given_options
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bmqctl.cli.arguments import given_options
 from bmqctl.cli.files import rocketmq_summary
 from bmqctl.cli.files.printing import rate_text, size_text, stopped_by
-from bmqctl.cli.given import given_options
 from bmqctl.common.installed import installing
 from bmqctl.common.render import (
     EXIT_FAULTS,

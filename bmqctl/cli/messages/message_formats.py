@@ -19,7 +19,7 @@ from bmqctl.carrying.messages.received import (
     to_raw,
 )
 from bmqctl.carrying.messages.template import BadTemplate, Template
-from bmqctl.cli.given import given_options
+from bmqctl.cli.arguments import given_options
 from bmqctl.common.decoding.decoder import Decode
 from bmqctl.common.render import OutputFormat, csv_line, refuse
 

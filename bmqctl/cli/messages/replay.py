@@ -21,9 +21,9 @@ from bmqctl.carrying.replay.plan import Progress as OnProgress
 from bmqctl.carrying.replay.progress import Head, Progress, StateFault, open_state, read_head
 from bmqctl.carrying.replay.run import Replay, ReplayOptions, Run
 from bmqctl.cli.administer.admin import endpoint_of
+from bmqctl.cli.arguments import given_options
 from bmqctl.cli.families import expanded
 from bmqctl.cli.files.printing import stopped_by
-from bmqctl.cli.given import given_options
 from bmqctl.cli.messages import replay_options as options
 from bmqctl.cli.messages.replay_job import COMMAND, Job, missing_guids
 from bmqctl.cli.securing import Security

@@ -22,7 +22,7 @@ from bmqctl.client.spans import Spans
 from bmqctl.clients.rocketmq.consuming import QueuePuller
 from bmqctl.clients.rocketmq.faults import FAULTS, words_of
 from bmqctl.clients.rocketmq.faults import RequestRefused as Refused
-from bmqctl.clients.rocketmq.sharing import Place, share_of
+from bmqctl.clients.rocketmq.routes import Place, share_of
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.clients import ALL, CONSUMER_IDS, ConsumerData, make_subscription
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

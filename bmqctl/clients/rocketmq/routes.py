@@ -1,7 +1,8 @@
-"""The queues of a topic, as a nameserver's answer has them."""
+"""The queues of a topic, as a nameserver's answer has them, and as the consumers of a group share them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from bmqctl.clients.rocketmq.faults import NotWritable
@@ -9,7 +10,7 @@ from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.routes import MASTER_ID, TOPIC_ROUTE, Permission
 from formats.schema import Buffer
 
-__all__ = ["QUEUES_MAX", "Queue", "Route", "read_route"]
+__all__ = ["QUEUES_MAX", "Place", "Queue", "Route", "read_route", "share_of"]
 
 # Queues of one topic that a nameserver is believed to know.
 QUEUES_MAX: Final = 1 << 16
@@ -65,3 +66,27 @@ def read_route(topic: str, body: Buffer) -> Route:
                 found += [Queue(number, data.broker_name, address) for number in range(count)]
     has_master = any(addresses.get(data.broker_name) for data in route.queue_datas)
     return Route(tuple(sorted(readable)), tuple(sorted(writable)), has_master)
+
+
+class Place(NamedTuple):
+    """A queue of a topic, wherever its broker's master is. Shares are of the queues in this order."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+def share_of(client_id: str, client_ids: Iterable[str], places: Sequence[Place]) -> list[Place] | None:
+    """Return the queues of one consumer; None if it is not among the consumers.
+
+    They are neighbours, and no two consumers' numbers of queues differ by more than one. Each consumer computes the
+    shares by itself, of the same two sorted lists; so ours share with each other, and with the consumers of Apache's
+    clients, which do so by default (source: AllocateMessageQueueAveragely).
+    """
+    members = sorted(set(client_ids))
+    if client_id not in members:
+        return None
+    at = members.index(client_id)
+    each, more = divmod(len(places), len(members))
+    begin = at * each + min(at, more)
+    return sorted(places)[begin : begin + each + (at < more)]

@@ -114,8 +114,7 @@ def make_member(
     on_available: Callable[[], None] = lambda: None,
 ) -> tuple[Node, MemberRole]:
     """Make a node that is a member of a cluster of several, and its role; see `Member`."""
-    from broker.bmq.member.member import Member
-    from broker.bmq.member.names import described
+    from broker.bmq.member.member import Member, described
     from broker.bmq.member.role import MemberRole
 
     def make_role(node: Node) -> MemberRole:

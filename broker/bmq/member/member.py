@@ -18,7 +18,6 @@ from broker.bmq.member.config import MemberConfig
 from broker.bmq.member.copies import risk_of_copies
 from broker.bmq.member.healing import Healing
 from broker.bmq.member.legacy import LegacyWorkflow
-from broker.bmq.member.names import described
 from broker.bmq.member.pushes import is_pushed_to, may_lack
 from broker.bmq.member.queue_upkeep import QueueUpkeep
 from broker.bmq.member.queues import ClusterQueues
@@ -56,9 +55,14 @@ from formats.bmq.wire.recovery import iter_chunks
 from formats.bmq.wire.storage import storage_partition_id
 from formats.errors import FormatError
 
-__all__ = ["Member"]
+__all__ = ["Member", "described"]
 
 log = logging.getLogger("broker.cluster")
+
+
+def described(node_id: int) -> str:
+    """Return the displayed name of a node whose name is unknown."""
+    return f"[node{node_id}, {node_id}]"
 
 
 class Member:

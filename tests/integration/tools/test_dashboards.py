@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import bmqctl.client.rocketmq as rocketmq
 from scripts.releases.dashboards import DASHBOARDS, FOLDER
 from scripts.releases.metric_names import metric_names
-from scripts.suites.watched_brokers import GROUP, TOPIC, page_of, use, watched_brokers
+from scripts.suites.prometheus import GROUP, TOPIC, page_of, use, watched_brokers
 from tests.waiting import WAIT_S, eventually
 
 # The metric that Prometheus makes for each target itself.

@@ -16,7 +16,7 @@ from bmqctl.carrying.bridge.flow import Action, Answer, CarriedMessage, Flow, Fl
 from bmqctl.carrying.bridge.mapping import to_rocketmq
 from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination
 from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.sharing import Place
+from bmqctl.clients.rocketmq.routes import Place
 from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.files.record import Blank, decode_record
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from broker.shell.process.log_format import DEFAULT_FORMAT, LEVELS, LineFormatter, severity_name
+from broker.shell.process.logs import DEFAULT_FORMAT, LEVELS, LineFormatter, severity_name
 
 
 def record(message: str, *args: object, level: int = logging.WARNING, **attributes: object) -> logging.LogRecord:
