@@ -55,6 +55,8 @@ class NodeProcess:
     `ready_s` is the time from the start of the process to the line that reports readiness, `ready_line`.
     """
 
+    log_name = LOG_NAME
+
     def __init__(
         self,
         data_dir: Path,
@@ -103,7 +105,7 @@ class NodeProcess:
     @property
     def log(self) -> str:
         """The node's log file, over all starts."""
-        return (self.data_dir / LOG_NAME).read_text()
+        return (self.data_dir / self.log_name).read_text()
 
     @property
     def pid_file(self) -> Path:
@@ -274,6 +276,8 @@ class RocketProcess(NodeProcess):
     Otherwise like a node.
     """
 
+    log_name = ROCKETMQ_LOG_NAME
+
     def __init__(
         self,
         data_dir: Path,
@@ -303,11 +307,6 @@ class RocketProcess(NodeProcess):
         """The address for clients that speak gRPC, HOST:PORT."""
         return f"{HOST}:{self.grpc_port}"
 
-    @property
-    def log(self) -> str:
-        """The node's log file, over all starts."""
-        return (self.data_dir / ROCKETMQ_LOG_NAME).read_text()
-
     def _words(self) -> list[str]:
         given = [] if self.config_file is None else ["--config", str(self.config_file)]
         ports = ["--port", str(self.port), "--nameserver-port", str(self.nameserver_port)]
@@ -321,6 +320,8 @@ class RocketProxyProcess(NodeProcess):
 
     Otherwise like a node.
     """
+
+    log_name = ROCKETMQ_LOG_NAME
 
     def __init__(
         self,
@@ -346,11 +347,6 @@ class RocketProxyProcess(NodeProcess):
         """The address for clients that speak gRPC, HOST:PORT."""
         return self.address
 
-    @property
-    def log(self) -> str:
-        """The proxy's log file, over all starts."""
-        return (self.data_dir / ROCKETMQ_LOG_NAME).read_text()
-
     def _words(self) -> list[str]:
         where = ["--grpc-port", str(self.port), "--remoting-port", str(self.remoting_port)]
         where += ["--data-dir", str(self.data_dir)]
@@ -361,33 +357,24 @@ class RocketProxyProcess(NodeProcess):
 class ControllerProcess(NodeProcess):
     """`bmqctl start rocketmq-controller`. `peers` are all controllers as the option has them; None for a single one."""
 
+    log_name = ROCKETMQ_LOG_NAME
+
     def __init__(
         self,
         data_dir: Path,
         *,
         self_id: str = "n0",
         peers: str | None = None,
-        config_file: Path | None = None,
         port: int | None = None,
-        timeout_s: float = START_S,
-        command: Sequence[str] = COMMAND,
         options: Sequence[str] = (),
     ) -> None:
-        super().__init__(data_dir, port=port, timeout_s=timeout_s, command=command, options=options)
+        super().__init__(data_dir, port=port, options=options)
         self.self_id = self_id
         self.peers = peers
-        self.config_file = config_file
-
-    @property
-    def log(self) -> str:
-        """The controller's log file, over all starts."""
-        return (self.data_dir / ROCKETMQ_LOG_NAME).read_text()
 
     def _words(self) -> list[str]:
-        given = [] if self.config_file is None else ["--config", str(self.config_file)]
         group = ["--port", str(self.port)] if self.peers is None else ["--peers", self.peers, "--self-id", self.self_id]
-        words = ["start", "rocketmq-controller", *given, *group]
-        return [*words, "--store", str(self.data_dir), "--log-level", "info"]
+        return ["start", "rocketmq-controller", *group, "--store", str(self.data_dir), "--log-level", "info"]
 
 
 class _Console:
