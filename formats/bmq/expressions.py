@@ -18,7 +18,7 @@ Source: the reference's bmqeval::SimpleEvaluator, its grammar, limits and messag
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
-from formats.bmq.wire.properties import PropertyType, decode_properties
+from formats.bmq.wire.properties import Property, PropertyType, decode_properties
 from formats.errors import FormatError
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Value",
     "Values",
     "compile_expression",
+    "expression_values",
     "property_values",
 ]
 
@@ -189,11 +190,15 @@ def property_values(data: memoryview, has_properties: bool, schema_id: int) -> V
     if not has_properties:
         return {}
     try:
-        found = decode_properties(data, schema_id)
+        return expression_values(decode_properties(data, schema_id))
     except FormatError:
         return {}
+
+
+def expression_values(properties: Iterable[Property]) -> dict[str, Value]:
+    """Convert a message's properties for expressions: binary ones are omitted, and a character is a number."""
     values: dict[str, Value] = {}
-    for name, kind, value in found:
+    for name, kind, value in properties:
         if not isinstance(value, bytes):
             values[name] = value
         elif kind is PropertyType.CHAR:

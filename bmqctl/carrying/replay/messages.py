@@ -14,11 +14,11 @@ from formats.bmq.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm
 from formats.bmq.disk.data import DataRecord
 from formats.bmq.disk.journal import MessageRecord, decode_record
 from formats.bmq.disk.padding import DWORD
-from formats.bmq.wire.properties import Property, PropertyType
+from formats.bmq.wire.properties import Property
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record
 
-__all__ = ["MessageSource", "Source", "Stored", "StoredMessage", "StoredRecord", "expression_values"]
+__all__ = ["MessageSource", "Source", "Stored", "StoredMessage", "StoredRecord"]
 
 
 class StoredMessage(NamedTuple):
@@ -104,14 +104,3 @@ class MessageSource:
         parsed = parse_payload(found.app_data(buffer), found.header, record.compression, DECOMPRESSED_SIZE_MAX)
         is_compressed = record.compression != CompressionAlgorithm.NONE
         return StoredMessage(record.guid, record.timestamp, parsed.properties, parsed.head, is_compressed)
-
-
-def expression_values(properties: list[Property]) -> dict[str, bool | int | str]:
-    """Convert a message's properties for expressions: binary ones are omitted, and a character is a number."""
-    values: dict[str, bool | int | str] = {}
-    for name, kind, value in properties:
-        if not isinstance(value, bytes):
-            values[name] = value
-        elif kind is PropertyType.CHAR:
-            values[name] = int.from_bytes(value, "big", signed=True)
-    return values

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.carrying.replay.messages import MessageSource, Source, expression_values
+from bmqctl.carrying.replay.messages import MessageSource, Source
 from bmqctl.stores.blazingmq.read.chunks import Chunk
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, Selector, parse_key, places
@@ -20,6 +20,7 @@ from bmqctl.stores.blazingmq.read.names import QueueNames
 from bmqctl.stores.blazingmq.read.reader import JournalReader, load_names, with_names
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.disk.keys import hex_of
+from formats.bmq.expressions import expression_values
 from formats.bmq.stores.lives import BITS, End, Lives, Role
 from formats.bmq.stores.outcomes import ENDED, MessageOutcome
 from formats.errors import FormatError
