@@ -35,13 +35,12 @@ KEEPING = ("priority", "fanout", "eventual", "aging")
 
 
 class Operator:
-    """`fanout` and `uri` are the domain whose apps change, and its queue; `purged` the queues that may be emptied."""
+    """`fanout` is the domain whose apps change, `purged` are the queues that may be emptied."""
 
-    def __init__(self, world: World, fanout: str, uri: str, purged: list[str]) -> None:
+    def __init__(self, world: World, fanout: str, purged: list[str]) -> None:
         self._world = world
         self._random = Random(f"operator {world.seed}")
         self._fanout = fanout
-        self._uri = uri
         self._purged = purged
         self._own = own_random(Feature.RECONFIGURED, world.seed)
         self._reconfigured: set[str] = set()
@@ -206,9 +205,9 @@ class Operator:
             reconfigure(node, domain, config)
         except Full as full:
             self._world.say(f"n{node.identity.node_id} cannot change apps: {full}")
-            queue = node.queues.get(self._uri)
-            if not self._world.is_cluster and queue is not None and not _is_as_in_ledger(node, queue):
-                raise Violation(f"a change of the apps of {self._uri} is refused, and its ledger has it") from full
+            for queue in self._fanouts(node) if not self._world.is_cluster else ():
+                if not _is_as_in_ledger(node, queue):
+                    raise Violation(f"a change of the apps of {queue.uri} is refused, and its ledger has it") from full
 
     def _insist(self) -> None:
         """A queue whose primary comes back late may have the apps of long ago."""
@@ -219,15 +218,18 @@ class Operator:
                 self._spread(name)
         self._world.clock.after(INSIST_US, self._insist)
 
+    def _fanouts(self, node: Node) -> list[Queue]:
+        return [queue for queue in node.queues.values() if queue.config.name == self._fanout]
+
     def difference(self) -> str:
         """Describe a queue whose apps or configuration differ from its domain's; empty if there is none."""
         wanted = set(self._world.domains[self._fanout].app_ids)
         for host in self._world.hosts:
-            queue = host.node.queues.get(self._uri) if host.node is not None else None
-            if queue is not None and queue.is_root and set(queue.apps) != wanted:
-                return f"{self._uri} has the apps {sorted(queue.apps)} at {host.name}"
-            if queue is not None and queue.is_root and not _is_as_in_ledger(host.node, queue):
-                return f"the apps of {self._uri} have other keys at {host.name} than in its ledger"
+            for queue in self._fanouts(host.node) if host.node is not None else ():
+                if queue.is_root and set(queue.apps) != wanted:
+                    return f"{queue.uri} has the apps {sorted(queue.apps)} at {host.name}"
+                if queue.is_root and not _is_as_in_ledger(host.node, queue):
+                    return f"the apps of {queue.uri} have other keys at {host.name} than in its ledger"
             for queue in host.node.queues.values() if host.node is not None else ():
                 name = queue.config.name
                 if name in self._reconfigured and queue.is_root and queue.config != self._world.domains[name]:

@@ -587,4 +587,16 @@ MESSAGES = (
             ),
         ),
     ),
+    Mutant(
+        "first-queue-renewed",
+        "apps",
+        "A single node gives the apps that its domain names to the domain's first queue only.",
+        "broker.bmq.node.single",
+        (
+            (
+                "                sync_apps(self._node, queue, config)\n",
+                "                sync_apps(self._node, queue, config)\n                break\n",
+            ),
+        ),
+    ),
 )

@@ -55,6 +55,7 @@ class Feature(Enum):
     LAGGING = "partitions that roll over while a replica is being healed"
     SHAPES = "producers that number the few shapes of their messages' properties, and use each number for several"
     SUBSCRIPTIONS = "a consumer of parts of a queue that has a subscription for each of them"
+    SIBLINGS = "a second queue of the domain whose apps come and go"
     SPOILED = "producers some of whose posts have another checksum than their payload"
 
 
@@ -83,6 +84,7 @@ _LATER = (
     Feature.SPOILED,
     Feature.SHAPES,
     Feature.SUBSCRIPTIONS,
+    Feature.SIBLINGS,
 )
 _LATER_PART = 0.25
 # The features of worlds of which only the number of nodes is given; each has two in five of them.

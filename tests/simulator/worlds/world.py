@@ -54,7 +54,7 @@ LOOK_EVERY = 200  # steps between two looks into the nodes
 
 LIMITS = PartitionLimits(journal=32 << 10, data=96 << 10, qlist=4 << 10)
 APPS = ("foo", "bar")
-PRIORITY, FANOUT = "bmq://priority/p", "bmq://fanout/f"
+PRIORITY, FANOUT, SIBLING = "bmq://priority/p", "bmq://fanout/f", "bmq://fanout/g"
 EVENTUAL, BROADCAST, PARTED = "bmq://eventual/e", "bmq://broadcast/b", "bmq://priority/s"
 AGING, FLEETING = "bmq://aging/a", "bmq://fleeting/t"
 # Longer than any world lasts: what expires nevertheless, a clock has made old.
@@ -99,7 +99,7 @@ class World:
         self.records.are_clocks_right = lambda: not any(host.clock.was_set for host in self.hosts)
         if Feature.WHOLE_QUEUES in self.features:
             self.records.lives_us[FLEETING] = LIFE_US_MIN
-            self.records.wants[FANOUT, APPS[1]] = lambda x: wants(PART, x)
+            self.records.wants.update(dict.fromkeys(((uri, APPS[1]) for uri in self._fanouts), partial(wants, PART)))
         several = {Feature.WHOLE_CLIENTS, Feature.ATTEMPTS, Feature.WHOLE_QUEUES, Feature.SUBSCRIPTIONS}
         self.records.by_consumer = self.is_cluster and not several.isdisjoint(self.features)
         if Feature.LATE_ACKS in self.features:
@@ -140,7 +140,7 @@ class World:
         self.faults = Faults(self)
         self.own_faults = OwnFaults(self)
         self.operator = Operator(
-            self, "fanout", FANOUT, [uri for uri, promise in self.promises.items() if promise is not Promise.PASSED]
+            self, "fanout", [uri for uri, promise in self.promises.items() if promise is not Promise.PASSED]
         )
 
     def _promises(self) -> dict[str, Promise]:
@@ -156,7 +156,14 @@ class World:
             promises[AGING] = Promise.KEPT
         if Feature.WHOLE_QUEUES in self.features:
             promises[FLEETING] = Promise.KEPT
+        if Feature.SIBLINGS in self.features:
+            promises[SIBLING] = Promise.KEPT
         return promises
+
+    @property
+    def _fanouts(self) -> list[str]:
+        """The queues of the domain with several apps."""
+        return [uri for uri in (FANOUT, SIBLING) if uri in self.promises]
 
     @property
     def brokers(self) -> list[Host]:
@@ -167,7 +174,7 @@ class World:
     def apps(self) -> dict[str, tuple[str, ...]]:
         """The apps of each queue."""
         apps = dict.fromkeys(self.promises, ("__default",))
-        return apps | {FANOUT: (*APPS, EXTRA_APP) if Feature.APPS in self.features else APPS}
+        return apps | dict.fromkeys(self._fanouts, (*APPS, EXTRA_APP) if Feature.APPS in self.features else APPS)
 
     def make_records(self) -> Records:
         """Make the records, and their rules."""
@@ -177,7 +184,7 @@ class World:
         """Make the producers, which post to all queues."""
         producers = [Producer(self, f"p{number}", list(self.promises)) for number in range(2)]
         for producer in producers:
-            producer.with_properties |= {PARTED, FANOUT} if Feature.WHOLE_QUEUES in self.features else {PARTED}
+            producer.with_properties |= {PARTED, *self._fanouts} if Feature.WHOLE_QUEUES in self.features else {PARTED}
         return producers
 
     def make_clients(self) -> list[Client]:
@@ -217,12 +224,15 @@ class World:
                 slow = Consumer(self, name, [(uri, "")])
                 slow.keeps_part, slow.hosts = keeps_part, self.hosts[:1]
                 more.append(slow)
+        if Feature.SIBLINGS in self.features:
+            more += [Consumer(self, f"g{app}", [(SIBLING, app)]) for app in APPS]
         if Feature.VACANT in self.features:
             more += [Consumer(self, f"v{number}", [(VACANT, "")]) for number in range(2)]
         if Feature.APPS in self.features:
             # Nothing is owed to it before it is there to stay.
-            self.records.views[FANOUT][EXTRA_APP].owes = False
-            more.append(Consumer(self, f"f{EXTRA_APP}", [(FANOUT, EXTRA_APP)]))
+            for uri in self._fanouts:
+                self.records.views[uri][EXTRA_APP].owes = False
+            more.append(Consumer(self, f"f{EXTRA_APP}", [(uri, EXTRA_APP) for uri in self._fanouts]))
         return more
 
     def say(self, text: str) -> None:
@@ -342,7 +352,8 @@ class World:
     def _probe(self) -> None:
         """Each queue is as good as new: what is posted now reaches everybody, what was for nobody in particular too."""
         if Feature.APPS in self.features:
-            self.records.views[FANOUT][EXTRA_APP].owes = self.operator.wants_extra
+            for uri in self._fanouts:
+                self.records.views[uri][EXTRA_APP].owes = self.operator.wants_extra
         for producer, uri in [(last, uri) for last in self._producers[-1:] for uri in last.uris]:
             views = self.records.views[uri]
             if self.promises[uri] is Promise.PASSED:
