@@ -412,4 +412,18 @@ ROCKETMQ = (
         "            if due_ms < self._read_ms and offset < self._known_end:\n",
         "            if due_ms <= self._read_ms and offset < self._known_end:\n",
     ),
+    _mutant(
+        "system-topics-deleted",
+        "A client may delete topics that only the prefix of their names shows to be the broker's own.",
+        "tables.names",
+        "return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)",
+        "return topic in SYSTEM_TOPICS",
+    ),
+    _mutant(
+        "own-topics-filled",
+        "Clients store messages in topics that only the prefix of their names shows to be the broker's own.",
+        "tables.names",
+        "return topic in OWN_TOPICS or (topic.startswith(SYSTEM_PREFIX) and not topic.startswith(_TRACE_PREFIX))",
+        "return topic in OWN_TOPICS",
+    ),
 )

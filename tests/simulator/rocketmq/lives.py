@@ -16,6 +16,7 @@ from tests.simulator.rocketmq.calls import Calls, credential
 from tests.simulator.rocketmq.changes import ROOT, Changing, Form
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup, GrpcProducer
+from tests.simulator.rocketmq.intruder import Intruder
 from tests.simulator.rocketmq.lite import LITE_TOPICS, PARENT, LiteGroup, LiteProducer
 from tests.simulator.rocketmq.locks import LockClients
 from tests.simulator.rocketmq.ordered import OrderedGroup
@@ -48,6 +49,7 @@ AT_ONCE_LUCK = 0.4
 # Worlds in which the disk is too full for a single message at times.
 REFUSING_LUCK = 0.3
 LOCKS_LUCK = 0.3
+INTRUDER_LUCK = 0.25
 FILTER_LUCK = 0.35
 # A group in order retries for ever.
 RETRIES_MAX = 10_000
@@ -130,6 +132,8 @@ class RocketNode(NotedWorld):
             if own.random() < FILTER_LUCK:
                 popper.filter = own.choice((Filter("TAG", "A", "A"), Filter("SQL92", "TAGS = 'B'", "B")))
         self.locks = [LockClients(self)] if own.random() < LOCKS_LUCK else []
+        own = Random(f"rocketmq {seed} intruder")
+        self.intruders = [Intruder(self, own)] if own.random() < INTRUDER_LUCK else []
         self.has_lite = Random(f"rocketmq {seed} lite").random() < LITE_LUCK
         if self.has_lite:
             self.producers.append(LiteProducer(self, "l"))
@@ -155,6 +159,8 @@ class RocketNode(NotedWorld):
         self._forbidding, self._ending = Random(f"rocketmq {seed} forbidden"), Random(f"rocketmq {seed} end")
         self._refusing = Random(f"rocketmq {seed} refused")
         self._refuses = self._refusing.random() < REFUSING_LUCK
+        # Only what the broker stores for itself.
+        self._refuses_own = Random(f"rocketmq {seed} refused own").random() < 0.5
         self._forbidden_until_ms: int | None = None
         self._has_grpc = has_grpc
         self.connections: list[Link] = []
@@ -171,6 +177,7 @@ class RocketNode(NotedWorld):
             *self.consumers,
             *self.locks,
             *self.changing * CHANGING_SHARE,
+            *self.intruders,
         )
         self.process: Process
         self.open()
