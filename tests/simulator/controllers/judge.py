@@ -87,6 +87,8 @@ class Judge:
         self._entries: tuple[bytes, list[EpochEntry]] = (b"", [])
         # By machine, the ends of its log up to which it has certainly removed a topic's messages, and perhaps.
         self._removed: dict[str, tuple[int, int]] = {}
+        # By machine and queue of that topic, where the queue began anew, also if a loss of power took that record.
+        self._begun: dict[tuple[str, int], int] = {}
 
     def epochs(self, machine: Machine) -> list[EpochEntry]:
         """Read the epochs of a machine's log from its disk."""
@@ -125,7 +127,8 @@ class Judge:
             next_offsets[record.queue_id] = min(next_offsets.get(record.queue_id, 1 << 62), record.queue_offset)
             if found.offset < sure and found.offset in entered:
                 raise Violation(f"{machine.key} has {name_of(record.body)} again, whose topic was removed")
-            is_owed = is_last and maybe <= found.offset and found.offset + found.size <= store.confirmed
+            begin = max(maybe, self._begun.get((machine.key, record.queue_id), 0))
+            is_owed = is_last and begin <= found.offset and found.offset + found.size <= store.confirmed
             if is_owed and found.offset not in entered:
                 raise Violation(f"{machine.key} has {name_of(record.body)} no longer, which was not removed")
 
@@ -133,6 +136,9 @@ class Judge:
         put, truncate, delete_topic = store.put, store.truncate, store.delete_topic
 
         def watched(run: Run, confirmed: int | None = None) -> None:
+            for part in run.parts:
+                if part.topic == FLEETING and not part.first:
+                    self._begun[machine.key, part.queue_id] = run.offset
             put(run, confirmed)
             note = self._wrote if confirmed is None else self._copied
             data, at = memoryview(run.data), 0
@@ -146,6 +152,9 @@ class Judge:
             truncate(offset)
             sure, maybe = self._removed[machine.key]
             self._removed[machine.key] = min(sure, offset), min(maybe, offset)
+            for key, begin in self._begun.items():
+                if key[0] == machine.key:
+                    self._begun[key] = min(begin, offset)
 
         def removed(topic: str) -> None:
             if topic == FLEETING:
