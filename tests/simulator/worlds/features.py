@@ -123,6 +123,8 @@ def shape_of(seed: int, without: frozenset[Feature] = frozenset()) -> Shape:
     features |= {feature for feature in later if own_random(feature, seed).random() < _LATER_PART}
     if Feature.HOLDERS in features:
         features |= {Feature.ATTEMPTS, Feature.PARTS}
+    if Feature.SIBLINGS in features:
+        features.add(Feature.APPS)
     if Feature.REPEATS in features:
         features.add(Feature.LATE_ACKS)
     return Shape(nodes, has_proxies, frozenset(features))
