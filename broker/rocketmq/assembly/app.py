@@ -32,8 +32,8 @@ from broker.rocketmq.assembly.grpc import (
     listen_for_grpc,
 )
 from broker.rocketmq.assembly.identity import OpenFile, epoch_begins, small_file
+from broker.rocketmq.assembly.nameserver import make_nameserver, open_nameserver
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages, watch_broker
-from broker.rocketmq.assembly.peers import make_admission, peers_at
 from broker.rocketmq.assembly.ports import node_ports
 from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
@@ -46,9 +46,6 @@ from broker.rocketmq.config.node import (
     BROKER_READERS,
     LOCKED,
     MISREAD,
-    NAMESERVER_DEFAULTS,
-    NAMESERVER_LOCKED,
-    NAMESERVER_READERS,
     PropertyError,
     RocketConfig,
     load_rocketmq_config,
@@ -57,10 +54,7 @@ from broker.rocketmq.config.tls import TlsMode
 from broker.rocketmq.consuming.pop.order import Orders
 from broker.rocketmq.delays.levels import make_due_time
 from broker.rocketmq.flush_gate import FlushGate
-from broker.rocketmq.nameserver.key_values import KeyValues
-from broker.rocketmq.nameserver.requests import Nameserver
-from broker.rocketmq.nameserver.routes import Routes
-from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
+from broker.rocketmq.nameserver.service import NameserverService
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.replication.metadata import FollowedTables
@@ -96,8 +90,6 @@ from formats.rocketmq.files.checkpoints import TIMER_CHECKPOINT
 from formats.rocketmq.files.property_text import (
     PROPERTIES_ENCODING,
     changed_properties,
-    read_properties,
-    write_properties,
 )
 from formats.rocketmq.message_ids import UniqueId
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
@@ -152,13 +144,13 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         flusher = FlushThread() if config.flush_sync else None
         gate = None if flusher is None else FlushGate(store, flusher, now, config.sync_flush_timeout_ms)
         keeper = Keeper(writer := FlushThread())
-        parts = Nameserver(Routes(), kept.values, kept.nameserver_settings)
+        parts = open_nameserver(config)
         deferred = Deferred(tls.dials)
         seal = make_seal(config.inner_credentials)
         addresses = Addresses(config.broker_options.address.address, now, deferred.look_up, is_own_address)
         group = Group(config, store, node, deferred.dial, seal, wall_ms, gate, open_file, addresses)
         calls = BrokerCalls(group.dial_address, node.open)
-        nameserver = _make_nameserver(config, kept, parts, calls, node, seal, addresses, keeper)
+        nameserver = make_nameserver(config, kept.guard, kept.access, parts, calls, node, seal, addresses, keeper)
         broker = _make_broker(config, kept, node, nameserver, group, keeper)
         connects = [node.connect_to(nameserver), node.connect_to(broker, gate), *group.connects(broker)]
         connects += controller_connects(config, kept.guard, node, deferred.dial, seal, addresses)
@@ -251,9 +243,6 @@ class _Kept:
         self.timers_file = file("config", "timercheck")
         self.orders_file = file("config", "consumerOrderInfo.json")
         self.modes_file = file("config", "messageRequestMode.json")
-        values = file("namesrv", "kvConfig.json")
-        self.nameserver_settings = _nameserver_settings(config, file("namesrv", "namesrv.properties"), values.path)
-        self.values = read_file(values, lambda data: KeyValues(data, values.write))
         self.settings = Settings(config.properties, BROKER_READERS, partial(_keep_properties, config.file), LOCKED)
         self.access = open_access(config)
         inner = None if config.inner_credentials is None else config.inner_credentials.username
@@ -286,25 +275,6 @@ class _Kept:
         )
 
 
-def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -> Settings:
-    """The nameserver's properties; administrators' changes are kept in a file of their own."""
-    kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
-
-    def keep(changes: Mapping[str, str]) -> None:
-        kept.update(changes)
-        file.write(write_properties(kept))
-
-    fixed = {
-        "bindAddress": config.bind_address,
-        "listenPort": str(config.nameserver_port),
-        "kvConfigPath": str(values),
-        "configStorePath": str(file.path),
-        "scanNotActiveBrokerInterval": str(SCAN_MS),
-    }
-    initial = NAMESERVER_DEFAULTS | config.nameserver_properties | kept
-    return Settings(fixed, NAMESERVER_READERS, keep, NAMESERVER_LOCKED, initial)
-
-
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
     """Write changed properties to the file that the configuration came from, if it came from one."""
     if file is not None:
@@ -317,21 +287,6 @@ def _checked_modes(data: bytes) -> bytes:
     if data:
         REQUEST_MODES.read(data)
     return data
-
-
-def _make_nameserver(
-    config: RocketConfig,
-    kept: _Kept,
-    parts: Nameserver,
-    calls: BrokerCalls,
-    node: Node,
-    seal: Callable[[Frame], Frame],
-    addresses: Addresses,
-    keeper: Keeper,
-) -> NameserverService:
-    peers = peers_at(config, addresses, config.nameserver_port)
-    admission = make_admission(config, parts.routes, peers, kept.guard, kept.access)
-    return NameserverService(parts, kept.guard, wall_ms, calls, seal, lambda: node.now.ms, peers, admission, keeper)
 
 
 def _make_broker(
