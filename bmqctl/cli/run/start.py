@@ -30,6 +30,11 @@ COMMANDS: dict[str, Entry] = {
         "app",
         "Start a RocketMQ nameserver and broker in one process, and run them until SIGINT or SIGTERM.",
     ),
+    "rocketmq-nameserver": Entry(
+        "bmqctl.cli.run.start_rocketmq_nameserver",
+        "app",
+        "Start a RocketMQ nameserver alone, and run it until SIGINT or SIGTERM.",
+    ),
     "rocketmq-controller": Entry(
         "bmqctl.cli.run.start_rocketmq_controller",
         "app",

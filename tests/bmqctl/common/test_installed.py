@@ -35,6 +35,7 @@ STARTS: dict[str, list[tuple[list[str], str, str]]] = {
         (["-n", "3", "--store", "group"], "bmqctl.cli.run.start_rocketmq_group", "run_members"),
     ],
     "rocketmq-controller": [(["--store", "controller"], "bmqctl.cli.run.start_rocketmq_controller", "run_controller")],
+    "rocketmq-nameserver": [(["--store", "nameserver"], "bmqctl.cli.run.start_rocketmq_nameserver", "run_nameserver")],
     "rocketmq-proxy": [(["--nameserver", "127.0.0.1:1"], "bmqctl.cli.run.start_rocketmq_proxy", "run_rocketmq_proxy")],
 }
 

@@ -122,6 +122,9 @@ EXAMPLES: Mapping[str, Example] = {
     "start rocketmq-controller": _words(
         *("--store", "{folder}/controller", "--port", "{port}", "--host", "127.0.0.1"), listens=True
     ),
+    "start rocketmq-nameserver": _words(
+        *("--store", "{folder}/nameserver", "--port", "{port}", "--host", "127.0.0.1"), listens=True
+    ),
     "start rocketmq-proxy": _words(
         *("--nameserver", "{nameserver}", "--data-dir", "{folder}/rocketmq-proxy", "--host", "127.0.0.1"),
         *("--grpc-port", "{port}", "--remoting-port", "{port1}"),
