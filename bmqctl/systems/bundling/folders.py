@@ -35,6 +35,7 @@ _TABLES: Final = (
     "topics.json",
     "subscriptionGroup.json",
     "consumerOffset.json",
+    "lmqConsumerOffset.json",
     "consumerFilter.json",
     "consumerOrderInfo.json",
     "delayOffset.json",

@@ -238,7 +238,9 @@ class _Kept:
             return ConfigFile(config.store.joinpath(*parts))
 
         topics, groups = file("config", "topics.json"), file("config", "subscriptionGroup.json")
-        self.offsets_file = file("config", "consumerOffset.json")
+        offsets_files = [file("config", name) for name in ("consumerOffset.json", "lmqConsumerOffset.json")]
+        # The other one may be of a broker with another value of the property.
+        self.offsets_file, other = reversed(offsets_files) if config.has_lmq else offsets_files
         self.delays_file = file("config", "delayOffset.json")
         self.timers_file = file("config", "timercheck")
         self.orders_file = file("config", "consumerOrderInfo.json")
@@ -252,7 +254,11 @@ class _Kept:
             store,
             read_file(topics, lambda data: Topics(options, data, topics.write)),
             read_file(groups, lambda data: Groups(data, groups.write, auto_create=config.auto_create_group)),
-            read_file(self.offsets_file, Offsets),
+            read_file(
+                self.offsets_file,
+                lambda data: Offsets(data, other.read(), parts_lmq=config.has_lmq),
+                other,
+            ),
             read_file(self.orders_file, Orders),
             self.settings,
             self.access,

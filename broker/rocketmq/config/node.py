@@ -115,6 +115,7 @@ class RocketConfig:
     tells_least_id: bool = False
     replication: ReplicationOptions = field(default_factory=ReplicationOptions)
     has_controller: bool = False
+    has_lmq: bool = False
     controller_store: Path | None = None
     controller: ControllerOptions = field(default_factory=ControllerOptions)
     nameserver_bounds: NameserverBounds = field(default_factory=NameserverBounds)

@@ -81,6 +81,7 @@ _NODE: Final[Table] = {
         BOOL, "checks_peer_address", "without `peerSecretKey`, recognize nodes of the group by their addresses", True
     ),
     "administratorAddresses": _P(_NETWORKS, "administrators", "from where administrators connect; `*` is all", True),
+    "enableLmq": _P(BOOL, "has_lmq", "keep the offsets of groups in lmqConsumerOffset.json"),
     "proxyProtocolFrom": _P(
         _NETWORKS, "balancers", "from where connections begin with a header of the PROXY protocol, which is believed"
     ),

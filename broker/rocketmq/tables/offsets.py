@@ -6,9 +6,11 @@ The file is written from time to time, not with every commit: after a crash some
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from broker.rocketmq.tables.names import OWN_GROUP_PREFIX, is_own
+from formats.rocketmq.lite import SECOND_PREFIX
 from formats.rocketmq.remoting import fastjson
 from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
 from formats.rocketmq.remoting.bodies.clients import ConsumerOffsets as OffsetsFile
@@ -26,11 +28,16 @@ PULLED_MAX: Final = 100_000
 class Offsets:
     """The offsets of the next messages, by topic, group and queue. `changed`: the file is older than the table.
 
-    Before `file`, `prepare` encodes the changes in parts.
+    Before `file`, `prepare` encodes the changes in parts. With `parts_lmq`, groups of light message queues have a table
+    of their own in the file. Of several stored files the one with the newest version counts.
     """
 
-    def __init__(self, stored: bytes) -> None:
-        file = CONSUMER_OFFSETS.read(stored) if stored else OffsetsFile()
+    def __init__(self, *stored: bytes, parts_lmq: bool = False) -> None:
+        files = [CONSUMER_OFFSETS.read(each) for each in stored if each]
+        file = max(files, key=_changed_ms) if files else OffsetsFile()
+        self._parts_lmq = parts_lmq
+        # The items of groups of light message queues in the file.
+        self._lmq_texts: dict[str, str] = {}
         self._table: dict[str, dict[int, int]] = {}
         self._version = file.data_version
         # True if there was a change that the version has to include.
@@ -45,7 +52,7 @@ class Offsets:
         # The items of the file, and the keys of items that are older than the table.
         self._texts: dict[str, str] = {}
         self._stale: dict[str, None] = {}
-        for key, queues in file.offset_table.items():
+        for key, queues in file.all_offsets.items():
             self._replace(key, queues)
         self.changed = False
 
@@ -113,7 +120,7 @@ class Offsets:
     def _take(self, file: OffsetsFile) -> None:
         if file.data_version != self._version:
             self._version, self._is_newer, self.changed = file.data_version, False, True
-        for key, queues in file.offset_table.items():
+        for key, queues in file.all_offsets.items():
             if self._table.get(key) != queues:
                 self._replace(key, queues)
 
@@ -181,11 +188,14 @@ class Offsets:
             del self._stale[key]
             queues = self._table.get(key)
             most -= 1 if queues is None else len(queues)
+            self._lmq_texts.pop(key, None)
             if queues is None:
                 self._texts.pop(key, None)
-            else:
-                items = fastjson.Items([f"{queue_id}:{offset}" for queue_id, offset in queues.items()])
-                self._texts[key] = fastjson.dumps_pretty_item(key, items, 1)
+                continue
+            if self._parts_lmq and _is_lmq(key, queues):
+                self._lmq_texts[key] = fastjson.dumps_pretty_item(key, queues[0], 1)
+            items = fastjson.Items([f"{queue_id}:{offset}" for queue_id, offset in queues.items()])
+            self._texts[key] = fastjson.dumps_pretty_item(key, items, 1)
         return not self._stale
 
     def body(self) -> bytes:
@@ -197,17 +207,33 @@ class Offsets:
         if self._is_newer:
             self._version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)
         self.changed = self._is_newer = False
-        return self._text().encode()
+        if not self._parts_lmq:
+            return self._text().encode()
+        self.prepare(self.count + len(self._stale))
+        others = [text for key, text in self._texts.items() if key not in self._lmq_texts]
+        return self._composed(others, {"lmqOffsetTable": fastjson.Items(self._lmq_texts.values())}).encode()
 
     def _text(self) -> str:
         self.prepare(self.count + len(self._stale))
-        table = fastjson.Items(self._texts.values())
-        return fastjson.dumps_pretty({"dataVersion": DATA_VERSION.write_value(self._version), "offsetTable": table})
+        return self._composed(self._texts.values(), {})
+
+    def _composed(self, items: Iterable[str], more: dict[str, fastjson.Items]) -> str:
+        version = DATA_VERSION.write_value(self._version)
+        return fastjson.dumps_pretty({"dataVersion": version, **more, "offsetTable": fastjson.Items(items)})
 
 
 def _is_own(topic: str, group: str) -> bool:
     """Return whether an offset is the broker's position in one of its own topics."""
     return group.startswith(OWN_GROUP_PREFIX) and is_own(topic)
+
+
+def _is_lmq(key: str, queues: dict[int, int]) -> bool:
+    """Return whether the offsets are those of a group of light message queues in a topic with one queue."""
+    return key.partition(_SEPARATOR)[2].startswith(SECOND_PREFIX) and list(queues) == [0]
+
+
+def _changed_ms(file: OffsetsFile) -> int:
+    return file.data_version.timestamp
 
 
 def _order(version: DataVersion) -> tuple[int, int, int]:

@@ -162,12 +162,12 @@ def _table(path: Path, name: str, note: Note) -> dict[Any, Any] | None:
 
 
 def _check_offsets(store: StoreFiles, ends: Ends, note: Note) -> None:
-    path = store.config("consumerOffset.json")
+    path = store.offsets
     data = _read(path, _ignore, "config-file")
     if not data:
         return
     try:
-        table = CONSUMER_OFFSETS.read(data).offset_table
+        table = CONSUMER_OFFSETS.read(data).all_offsets
     except FormatError as error:
         note(fault("config-file", str(path), 0, str(error)))
         return

@@ -85,6 +85,12 @@ class StoreFiles(NamedTuple):
         """The path of a file of the folder `config`."""
         return self.root / "config" / name
 
+    @property
+    def offsets(self) -> Path:
+        """The path of the file with the offsets of groups: a broker with enableLmq has another one."""
+        usual, lmq = self.config("consumerOffset.json"), self.config("lmqConsumerOffset.json")
+        return lmq if lmq.exists() and not usual.exists() else usual
+
     def queues(self) -> list[QueueFiles]:
         """The consume queues, by topic and number. Raises `NotAStoreFile`."""
         found = [

@@ -28,7 +28,7 @@ class CommonEpoch(NamedTuple):
 
 def read_progress(store: StoreFiles, faults: list[str]) -> dict[tuple[str, str], dict[int, int]]:
     """The offset of the next message by topic and group, then by queue; a fault is added if they cannot be read."""
-    found = _read(store.config("consumerOffset.json"), lambda body: CONSUMER_OFFSETS.read(body).offset_table, faults)
+    found = _read(store.offsets, lambda body: CONSUMER_OFFSETS.read(body).all_offsets, faults)
     named = ((name.partition("@"), progress) for name, progress in sorted((found or {}).items()))
     return {(topic, group): progress for (topic, _, group), progress in named}
 

@@ -199,11 +199,21 @@ class Groups(NamedTuple):
 
 
 class ConsumerOffsets(NamedTuple):
-    """`config/consumerOffset.json`: the offset of the next message, by `topic@group` and queue id."""
+    """`config/consumerOffset.json`: the offset of the next message, by `topic@group` and queue id.
+
+    `config/lmqConsumerOffset.json` has those of groups whose name begins with %LMQ% in a table without queues, as
+    their topics have one only (source: LmqConsumerOffsetManager).
+    """
 
     offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion = DataVersion()
     group_topic_map: dict[str, list[str]] | None = None
+    lmq_offset_table: dict[str, int] | None = None
+
+    @property
+    def all_offsets(self) -> dict[str, dict[int, int]]:
+        """The offsets of all groups."""
+        return self.offset_table | {key: {0: offset} for key, offset in (self.lmq_offset_table or {}).items()}
 
 
 class ConsumerIds(NamedTuple):
