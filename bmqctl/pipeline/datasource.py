@@ -32,6 +32,7 @@ from bmqctl.pipeline.live.topic_options import is_topic
 from bmqctl.pipeline.reading import read_task, tables_of
 from bmqctl.pipeline.source.options import BadOption, ReadOptions, is_live
 from bmqctl.pipeline.source.pushdown import can_push
+from bmqctl.pipeline.spark.run_tasks import freeze_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,7 @@ class BmqReader(DataSourceReader):
         return tables_of(self.options.paths).plan(self.options, self.filters)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
         for batch in read_task(partition, self.options, self.schema, self.filters):
             # Spark compares the names of lists' and maps' items too.
             yield batch if batch.schema.equals(self.returned) else batch.cast(self.returned)

@@ -30,6 +30,7 @@ from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost
 from bmqctl.pipeline.live.queue_options import PostOptions, check_uri
 from bmqctl.pipeline.live.writing import Post, Posted, PostFailed, row_digest
 from bmqctl.pipeline.source.options import BadOption
+from bmqctl.pipeline.spark.run_tasks import freeze_modules
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType
 
@@ -147,6 +148,7 @@ def queue_post(schema: StructType, options: Mapping[str, str]) -> Post:
 
 def _post(rows: _Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Posted:
     """Post all rows and wait for their acks. Raises PostFailed if one is refused, or there is no broker."""
+    freeze_modules()
     task = _Task(rows, scope)
     broker = rows.options.broker
     try:

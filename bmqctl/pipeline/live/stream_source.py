@@ -32,6 +32,7 @@ from bmqctl.pipeline.live.consumer import Consumer, Received
 from bmqctl.pipeline.live.queue_options import ConsumeOptions
 from bmqctl.pipeline.source.options import BadOption
 from bmqctl.pipeline.source.rows.properties import PROPERTIES_TYPE, property_items
+from bmqctl.pipeline.spark.run_tasks import freeze_modules
 from formats.bmq.guid import format_guid
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
@@ -109,6 +110,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Batch)
+        freeze_modules()
         with pa.ipc.open_stream(partition.rows) as stream:
             yield from stream
 

@@ -33,6 +33,7 @@ from bmqctl.common.nurseries import open_nursery
 from bmqctl.pipeline.live.topic_options import SendOptions, check_topic
 from bmqctl.pipeline.live.writing import Post, Posted, PostFailed, row_digest
 from bmqctl.pipeline.source.options import BadOption
+from bmqctl.pipeline.spark.run_tasks import freeze_modules
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import encode_properties
 
@@ -126,6 +127,7 @@ def topic_post(schema: StructType, options: Mapping[str, str]) -> Post:
 
 def send_rows(rows: Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Posted:
     """Send all rows and wait for their acknowledgments. Raises PostFailed if one is refused, or there is no broker."""
+    freeze_modules()
     task = _Task(rows, scope)
     try:
         trio.run(task.run, batches)

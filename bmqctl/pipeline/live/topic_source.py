@@ -24,6 +24,7 @@ from bmqctl.pipeline.live.topic_options import TopicOptions
 from bmqctl.pipeline.live.topic_reading import Bounds, Range, TopicFailed, bounds_of, commit_offsets, read_range
 from bmqctl.pipeline.source.arrays import TIMESTAMP, micros_of_ms
 from bmqctl.pipeline.source.options import BadOption
+from bmqctl.pipeline.spark.run_tasks import freeze_modules
 from bmqctl.stores.rocketmq.read.payload import decompressed
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.errors import FormatError
@@ -133,6 +134,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
+        freeze_modules()
         for records in read_range(self.options, partition.wanted):
             yield from self._batches(partition.wanted.broker_name, records)
 

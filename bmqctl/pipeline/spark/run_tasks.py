@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Protocol, TypeVar
 
 from pyspark import InheritableThread, SparkContext
 
-__all__ = ["OnProgress", "quiet", "run_all"]
+__all__ = ["OnProgress", "freeze_modules", "quiet", "run_all"]
 
 _LOOK_EACH_S = 0.3
 Item = TypeVar("Item")
@@ -23,6 +25,15 @@ class OnProgress(Protocol):
 
 def quiet(step: str, done: int, total: int, /) -> None:
     """Report nothing."""
+
+
+@cache
+def freeze_modules() -> None:
+    """Exempt the modules that are loaded from garbage collection, in a process of Spark that runs tasks.
+
+    Spark collects garbage after each task. To look through the modules takes longer than a small task.
+    """
+    gc.freeze()
 
 
 def run_all(
@@ -42,7 +53,7 @@ def run_all(
     def work() -> None:
         try:
             context.setJobGroup(group, step)
-            done.append(context.parallelize(items, len(items)).map(run).collect())
+            done.append(context.parallelize(items, len(items)).map(partial(_run_task, run)).collect())
         except BaseException as fault:  # to be raised in the waiting thread
             failed.append(fault)
 
@@ -64,3 +75,8 @@ def run_all(
         raise failed[0]
     on_progress(step, len(items), len(items))
     return done[0]
+
+
+def _run_task(run: Callable[[Item], Result], item: Item) -> Result:
+    freeze_modules()
+    return run(item)
