@@ -40,12 +40,16 @@ with ended():
 # Variables that nothing reads before the command does. Others, an interpreter or a library may read as it starts.
 _LATE_VARIABLES: Final = frozenset(
     {
+        "BMQCTL_AUTHN_DATA",
         "BMQCTL_CONTEXT",
         "BMQCTL_OUTPUT",
+        "BMQCTL_TO_AUTHN_DATA",
+        "BMQCTL_USER_PASSWORD",
         "BMQ_PORT",
         "COLUMNS",
         "HOME",
         "JAVA_HOME",
+        "ORDERS_SECRET",
         "PATH",
         "PYDANTIC_DISABLE_PLUGINS",
         "PYTEST_ADDOPTS",
