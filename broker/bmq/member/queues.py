@@ -15,8 +15,10 @@ from broker.bmq.core.messages import Content
 from broker.bmq.core.payloads import Payloads
 from broker.bmq.links.links import OwnLinks
 from broker.bmq.links.requests import Requests
+from broker.bmq.member.known_primaries import KnownPrimaries
 from broker.bmq.member.primary_opens import MemberHost, PrimaryOpens
 from broker.bmq.member.queues_ports import Copies, QueuePlaces
+from broker.bmq.member.relay_places import RelayPlaces
 from broker.bmq.member.restoring import MemberRestoration
 from broker.bmq.node.node import Node
 from broker.bmq.partition.unkept_confirms import unkept_confirms
@@ -73,11 +75,8 @@ class ClusterQueues:
         self.opens = PrimaryOpens(self, copies.may_lack)
         self._downstreams: dict[int, Downstream] = {}
         self._relays = self._relay_links.relays
-        self._stored: dict[tuple[int, bytes], RelayQueue] = {}  # by partition and key
-        self._places_of: dict[int, tuple[int, bytes]] = {}  # the keys of `_stored`, by the queue ids
-        self._of_partition: dict[int, dict[int, RelayQueue]] = {}
-        self._primaries: dict[int, tuple[int | None, int]] = {}  # by partition, the node and its lease
-        self._said_active: dict[int, int] = {}  # by partition, the last node to report that it is active
+        self._relay_places = RelayPlaces()
+        self._primaries = KnownPrimaries()
         self._served: set[int] = set()  # the partitions whose active primary this node is
         self._moving: dict[int, list[RelayQueue]] = {}
         # Restored queues whose names other queues have, by partition: they are to be erased.
@@ -109,39 +108,30 @@ class ClusterQueues:
 
     def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
         """Handle another primary of a partition, or the same under another lease, or none."""
-        if self._primaries.get(partition_id) == (node_id, primary_lease_id):
-            return
-        self._primaries[partition_id] = (node_id, primary_lease_id)
-        # Any new primary has yet to report that it serves the partition.
-        self._said_active.pop(partition_id, None)
-        self._connect(partition_id)
+        if self._primaries.assign(partition_id, node_id, primary_lease_id):
+            self._connect(partition_id)
 
     def removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
         """Handle the removal of a message by the primary."""
-        relay = self._stored.get((partition_id, queue_key))
+        relay = self._relay_places.at(partition_id, queue_key)
         if relay is not None:
             relay.removed(guid)
 
     def purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
         """Handle the primary's purge of a queue, see `RelayQueue.purged`."""
-        relay = self._stored.get((partition_id, queue_key))
+        relay = self._relay_places.at(partition_id, queue_key)
         if relay is not None:
             relay.purged(guids, heals=heals)
 
     def primary_active(self, partition_id: int, node_id: int, active: bool) -> None:
         """Handle a primary's report that it serves a partition, or no longer does."""
-        if active:
-            self._said_active[partition_id] = node_id
-        elif self._said_active.get(partition_id) == node_id:
-            del self._said_active[partition_id]
+        self._primaries.report(partition_id, node_id, active=active)
         self._connect(partition_id)
 
     def _primary_of(self, partition_id: int) -> int | None:
         """Return the member that serves a partition, if it is reachable."""
-        node_id, _ = self._primaries.get(partition_id, (None, 0))
-        if node_id is None or self._said_active.get(partition_id) != node_id or not self._links.is_up(node_id):
-            return None
-        return node_id
+        node_id = self._primaries.serving(partition_id)
+        return node_id if node_id is not None and self._links.is_up(node_id) else None
 
     def _takes_pushes(self, partition_id: int) -> bool:
         # The primary's pushes have no payload, so it must be in this node's copy.
@@ -154,7 +144,7 @@ class ClusterQueues:
         """Give the relays of a partition their current upstream."""
         primary = self._primary_of(partition_id)
         takes_pushes = primary is not None and self._takes_pushes(partition_id)
-        for relay in self._relays_of(partition_id):
+        for relay in self._relay_places.of_partition(partition_id):
             old = relay.upstream
             if primary is not None and isinstance(old, PeerUpstream) and old.node_id == primary:
                 # Its pushes wait for messages missing here: a primary of the reference would not push them again.
@@ -165,9 +155,6 @@ class ClusterQueues:
                 self._relay_links.lost(relay)
             if primary is not None and takes_pushes:
                 self._relay_links.found(relay, primary)
-
-    def _relays_of(self, partition_id: int) -> list[RelayQueue]:
-        return list(self._of_partition.get(partition_id, {}).values())
 
     def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
         queue = self.node.queues.get(name)
@@ -302,18 +289,12 @@ class ClusterQueues:
         self._serve_again(relay)
 
     def _register(self, relay: RelayQueue, partition_id: int) -> None:
-        place = self._places_of[relay.queue_id] = (partition_id, relay.key)
         self._relays[relay.queue_id] = relay
-        self._stored[place] = relay
-        self._of_partition.setdefault(partition_id, {})[relay.queue_id] = relay
+        self._relay_places.add(relay, partition_id)
 
     def _unregister(self, relay: RelayQueue) -> None:
         self._relay_links.remove(relay)
-        place = self._places_of.pop(relay.queue_id)
-        if self._stored.get(place) is relay:
-            # Another queue may have got the same key.
-            del self._stored[place]
-        del self._of_partition[place[0]][relay.queue_id]
+        self._relay_places.remove(relay)
 
     def _forget(self, relay: RelayQueue) -> None:
         """Drop a relay that no client has open any longer."""
@@ -334,7 +315,9 @@ class ClusterQueues:
 
         A relay that waits for the assignment of its queue stays: nobody knows the queue's partition yet.
         """
-        relays = [relay for relay in self._relays_of(partition_id) if self._is_in(relay, {partition_id})]
+        relays = [
+            relay for relay in self._relay_places.of_partition(partition_id) if self._is_in(relay, {partition_id})
+        ]
         for relay in relays:
             self.node.queues.pop(relay.uri, None)
             self._unregister(relay)
@@ -345,7 +328,7 @@ class ClusterQueues:
         relays = self._moving.pop(partition_id)
         self._served.add(partition_id)
         handles = self._handles({id(relay) for relay in relays})
-        assigned_since = self._relays_of(partition_id)
+        assigned_since = self._relay_places.of_partition(partition_id)
         for relay in relays:
             if relay.uri in self.node.queues or self._is_in(relay, self._served):
                 self._begin_to_serve(relay, handles[id(relay)])
@@ -467,9 +450,8 @@ class ClusterQueues:
             lambda error: self._links.fail(node_id, error),
             member=True,
         )
-        for partition_id, (primary, _) in self._primaries.items():
-            if primary == node_id:
-                self._connect(partition_id)
+        for partition_id in self._primaries.partitions_of(node_id):
+            self._connect(partition_id)
 
     def peer_down(self, node_id: int) -> None:
         """Handle the loss of the link to a member."""
@@ -478,10 +460,8 @@ class ClusterQueues:
         if downstream is not None:
             downstream.lost()
         self._relay_links.node_down(node_id)
-        for partition_id, active in list(self._said_active.items()):
-            if active == node_id:
-                del self._said_active[partition_id]
-                self._connect(partition_id)
+        for partition_id in self._primaries.lose(node_id):
+            self._connect(partition_id)
 
     def flush(self) -> bool:
         """Send the output of the step; return True if more can be sent at once."""
