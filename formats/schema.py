@@ -1,4 +1,4 @@
-"""Field vocabulary: one declaration per fixed-size structure.
+"""Field vocabulary on `construct`: one declaration per fixed-size structure.
 
 A structure is a `NamedTuple` whose annotations give the encoding of each field:
 
@@ -10,8 +10,9 @@ A structure is a `NamedTuple` whose annotations give the encoding of each field:
 
     EVENT_HEADER = Layout(EventHeader, size=8, upstream="bmqp::EventHeader")
 
-From it a `Layout` derives two codecs, which the tests check against each other and against `construct`'s:
+From it a `Layout` derives three codecs, which the tests check against each other:
 
+- `construct`: readable and slow, for tools and documentation;
 - `unpack`, `pack`, `pack_into`: `struct` plus generated shifts and masks, for hot paths. `words` is the bare
   `struct.Struct`, whose items are whole words, for code that needs one field of a million records;
 - `dtype`: numpy, for whole-file scans; `column(array, name)` gives one field, bit fields included.
@@ -32,6 +33,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
+
+import construct as cs
 
 from formats.errors import FormatError
 
@@ -64,8 +67,9 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The encoding of one field: its type codes in `struct` and numpy."""
+    """The encoding of one field: its construct, and its type codes in `struct` and numpy."""
 
+    construct: Any
     struct_code: str
     numpy_code: str
 
@@ -78,19 +82,19 @@ class BitField:
     word: int | None = None
 
 
-u8 = Kind("B", "u1")
-u16 = Kind("H", ">u2")
-u32 = Kind("I", ">u4")
-u64 = Kind("Q", ">u8")
-i8 = Kind("b", "i1")
-i16 = Kind("h", ">i2")
-i32 = Kind("i", ">i4")
-i64 = Kind("q", ">i8")
+u8 = Kind(cs.Int8ub, "B", "u1")
+u16 = Kind(cs.Int16ub, "H", ">u2")
+u32 = Kind(cs.Int32ub, "I", ">u4")
+u64 = Kind(cs.Int64ub, "Q", ">u8")
+i8 = Kind(cs.Int8sb, "b", "i1")
+i16 = Kind(cs.Int16sb, "h", ">i2")
+i32 = Kind(cs.Int32sb, "i", ">i4")
+i64 = Kind(cs.Int64sb, "q", ">i8")
 
 
 def raw(size: int) -> Kind:
     """Declare `size` uninterpreted bytes, such as keys and GUIDs."""
-    return Kind(f"{size}s", f"V{size}")
+    return Kind(cs.Bytes(size), f"{size}s", f"V{size}")
 
 
 # Reserved bytes keep their value, so that rewriting a structure does not change it.
@@ -279,6 +283,29 @@ def pack_into(buffer, offset, v):
             column: (self._words[self.bit[name].word].kind.numpy_code, at + self.offset(name))
             for column, name in names.items()
         }
+
+    @cached_property
+    def construct(self) -> Any:
+        """The declaration as a `construct.Struct`; bit fields lie in a nested `BitStruct` of their word."""
+        return cs.Struct(
+            *(
+                word.name
+                / (cs.BitStruct(*(n / cs.BitsInteger(w) for n, w in word.parts)) if word.parts else word.kind.construct)
+                for word in self._words
+            )
+        )
+
+    def parse_readable(self, data: Buffer) -> dict[str, Any]:
+        """Decode the fields by name with `construct`: a slow, independent check of `unpack`."""
+        parsed = self.construct.parse(bytes(data))
+        out: dict[str, Any] = {}
+        for word in self._words:
+            value = parsed[word.name]
+            if word.parts:
+                out.update((name, value[name]) for name, _ in word.parts)
+            else:
+                out[word.name] = value
+        return out
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from formats.bmq.wire.event import iter_frames
 from formats.errors import FormatError
 from formats.schema import Annotated, Layout, bits, i32, raw, u8, u16, u32, u64
-from tests.formats.readable import as_construct, parse_readable
 from tests.formats.schema_rig import LAYOUTS
 from tests.golden.archives import map_file, unpack_store
 from tests.golden.captures import CAPTURES, streams
@@ -40,7 +39,7 @@ def _assert_codecs_agree(layout: Layout[Any], records: bytes) -> None:
     for index, value in enumerate(values):
         at = index * layout.size
         one = records[at : at + layout.size]
-        readable = parse_readable(layout, one)
+        readable = layout.parse_readable(one)
         assert value._asdict() == readable
         assert layout.pack(value) == one
         layout.pack_into(out, at, value)
@@ -75,7 +74,7 @@ def test_every_structure_is_found_once() -> None:
 @every_layout
 def test_declaration_names_its_source_and_size(layout: Layout[Any]) -> None:
     assert re.fullmatch(r"(bmqp|bmqt|mqbs|mqbc|rocketmq)::\w+(, bmqp::\w+)*", layout.upstream)
-    assert layout.size == layout.words.size == layout.dtype.itemsize == as_construct(layout).sizeof()
+    assert layout.size == layout.words.size == layout.dtype.itemsize == layout.construct.sizeof()
     assert set(layout.bit) == set(layout.cls._fields)
 
 

@@ -40,7 +40,7 @@ from bmqctl.pipeline.spark.work_directory import work_directory
 __all__ = ["Job", "SparkFailed", "Where", "is_local", "run_job", "run_submitted"]
 
 OUR_PACKAGES = ("bmqctl", "formats")
-SHIPPED = ("numpy", "pyarrow", "crc32c")
+SHIPPED = ("numpy", "pyarrow", "crc32c", "construct")
 SHIPPED_AS = "bmqctl_packages"
 STANDALONE = "spark://"
 _SUBMITTER = "submitter"

@@ -35,7 +35,6 @@ from formats.bmq.disk.keys import KEY_SIZE, NULL_KEY
 from formats.bmq.disk.ledger import LedgerRecordType, initial_ledger_bytes, open_ledger, parse_ledger_file_name
 from formats.bmq.padding import DWORD, WORD
 from formats.bmq.stores.recover import iter_data, iter_journal, iter_ledger, iter_qlist, journal_extent
-from tests.formats.readable import parse_readable
 from tests.golden.archives import STORES, ledger_records, storage_records, tallies, truth
 from tests.golden.rewriting import Tally, data_record, journal_record, ledger_record, queue_record
 
@@ -128,7 +127,7 @@ def test_layouts_agree_on_golden_records(store: Stores, name: str) -> None:
         columns = [layout.column(records, field).tolist() for field in layout.cls._fields]
         assert list(zip(*columns, strict=True)) == decoded
         for offset, record in list(zip(offsets, decoded, strict=True))[::100]:
-            assert parse_readable(layout, buffer[offset : offset + JOURNAL_RECORD_SIZE]) == record._asdict()
+            assert layout.parse_readable(buffer[offset : offset + JOURNAL_RECORD_SIZE]) == record._asdict()
 
 
 def assert_zeros(buffer: memoryview, start: int) -> None:
