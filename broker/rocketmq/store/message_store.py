@@ -416,6 +416,7 @@ class MessageStore:
         if offset == self.log.end:
             return
         self.index.cut_log(offset, lambda at: self.log.read(at).record.stored_ms)
+        self._checkpoint.flush()  # or a start after a loss of power would find an earlier time than the note's
         note_cut(self._root, self.checkpoint.commit_log_ms, offset)
         self.end_truncating(offset)
 

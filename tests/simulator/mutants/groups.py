@@ -442,4 +442,12 @@ GROUPS = (
         "store.message_store",
         ("            if flush.stored_ms < self.checkpoint.commit_log_ms:\n", "            if False:\n"),
     ),
+    _mutant(
+        "checkpoint-behind-note",
+        "The note of a cut is on the disk before the checkpoint whose time it has.",
+        "store.message_store",
+        ("        self._checkpoint.flush()  # or a start after a loss", "        # or a start after a loss"),
+        hidden="Power must fail in the midst of a cut.",
+        unit="tests/broker/rocketmq/store/test_truncating.py::test_loss_of_power_in_a_cut_leaves_it_to_the_next_start",
+    ),
 )

@@ -128,6 +128,27 @@ def test_note_of_a_cut_does_not_count_when_the_store_was_used_since() -> None:
     assert CUT_NAME not in root.names()
 
 
+def test_loss_of_power_in_a_cut_leaves_it_to_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint's last change had not been flushed when the cut began."""
+    places = begins()
+    root, store = filled()
+    for number in range(3):
+        Writer(store).put(make_message(number), 5000 + number)
+        flush = store.begin_flush()
+        assert flush is not None
+        for file in flush.files:
+            file.flush()
+        store.end_flush(flush)
+
+    def crash(end: int) -> None:
+        raise Crash
+
+    monkeypatch.setattr(store.log, "cut", crash)
+    with pytest.raises(Crash):
+        store.truncate(places[11])
+    assert open_at(root.without_power()).log.end == places[11]
+
+
 def test_flush_that_is_under_way_marks_nothing_that_was_cut() -> None:
     places = begins()
     root, store = filled()
