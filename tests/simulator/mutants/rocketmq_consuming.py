@@ -252,4 +252,18 @@ ROCKETMQ_CONSUMING = (
         "        try:\n            self._log.put_checkpoint(popped.",
         "        services.offsets.commit(topic, group, queue_id, next_offset)\n        try:\n            self._log.put_checkpoint(popped.",
     ),
+    _mutant(
+        "grpc-attempt-less",
+        "Consumers over gRPC are told one attempt less than their group's messages have.",
+        "grpc.clients",
+        "backoff.max_attempts = config.retry_max_times + 1",
+        "backoff.max_attempts = config.retry_max_times",
+    ),
+    _mutant(
+        "upper-case-refused",
+        "A call is refused whose signature is written in upper case, as Java's clients do.",
+        "grpc.access.credentials",
+        "credential.signature.lower().encode",
+        "credential.signature.encode",
+    ),
 )

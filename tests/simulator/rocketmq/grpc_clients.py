@@ -172,13 +172,20 @@ class GrpcPopGroup(PopGroup):
         settings = make("Settings", client_type=ClientType.PUSH_CONSUMER)
         settings.subscription.group.name = self.name
         settings.subscription.subscriptions.add().topic.name = self.topic
-        self._calls.tell(settings, lambda command: None)
+        self._calls.tell(settings, self._told_by_broker)
         for hidden in self._hidden.values():
             if hidden.until_ms == FOREVER_MS:
                 hidden.until_ms = 0
         self._slow.clear()
         self._unacked.clear()
         self._pops = 0
+
+    def _told_by_broker(self, command: Message) -> None:
+        if command.WhichOneof("command") != "settings" or self._most is None:
+            return
+        attempts = command.settings.backoff_policy.max_attempts
+        if attempts != self._most + 1:
+            raise Violation(f"{self.name} is to deliver messages {attempts} times, and has {self._most} retries")
 
     def heartbeat(self) -> None:
         """Say that this group is there."""
