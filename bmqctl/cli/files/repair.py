@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from bmqctl.cli.arguments import given_options
-from bmqctl.cli.files.notes import note_keys, note_rows
 from bmqctl.cli.files.rocketmq_repair import print_repaired, sizes_of
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -154,7 +153,7 @@ def _end(
         if wanted is OutputFormat.TABLE:
             show()
         else:
-            print_report(report.as_json(), note_rows(left_out, restored), note_keys(kind), wanted)
+            print_report(report.as_json(), _note_rows(left_out, restored), _note_keys(kind), wanted)
     if report.errors or left_out:
         raise typer.Exit(EXIT_FAULTS)
 
@@ -194,3 +193,15 @@ def _print_notes(console: ResultConsole, title: str, notes: list[Note], limit: i
         console.print()
     if len(notes) > limit:
         console.print(f"{len(notes) - limit} more lines are not shown (--limit, --output json)")
+
+
+def _note_rows(
+    left_out: Iterable[Note] | Iterable[LogNote], restored: Iterable[Note] | Iterable[LogNote]
+) -> Iterator[dict[str, Any]]:
+    for outcome, notes in (("left_out", left_out), ("restored", restored)):
+        for note in notes:
+            yield {"outcome": outcome, **asdict(note)}
+
+
+def _note_keys(kind: type[Note] | type[LogNote]) -> list[str]:
+    return ["outcome", *(field.name for field in fields(kind))]
