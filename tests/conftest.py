@@ -46,7 +46,6 @@ SECONDS_OF_A_TEST = 0.05
 KINDS = frozenset({"unit", "process", "spark"})
 # Folders and modules, most particular first; a test's own marker goes before these.
 KIND_OF = {
-    "bmqctl/bench/test_figures.py": "process",
     "bmqctl/bench/test_node.py": "process",
     "bmqctl/bench/test_run.py": "process",
     "bmqctl/pipeline": "spark",
@@ -55,6 +54,7 @@ KIND_OF = {
     "docs/test_guides.py": "process",
     "fuzz": "process",
     "integration": "process",
+    "scripts/bench/test_benchmark_node.py": "process",
     "scripts/suites/test_conformance_grpc.py": "process",
     "scripts/suites/test_conformance_java.py": "process",
     "scripts/suites/test_conformance_mqadmin.py": "process",

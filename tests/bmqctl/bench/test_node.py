@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bmqctl.bench.coordinator import Progress, run_bench
-from bmqctl.bench.figures import records_in
 from bmqctl.bench.plan import CannotStart, Engine, Plan
 from bmqctl.systems.node_process import NodeFailed, NodeProcess
+from scripts.bench.node import records_in
 from tests.bmqctl.bench.plans import PLAN
 
 CLIENTS: tuple[Engine, ...] = ("own", "official")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.bench.figures import Figure, measure, records_in
+from scripts.bench.node import Figure, measure, records_in
 from tests.golden.archives import storage_records, unpack_store
 
 
