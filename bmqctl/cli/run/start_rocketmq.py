@@ -67,6 +67,16 @@ def rocketmq(
             show_default=False,
         ),
     ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=4,
+            help="With --nodes: this many such groups in one cluster, broker-a, broker-b and so on, under the "
+            "controllers of the first; by default 1.",
+            show_default=False,
+        ),
+    ] = None,
     config_file: ConfigFile = None,
     store: Annotated[
         Path | None,
@@ -193,12 +203,16 @@ def rocketmq(
 
         bmqctl start rocketmq -n 3 --console-port 30180
 
+        bmqctl start rocketmq -n 3 --groups 2 --store two-groups
+
         bmqctl start rocketmq --role slave --broker-id 1 --nameserver 10.0.0.5:9876 --store /var/lib/rocketmq-copy
     """
     if no_grpc and grpc_port is not None:
         refuse_config("--grpc-port and --no-grpc contradict each other; leave one out")
     if no_remoting and remoting_port is not None:
         refuse_config("--remoting-port and --no-remoting contradict each other; leave one out")
+    if groups is not None and nodes is None:
+        refuse_config("--groups goes with --nodes, the number of nodes of each group")
     if nodes is not None:
         of_one = {"config": config_file, "nameserver": nameserver, "role": role, "broker-id": broker_id}
         for option, value in {**of_one, "ha-port": ha_port, "metrics-port": metrics_port}.items():
@@ -216,6 +230,7 @@ def rocketmq(
             port,
             0 if no_grpc else grpc_port,
             0 if no_remoting else remoting_port,
+            groups,
         )
         more = None if flush is None else flush.value
         start_group(store or Path("rocketmq-group"), wanted, more, log_level or "ERROR", beside)

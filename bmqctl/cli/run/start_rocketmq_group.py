@@ -67,22 +67,23 @@ def _member(node: GroupNode, folder: Path, more: tuple[str, ...]) -> Member:
 
 def _say_ready(nodes: Sequence[GroupNode], directory: Path, then: Callable[[], None]) -> None:
     """Wait until there is a master and all are in sync, and say what clients use."""
-    master = trio.run(_wait_ready, nodes)
-    announce("\n".join(ready_lines(nodes, directory, master)))
+    masters = trio.run(_wait_ready, nodes)
+    announce("\n".join(ready_lines(nodes, directory, masters)))
     then()
 
 
-async def _wait_ready(nodes: Sequence[GroupNode]) -> str:
-    places = Places(tuple(str(node.nameserver) for node in nodes), tuple(str(node.controller) for node in nodes))
+async def _wait_ready(nodes: Sequence[GroupNode]) -> list[str]:
+    controllers = [str(node.controller) for node in nodes if node.controller is not None]
+    places = Places(tuple(str(node.nameserver) for node in nodes), tuple(controllers))
+    names = {node.broker_name for node in nodes}
     begun = trio.current_time()
     has_told = False
     while True:
         view = view_of(await hear(places, Asker(ASK_S)))
-        master = next(
-            (found for name in view.names if (found := _ready_master(name, view, len(nodes))) is not None), None
-        )
-        if master is not None:
-            return master
+        found = [_ready_master(name, view, len(controllers)) for name in view.names if name.name in names]
+        masters = [each for each in found if each is not None]
+        if len(masters) == len(names):
+            return masters
         if not has_told and trio.current_time() - begun > PATIENCE_S:
             has_told = True
             asked = f"bmqctl cluster explain --nameserver {nodes[0].nameserver}"
@@ -100,15 +101,17 @@ def _ready_master(name: Name, view: View, brokers: int) -> str | None:
     return master.address if sum(1 for each in name.brokers if each.is_in_sync) >= brokers else None
 
 
-def ready_lines(nodes: Sequence[GroupNode], directory: Path, master: str) -> list[str]:
+def ready_lines(nodes: Sequence[GroupNode], directory: Path, masters: Sequence[str]) -> list[str]:
     places: dict[str, list[Any]] = {
         "nameservers": [node.nameserver for node in nodes],
-        "controllers": [node.controller for node in nodes],
+        "controllers": [node.controller for node in nodes if node.controller is not None],
         "brokers": [node.broker for node in nodes],
         "gRPC": [node.grpc for node in nodes],
         "remoting": [node.remoting for node in nodes],
     }
-    found = [f"bmqctl: rocketmq group of {len(nodes)} ready [master: {master}, data: {directory}]"]
+    size, number = len(nodes) // len(masters), len(masters)
+    what = f"group of {size} ready [master" if number == 1 else f"{number} groups of {size} ready [masters"
+    found = [f"bmqctl: rocketmq {what}: {';'.join(masters)}, data: {directory}]"]
     for what, where in places.items():
         if None not in where:
             found.append(f"  {what:<11}  {';'.join(map(str, where))}")

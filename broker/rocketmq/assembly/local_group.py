@@ -1,8 +1,9 @@
 """The configuration of a group of RocketMQ nodes that all run on this host, written to files as the original has them.
 
 One directory per node: `broker.conf`, and its store beside it. Each node is a nameserver, a controller and a broker of
-one name, and knows all others. A new group gets a random secret by which its nodes recognize each other, since other
-processes on this host have the same address.
+one name, and knows all others. Further groups, whose brokers have other names, are under the controllers of the first.
+New groups get a random secret by which their nodes recognize each other, since other processes on this host have the
+same address.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ STEP: Final = 10
 SHIFT: Final = 100
 SHIFTS: Final = 10
 PORT_MAX: Final = 65_535
+# The names of the brokers of each group; the first is that of a single node.
+_BROKER_NAMES: Final = ("broker-a", "broker-b", "broker-c", "broker-d")
+GROUPS_MAX: Final = len(_BROKER_NAMES)
 _USUAL: Final = {
     "nameserver_port": 9876,
     "controller_port": 9878,
@@ -66,16 +70,21 @@ class GroupOptions:
     port: int | None = None
     grpc_port: int | None = None
     remoting_port: int | None = None
+    groups: int | None = None
 
 
 @dataclass(frozen=True)
 class GroupNode:
-    """A node of a group: where clients and the other nodes find it. `grpc` and `remoting` are None if not served."""
+    """A node of a group: where clients and the other nodes find it. `grpc` and `remoting` are None if not served.
+
+    `controller` is None in groups after the first.
+    """
 
     name: str
+    broker_name: str
     bind: str
     nameserver: Host
-    controller: Host
+    controller: Host | None
     broker: Host
     grpc: Host | None
     remoting: Host | None
@@ -83,8 +92,8 @@ class GroupNode:
     @property
     def ports(self) -> list[int]:
         broker = self.broker.port
-        found = [self.nameserver.port, self.controller.port, broker, broker + 1, broker - SECOND_PORT_BELOW]
-        return found + [each.port for each in (self.grpc, self.remoting) if each is not None]
+        found = [self.nameserver.port, broker, broker + 1, broker - SECOND_PORT_BELOW]
+        return found + [each.port for each in (self.controller, self.grpc, self.remoting) if each is not None]
 
 
 def group_nodes(options: GroupOptions, shift: int = 0) -> list[GroupNode]:
@@ -96,11 +105,12 @@ def group_nodes(options: GroupOptions, shift: int = 0) -> list[GroupNode]:
     # Refuses what others could not connect to.
     told = RocketConfig(bind_address=bind, told_address=options.address).broker_options.address.address
     first = {name: _first_port(options, name, usual, shift) for name, usual in _USUAL.items()}
-    found = [_node(number, bind, told, first) for number in range(options.nodes)]
+    count = options.nodes * (options.groups or 1)
+    found = [_node(number, options.nodes, bind, told, first) for number in range(count)]
     ports = [port for node in found for port in node.ports]
     if len(set(ports)) < len(ports) or max(ports) > PORT_MAX or min(ports) < 1:
         raise PropertyError(
-            f"the ports of a group of {options.nodes} are {STEP} apart from node to node, and those that were named "
+            f"the ports of {count} nodes are {STEP} apart from node to node, and those that were named "
             "are the same for two of them, or are none; name others"
         )
     return found
@@ -111,15 +121,16 @@ def _first_port(options: GroupOptions, name: str, usual: int, shift: int) -> int
     return usual + shift if asked is None else asked
 
 
-def _node(number: int, bind: str, told: str, first: Mapping[str, int]) -> GroupNode:
+def _node(number: int, of_group: int, bind: str, told: str, first: Mapping[str, int]) -> GroupNode:
     def place(name: str) -> Host:
         return Host(told, first[name] + STEP * number)
 
     return GroupNode(
         f"node{number + 1}",
+        _BROKER_NAMES[number // of_group],
         bind,
         place("nameserver_port"),
-        place("controller_port"),
+        place("controller_port") if number < of_group else None,
         place("port"),
         place("grpc_port") if first["grpc_port"] else None,
         place("remoting_port") if first["remoting_port"] else None,
@@ -194,20 +205,21 @@ def _kept_node(directory: Path, options: GroupOptions) -> list[GroupNode] | None
 
 def _read_group(file: Path, number: int, options: GroupOptions) -> list[GroupNode]:
     config = load_rocketmq_config(file)
-    controllers = [split_address(each) for each in config.controller.peers.values()]
-    own = controllers[number] if number < len(controllers) else None
-    if own is None:
+    controllers = [split_address(each) for each in config.replication.controllers]
+    count = len(config.nameservers) + 1
+    if not controllers or controllers[0] is None or count % len(controllers) or number >= count:
         raise PropertyError(f"{file}: is not the configuration of a node of a group; name another directory (--store)")
     first = {
         "nameserver_port": config.nameserver_port,
-        "controller_port": own[1],
+        "controller_port": controllers[0][1] + STEP * number,
         "port": config.port,
         "grpc_port": config.grpc_port or 0,
         "remoting_port": config.remoting_port or 0,
     }
     first = {name: port - STEP * number if port else 0 for name, port in first.items()}
     told = config.told_address or config.bind_address
-    there = GroupOptions(len(controllers), config.bind_address, told, **first)
+    groups = count // len(controllers)
+    there = GroupOptions(len(controllers), config.bind_address, told, **first, groups=groups)
     wanted = vars(options)
     others = {name: value for name, value in vars(there).items() if wanted[name] not in (None, value)}
     if others:
@@ -219,13 +231,14 @@ def _read_group(file: Path, number: int, options: GroupOptions) -> list[GroupNod
 
 
 def _config_text(node: GroupNode, nodes: Sequence[GroupNode], secret: str | None) -> str:
-    ids = {f"n{number}": str(each.controller) for number, each in enumerate(nodes, 1)}
+    controllers = [each for each in nodes if each.controller is not None]
+    ids = {f"n{number}": str(each.controller) for number, each in enumerate(controllers, 1)}
     peers = write_peers(ids)
     assert read_peers(peers) == ids
     told = node.broker.address
-    majority = len(nodes) // 2 + 1
+    majority = len(controllers) // 2 + 1
     found = {
-        "brokerName": RocketConfig().options.name,
+        "brokerName": node.broker_name,
         "brokerClusterName": RocketConfig().options.cluster,
         "bindAddress": node.bind,
         **({} if told == node.bind else {"brokerIP1": told}),
@@ -235,9 +248,7 @@ def _config_text(node: GroupNode, nodes: Sequence[GroupNode], secret: str | None
         "namesrvAddr": ";".join(str(each.nameserver) for each in nodes if each is not node),
         "grpcServerPort": "0" if node.grpc is None else str(node.grpc.port),
         "remotingListenPort": "0" if node.remoting is None else str(node.remoting.port),
-        "enableControllerInNamesrv": "true",
-        "controllerDLegerPeers": peers,
-        "controllerDLegerSelfId": f"n{nodes.index(node) + 1}",
+        **({} if node.controller is None else _controller(peers, nodes.index(node) + 1)),
         "enableControllerMode": "true",
         "controllerAddr": ";".join(ids.values()),
         "allAckInSyncStateSet": "true",
@@ -245,3 +256,11 @@ def _config_text(node: GroupNode, nodes: Sequence[GroupNode], secret: str | None
         **({} if secret is None else {"peerSecretKey": secret}),
     }
     return "".join(f"{name}={value}\n" for name, value in found.items())
+
+
+def _controller(peers: str, number: int) -> dict[str, str]:
+    return {
+        "enableControllerInNamesrv": "true",
+        "controllerDLegerPeers": peers,
+        "controllerDLegerSelfId": f"n{number}",
+    }

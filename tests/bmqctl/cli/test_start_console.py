@@ -52,8 +52,8 @@ def consoles(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return found
 
 
-async def _first_broker(nodes: Sequence[Any]) -> str:
-    return str(nodes[0].broker)
+async def _first_broker(nodes: Sequence[Any]) -> list[str]:
+    return [str(nodes[0].broker)]
 
 
 def start(*words: str) -> tuple[int, str]:

@@ -40,8 +40,8 @@ STARTS: dict[str, list[tuple[list[str], str, str]]] = {
 }
 
 
-async def group_is_ready(nodes: object) -> str:
-    return "127.0.0.1:10911"
+async def group_is_ready(nodes: object) -> list[str]:
+    return ["127.0.0.1:10911"]
 
 
 @pytest.fixture

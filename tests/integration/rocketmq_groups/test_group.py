@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.common.ports import free_port
+from bmqctl.common.ports import free_port, free_ports
 from bmqctl.systems.node_process import HOST
 from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.messages import duration_of_ms, make
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
-from tests.integration.rocketmq_groups.group_rig import MAIN, NODES, OFFSETS, Group, run
+from tests.integration.rocketmq_groups.group_rig import MAIN, NODES, OFFSETS, PORTS_OF_GROUP, Group, run
 from tests.rigs.console_pages import Pages
 from tests.rigs.grpc_calls import Caller, connect
 from tests.rigs.grpc_topics import make_topics
@@ -36,6 +36,17 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 def node_at(address: str, group: Group) -> int:
     return next(number for number in range(1, NODES + 1) if address == f"{HOST}:{group.port(number)}")
+
+
+def test_one_command_starts_several_groups_of_one_cluster(group: Group) -> None:
+    group.first, group.options = free_ports(PORTS_OF_GROUP + 10 * NODES), ["--groups", "2"]
+    assert group.start()[0].startswith(f"bmqctl: rocketmq 2 groups of 3 ready [masters: {HOST}:")
+    asked = ("--nameserver", group.nameservers)
+    found = "No problems, according to 6 nameservers, 3 controllers and 6 brokers.\n"
+    eventually(lambda: run("cluster", "explain", *asked) == (0, found))
+    code, text = run("topic", "create", "orders", *asked, "--output", "jsonl")
+    assert code == 0
+    assert {"broker-a", "broker-b"} <= {word.strip('",:') for word in text.split()}
 
 
 def test_one_command_starts_a_group_that_goes_on_without_one_and_starts_again(group: Group) -> None:

@@ -10,6 +10,7 @@ import pytest
 from bmqctl.common.ports import free_ports, free_rocketmq_port
 from broker.rocketmq.assembly.local_group import (
     CONFIG_NAME,
+    GroupNode,
     GroupOptions,
     PropertyError,
     group_nodes,
@@ -27,6 +28,11 @@ def ports(nodes: int) -> dict[str, int]:
     return {name: first + number for number, name in zip((0, 1, 4, 6, 7), names, strict=True)}
 
 
+def controller_port(node: GroupNode) -> int:
+    assert node.controller is not None
+    return node.controller.port
+
+
 def opened(folder: Path, nodes: int = 3, **options: object) -> list[str]:
     """The configuration texts of a group, as they are on the disk once it was opened."""
     wanted = GroupOptions(nodes, **{**ports(nodes), **options})  # type: ignore[arg-type]
@@ -35,7 +41,7 @@ def opened(folder: Path, nodes: int = 3, **options: object) -> list[str]:
 
 def test_usual_ports_are_10_apart_and_all_different() -> None:
     nodes = group_nodes(GroupOptions(7))
-    assert [(node.nameserver.port, node.controller.port, node.broker.port) for node in nodes[:3]] == [
+    assert [(node.nameserver.port, controller_port(node), node.broker.port) for node in nodes[:3]] == [
         (9876, 9878, 10911),
         (9886, 9888, 10921),
         (9896, 9898, 10931),
@@ -47,7 +53,7 @@ def test_usual_ports_are_10_apart_and_all_different() -> None:
 
 def test_shift_moves_the_ports_that_were_not_asked_for() -> None:
     (first, *_) = group_nodes(GroupOptions(3, port=20_000, grpc_port=0), 100)
-    assert (first.nameserver.port, first.controller.port, first.broker.port) == (9976, 9978, 20_000)
+    assert (first.nameserver.port, controller_port(first), first.broker.port) == (9976, 9978, 20_000)
     assert first.grpc is None
     assert str(first.remoting) == "127.0.0.1:8180"
 
@@ -74,6 +80,25 @@ def test_each_node_is_configured_to_know_all_others(tmp_path: Path) -> None:
         assert config.ha_listen_port == config.port + 1
         assert not config.unused
     assert len({config.options.name for config in configs}) == 1
+
+
+def test_further_groups_are_under_the_controllers_of_the_first(tmp_path: Path) -> None:
+    wanted = GroupOptions(3, groups=2, **ports(6))  # type: ignore[arg-type]
+    nodes = [node for node, _ in open_local_group(tmp_path, wanted)]
+    configs = [load_rocketmq_config(tmp_path / node.name / CONFIG_NAME) for node in nodes]
+    assert [config.options.name for config in configs] == ["broker-a"] * 3 + ["broker-b"] * 3
+    assert [config.has_controller for config in configs] == [True] * 3 + [False] * 3
+    for config in configs:
+        assert list(config.replication.controllers) == [str(node.controller) for node in nodes[:3]]
+        assert config.replication.in_sync_replicas_min == 2
+        assert len(config.nameservers) == 5
+        assert not config.unused
+    for again in (wanted, GroupOptions(3)):
+        assert [node for node, _ in open_local_group(tmp_path, again)] == nodes
+    (tmp_path / "node1" / CONFIG_NAME).unlink()
+    assert [node for node, _ in open_local_group(tmp_path, wanted)] == nodes
+    with pytest.raises(PropertyError, match="has groups 2"):
+        open_local_group(tmp_path, GroupOptions(3, groups=1))
 
 
 def test_group_that_is_there_is_kept_with_its_ports(tmp_path: Path) -> None:
