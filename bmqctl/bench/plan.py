@@ -61,7 +61,8 @@ class Plan:
     delivered to a consumer, since a queue that fills up says nothing about speed. With a rate there is no
     limit. `quiet_s` is the time without progress after which messages missing at the end are given up.
     With the engine `rocketmq`, `host` and `port` are a nameserver's, and `queue` is a topic. `producers` and
-    `consumers` are those of each queue, and of each of its apps.
+    `consumers` are those of each queue, and of each of its apps. With `tls_authority`, a file of certificates,
+    connections use TLS.
     """
 
     run: int
@@ -82,6 +83,7 @@ class Plan:
     connect_timeout_s: float
     quiet_s: float
     shape: Shape = Shape()
+    tls_authority: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

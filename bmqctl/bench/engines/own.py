@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import TypeVar
 
 import trio
@@ -32,7 +33,8 @@ async def _start(
     on_acks: Callable[[list[Ack]], None] | None = None,
 ) -> str | None:
     """Open the queue and `work` on it; return the fault, if any."""
-    options = SessionOptions(timeout_s=plan.connect_timeout_s, put_batch=plan.batch)
+    authority = None if plan.tls_authority is None else Path(plan.tls_authority)
+    options = SessionOptions(timeout_s=plan.connect_timeout_s, put_batch=plan.batch, tls_authority=authority)
     reads = seat.role == "consumer"
     uri = plan.consumer_uri(seat.index) if reads else plan.producer_uri(seat.index)
     begun = False

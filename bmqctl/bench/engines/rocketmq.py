@@ -7,6 +7,7 @@ commit what they have with the next pull.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ import trio
 from bmqctl.bench.pace import POLL_S, Pacer, await_start
 from bmqctl.bench.plan import CannotStart, Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
-from bmqctl.clients.rocketmq.client import Client, Queue
+from bmqctl.clients.rocketmq.client import Client, Queue, Security
 from bmqctl.clients.rocketmq.consuming import Pulled, QueuePuller
 from bmqctl.clients.rocketmq.faults import FAULTS
 from bmqctl.clients.rocketmq.link import LinkLost, RemotingLink
@@ -67,9 +68,11 @@ async def _start(
     work: Callable[[], Awaitable[None]],
 ) -> str | None:
     """Find the topic, `prepare`, and `work` from the start on; return the fault, if any."""
+    authority = plan.tls_authority
+    security = Security(None if authority is None else ssl.create_default_context(cafile=authority))
     begun = False
     try:
-        async with Client.connect(plan.host, plan.port, plan.connect_timeout_s) as client:
+        async with Client.connect(plan.host, plan.port, plan.connect_timeout_s, security) as client:
             await prepare(client, await _open_topic(client, plan))
             client.keep_alive(GROUP, plan.queue, consumer=seat.role == "consumer")
             seat.ready(f"bmqctl {version('bmqctl')}, remoting protocol")

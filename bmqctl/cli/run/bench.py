@@ -25,7 +25,9 @@ from bmqctl.bench.plan import CannotStart, Engine, Plan
 from bmqctl.bench.scenarios import SCENARIOS, Scenario, UnknownScenario, matching
 from bmqctl.bench.series import FIRST, ONLY, SECOND, Run, turns
 from bmqctl.bench.stamp import STAMP_SIZE
+from bmqctl.carrying.messages.ends import CannotBegin, check_authority
 from bmqctl.cli.run.bench_report import Files, check_files, print_report, print_scenarios, refuse_bench
+from bmqctl.cli.securing import TlsAuthority
 from bmqctl.client.address import parse_address
 from bmqctl.common.installed import advise_compiling, installing
 from bmqctl.common.render import Output, wanted_format
@@ -286,6 +288,7 @@ def bench(
     quiet: Annotated[
         float, typer.Option(min=0.1, help="Seconds without progress after which missing messages count as lost.")
     ] = 10.0,
+    tls_authority: TlsAuthority = None,
     output: Output = None,
     as_json_: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
 ) -> None:
@@ -330,6 +333,12 @@ def bench(
     other = _endpoint("--versus", versus, target.port) if versus else None
     files = Files(histograms, plot, plot_out)
     check_files(files)
+    if tls_authority is not None and engine not in ("own", "rocketmq"):
+        refuse_bench("--tls-authority is for bmqctl's own clients")
+    try:
+        authority = check_authority(tls_authority)
+    except CannotBegin as fault:
+        refuse_bench(str(fault))
     plan = Plan(
         run=secrets.randbits(32),
         host=address.host,
@@ -348,6 +357,7 @@ def bench(
         max_unconfirmed_bytes=max_unconfirmed_bytes,
         connect_timeout_s=timeout,
         quiet_s=quiet,
+        tls_authority=None if authority is None else str(authority),
     )
     bench_ = Bench(
         scenarios=_scenarios(scenario),

@@ -32,6 +32,7 @@ COMMANDS = (
     "definitions export",
     "dead-letters list",
     "bundle --file {folder}/bundle.tar.gz",
+    "bench --rocketmq --topic load --count 20",
 )
 
 
