@@ -148,7 +148,9 @@ class EitherStream:
 
 def tls_error(error: ssl.SSLError) -> str:
     """Describe the failure of TLS."""
-    reason = f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    # Some errors have no reason, although its declared type is text: a compiled module would raise TypeError.
+    told: str | None = getattr(error, "reason", None)
+    reason = f"TLS: {(told or str(error)).replace('_', ' ').lower()}"
     if isinstance(error, ssl.SSLCertVerificationError):
         reason += f": {error.verify_message}"
     return reason
