@@ -140,7 +140,8 @@ def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
     logging.raiseExceptions = False
     root = logging.getLogger(ROOT)
     root.setLevel(min(threshold, verbosity, logging.INFO))
-    for handler in (console, file):
+    # Who reads a line on stderr finds it in the file.
+    for handler in (file, console):
         handler.terminator = ""  # the formats have their own line ends
         root.addHandler(handler)
     root.propagate = False
