@@ -140,7 +140,7 @@ def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
     logging.raiseExceptions = False
     root = logging.getLogger(ROOT)
     root.setLevel(min(threshold, verbosity, logging.INFO))
-    # Who reads a line on stderr finds it in the file.
+    # A line on stderr is in the file already.
     for handler in (file, console):
         handler.terminator = ""  # the formats have their own line ends
         root.addHandler(handler)
