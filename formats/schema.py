@@ -34,8 +34,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
-import construct as cs
-
 from formats.errors import FormatError
 
 if TYPE_CHECKING:
@@ -67,9 +65,8 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The encoding of one field: its construct, and its type codes in `struct` and numpy."""
+    """The encoding of one field: its type codes in `struct` and numpy."""
 
-    construct: Any
     struct_code: str
     numpy_code: str
 
@@ -82,19 +79,19 @@ class BitField:
     word: int | None = None
 
 
-u8 = Kind(cs.Int8ub, "B", "u1")
-u16 = Kind(cs.Int16ub, "H", ">u2")
-u32 = Kind(cs.Int32ub, "I", ">u4")
-u64 = Kind(cs.Int64ub, "Q", ">u8")
-i8 = Kind(cs.Int8sb, "b", "i1")
-i16 = Kind(cs.Int16sb, "h", ">i2")
-i32 = Kind(cs.Int32sb, "i", ">i4")
-i64 = Kind(cs.Int64sb, "q", ">i8")
+u8 = Kind("B", "u1")
+u16 = Kind("H", ">u2")
+u32 = Kind("I", ">u4")
+u64 = Kind("Q", ">u8")
+i8 = Kind("b", "i1")
+i16 = Kind("h", ">i2")
+i32 = Kind("i", ">i4")
+i64 = Kind("q", ">i8")
 
 
 def raw(size: int) -> Kind:
     """Declare `size` uninterpreted bytes, such as keys and GUIDs."""
-    return Kind(cs.Bytes(size), f"{size}s", f"V{size}")
+    return Kind(f"{size}s", f"V{size}")
 
 
 # Reserved bytes keep their value, so that rewriting a structure does not change it.
@@ -287,10 +284,16 @@ def pack_into(buffer, offset, v):
     @cached_property
     def construct(self) -> Any:
         """The declaration as a `construct.Struct`; bit fields lie in a nested `BitStruct` of their word."""
+        import construct as cs
+
+        def field(kind: Kind) -> Any:
+            code, size = kind.struct_code[-1], struct.calcsize(f">{kind.struct_code}")
+            return cs.Bytes(size) if code == "s" else cs.BytesInteger(size, signed=code.islower())
+
         return cs.Struct(
             *(
                 word.name
-                / (cs.BitStruct(*(n / cs.BitsInteger(w) for n, w in word.parts)) if word.parts else word.kind.construct)
+                / (cs.BitStruct(*(n / cs.BitsInteger(w) for n, w in word.parts)) if word.parts else field(word.kind))
                 for word in self._words
             )
         )
