@@ -120,7 +120,7 @@ _BLAZINGMQ: Final = Dashboard(
                     "Partition files",
                     "bytes",
                     (_of_partitions("journal"), _of_partitions("data")),
-                    "They begin anew when one reaches its size.",
+                    "Each starts over when it reaches its size.",
                 ),
                 Panel(
                     "Sizes of partition files",

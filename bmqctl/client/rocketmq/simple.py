@@ -303,7 +303,7 @@ class SimpleConsumer:
                 self.group, *self._place(receipt), str(receipt), receipt.queue_offset, milliseconds
             )
             answer = await self._call(
-                receipt, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, _CHANGE.write(header), "is not hidden anew"
+                receipt, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, _CHANGE.write(header), "is not hidden again"
             )
             message.hidden_again(_CHANGED.read(answer.ext_fields or {}), asked_at)
         except FAULTS as fault:

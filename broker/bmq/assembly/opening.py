@@ -127,7 +127,7 @@ def open_partitions(
                 raise
             found = error.found
             _set_aside(directory, damage, f"partition {partition_id}", _files_of(directory, partition_id), found)
-            files, recovered = _create_anew(
+            files, recovered = _create_again(
                 directory, partition_id, limits, make_timestamp, outlives_power=outlives_power
             )
         partition = StoredPartition(
@@ -180,7 +180,7 @@ def open_ledger(
             raise refused
         number = partition.partition_id
         _set_aside(directory, partition.damage, f"partition {number}", _files_of(directory, number), refused.found)
-        partition.records.files, empty = _create_anew(
+        partition.records.files, empty = _create_again(
             directory, number, partition.room.limits, make_timestamp, outlives_power=partition.sets.outlives_power
         )
         partition.records.primary_lease_id = 0
@@ -248,7 +248,7 @@ def _let_go(files: PartitionFiles) -> None:
         file.close()
 
 
-def _create_anew(
+def _create_again(
     directory: Directory,
     partition_id: int,
     limits: PartitionLimits,

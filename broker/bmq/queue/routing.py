@@ -323,10 +323,10 @@ class App:
         self.only = groups[0] if len(groups) == 1 and groups[0].expression is None else None
         # Without consumers nothing is changed: new ones may want the same as the previous ones.
         if self.groups:
-            self._sort_anew()
+            self._sort_again()
         return faults
 
-    def _sort_anew(self) -> None:
+    def _sort_again(self) -> None:
         before, self.sorted_by = self.sorted_by, self.groups
         if not self.aside:
             return

@@ -373,7 +373,7 @@ class ReplicatedPartition(PrimaryActions):
 
     def on_recovery(self, node_id: int, chunk: RecoveryChunk) -> None:
         """Handle removals in a RECOVERY event of the node that heals this one. Raises FormatError if malformed."""
-        if self.copy.records.is_anew and self._receiving is not None and self._receiving.node_id == node_id:
+        if self.copy.records.is_fresh and self._receiving is not None and self._receiving.node_id == node_id:
             take_removals(self.stored, chunk)
 
     def on_receipt(self, node_id: int, receipt: Receipt, at: int) -> None:
@@ -417,7 +417,7 @@ class ReplicatedPartition(PrimaryActions):
 
     def _roll_over_failed(self) -> None:
         log.error("Partition [%d]: a rollover is abandoned: %s", self.partition_id, self.copy.rollovers.fault)
-        self._begins_anew = True
+        self._starts_over = True
         self._buffered.clear()
         self._writing = None
         self.fire(Event.ISSUE_LIVESTREAM)
@@ -437,8 +437,8 @@ class ReplicatedPartition(PrimaryActions):
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """Read a message at a replica; None if it is missing or corrupted: then all is received from scratch."""
         content = self.copy.index.read(queue_key, guid)
-        if content is None and self.copy.index.is_rotten and not self._begins_anew and self.is_replica:
-            self._begins_anew = True
+        if content is None and self.copy.index.is_rotten and not self._starts_over and self.is_replica:
+            self._starts_over = True
             alarm(
                 log,
                 "STORAGE",

@@ -148,7 +148,7 @@ class PartitionBase(ABC):
         self.receipt_due: RecordNumber | None = None
         self._primary_sync_point = NOWHERE
         self._receiving: Receiving | None = None
-        self._begins_anew = False  # the primary wants all records dropped, or the files are too small, or corrupted
+        self._starts_over = False  # the primary wants all records dropped, or the files are too small, or corrupted
         self._buffered: deque[memoryview] = deque()  # records that wait to be written by a healed replica
         self._writing: object | None = None  # the task that writes them
         self._asked_numbers: set[int] = set()
@@ -217,11 +217,11 @@ class PartitionBase(ABC):
         self.primary_lease_id = fact.lease_id
         self.copy.records.lease_id_max = fact.lease_id
         self.primary_is_active = False
-        self._begins_anew = self.copy.index.is_rotten
+        self._starts_over = self.copy.index.is_rotten
 
     def clear_primary(self, event: Event, fact: Fact) -> None:
         self.primary_id, self.primary_lease_id, self.primary_is_active = None, 0, False
-        self._begins_anew = self.copy.index.is_rotten
+        self._starts_over = self.copy.index.is_rotten
 
     def clean_up(self, event: Event, fact: Fact) -> None:
         """Forget the other nodes' answers; a primary resigns."""
@@ -330,11 +330,11 @@ class PartitionBase(ABC):
 
     def store_own(self, event: Event, fact: Fact) -> None:
         # The damage may have been found while this node indexed the records left after truncation.
-        self._begins_anew |= self.copy.index.is_rotten
-        if self.is_replica and self._begins_anew and self.copy.records.position != NOWHERE:
+        self._starts_over |= self.copy.index.is_rotten
+        if self.is_replica and self._starts_over and self.copy.records.position != NOWHERE:
             self.copy.settle()
             try:
-                self.copy.begin_anew()
+                self.copy.start_over()
             except OutOfStep as error:
                 log.error("Partition [%d]: cannot be fetched again: %s", self.stored.partition_id, error)
                 self.reapply_later(event, fact)
@@ -343,7 +343,7 @@ class PartitionBase(ABC):
     def _own_progress(self) -> ReplicaProgress:
         if self.stored.active:
             return ReplicaProgress(last_position(self.stored.files), first_sync_point(self.stored.files))
-        if self.copy.records.is_anew:
+        if self.copy.records.is_fresh:
             return ReplicaProgress(NOWHERE, NOWHERE)
         return ReplicaProgress(self.copy.records.position, first_sync_point(self.stored.files))
 

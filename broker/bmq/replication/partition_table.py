@@ -78,7 +78,7 @@ TABLE: dict[tuple[State, Event], Row] = {
     (_S.PRIMARY_HEALING_STG1, _E.QUORUM_REPLICA_SEQ): Row((_do.find_highest,), _S.PRIMARY_HEALING_STG1),
     (_S.PRIMARY_HEALING_STG1, _E.SELF_HIGHEST_SEQ): Row(_HEALED_AS_PRIMARY, _S.PRIMARY_HEALING_STG2),
     (_S.PRIMARY_HEALING_STG1, _E.REPLICA_HIGHEST_SEQ): Row(
-        (_do.begin_anew_if_rolled_over, _do.pull), _S.PRIMARY_HEALING_STG2
+        (_do.start_over_if_rolled_over, _do.pull), _S.PRIMARY_HEALING_STG2
     ),
     (_S.PRIMARY_HEALING_STG1, _E.RST_UNKNOWN): Row(_LET_GO, _S.UNKNOWN),
     (_S.PRIMARY_HEALING_STG1, _E.STOP_NODE): Row(_LET_GO, _S.STOPPED),
@@ -94,7 +94,7 @@ TABLE: dict[tuple[State, Event], Row] = {
         (_do.stop_receiving, _do.go_back, _do.forget_replica, _do.check_positions), _S.PRIMARY_HEALING_STG1
     ),
     (_S.PRIMARY_HEALING_STG2, _E.IRRECONCILABLE_REPLICA_DATA_RSPN_PULL): Row(
-        (_do.stop_receiving, _do.begin_anew, _do.pull), _S.PRIMARY_HEALING_STG2
+        (_do.stop_receiving, _do.start_over, _do.pull), _S.PRIMARY_HEALING_STG2
     ),
     (_S.PRIMARY_HEALING_STG2, _E.REPLICA_STATE_RSPN): Row(
         (_do.store_replica, _do.send_to_replica), _S.PRIMARY_HEALING_STG2

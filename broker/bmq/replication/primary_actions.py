@@ -166,19 +166,19 @@ class PrimaryActions(ReplicaActions):
 
     # -- the primary heals itself
 
-    def begin_anew_if_rolled_over(self, event: Event, fact: Fact) -> None:
+    def start_over_if_rolled_over(self, event: Event, fact: Fact) -> None:
         own = self.progress[self.links.own_id]
-        if own.sync_point != fact.sync_point or own.position == NOWHERE or self._begins_anew:
-            self._begin_primary_anew()
+        if own.sync_point != fact.sync_point or own.position == NOWHERE or self._starts_over:
+            self._start_over_as_primary()
 
-    def _begin_primary_anew(self) -> None:
-        self._begins_anew = False
+    def _start_over_as_primary(self) -> None:
+        self._starts_over = False
         self.copy.settle()
         try:
-            self.copy.begin_anew()
+            self.copy.start_over()
         except OutOfStep as error:
             log.error("Partition [%d]: cannot be fetched again: %s", self.stored.partition_id, error)
-            self._begins_anew = True
+            self._starts_over = True
             self.reapply_primary_later(Event.WATCHDOG, Fact())
             return
         self.progress[self.links.own_id] = ReplicaProgress(NOWHERE, NOWHERE)
@@ -195,7 +195,7 @@ class PrimaryActions(ReplicaActions):
 
         self._later(RETRY_MS, retry)
 
-    def begin_anew(self, event: Event, fact: Fact) -> None:
+    def start_over(self, event: Event, fact: Fact) -> None:
         """Receive everything from the replica ahead, which lacks this node's last records.
 
         Only records that it lacks were never acknowledged, and this node does not know where the two part. It keeps
@@ -208,14 +208,14 @@ class PrimaryActions(ReplicaActions):
             self.stored.partition_id,
             self.listener.describe(fact.node_id),
         )
-        self._begin_primary_anew()
+        self._start_over_as_primary()
 
     def go_back(self, event: Event, fact: Fact) -> None:
         """Return to this node's own files if a replica's records were being received into new ones.
 
         Without them this node would count towards a quorum, but not for what it has acknowledged.
         """
-        if self.copy.records.is_anew:
+        if self.copy.records.is_fresh:
             self.copy.settle()
         self.progress[self.links.own_id] = self._own_progress()
 
@@ -224,11 +224,11 @@ class PrimaryActions(ReplicaActions):
             # The remaining records are indexed in slices. Another replica may be ahead afterwards.
             self.reapply_as_primary(event, fact)
             return
-        if self._begins_anew:
+        if self._starts_over:
             return  # too little disk space: retried after a while
         node_id = fact.node_id
         begin = self.progress[self.links.own_id].position
-        if begin == NOWHERE and not self.copy.records.is_anew:
+        if begin == NOWHERE and not self.copy.records.is_fresh:
             return  # too little room for new files: retried
         receiving = self._receiving = Receiving(node_id, begin, fact.end, fact.sync_point, None)
 
@@ -388,7 +388,7 @@ class PrimaryActions(ReplicaActions):
             return
         self.copy.index.note_rot(error)
         self.stored.damage.note(str(error))
-        self._begins_anew = True
+        self._starts_over = True
         # Replicas have the lease's first record, and send their records when they learn of another lease.
         self.listener.on_outdated(self.stored.partition_id, self.primary_lease_id)
         self.reapply_primary_later(Event.WATCHDOG, Fact())

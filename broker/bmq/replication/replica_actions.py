@@ -50,7 +50,7 @@ class ReplicaActions(PartitionBase):
         own = self.progress[self.links.own_id]
         if self.stored.damage.is_there and self._told_active.get(self.primary_id) != self.primary_lease_id:
             return  # the primary might count this node as one without lost records
-        if self._begins_anew and own.position != NOWHERE:
+        if self._starts_over and own.position != NOWHERE:
             return  # too little disk space: retried after a while; the primary would only repeat the same
 
         def answered(answer: object) -> None:
@@ -80,7 +80,7 @@ class ReplicaActions(PartitionBase):
     def send_to_primary(self, event: Event, fact: Fact) -> None:
         """Send the primary the records that it lacks."""
         files = self.stored.files
-        if fact.end != self.copy.records.position or self.copy.records.is_anew:
+        if fact.end != self.copy.records.position or self.copy.records.is_fresh:
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, "End PSN mismatch")
             return
         start = offset_behind(files, fact.begin)
@@ -135,8 +135,8 @@ class ReplicaActions(PartitionBase):
 
     def drop(self, event: Event, fact: Fact) -> None:
         """Truncate after a position, or everything: then the old files are kept until the new ones are complete."""
-        if fact.begin == NOWHERE or self.copy.records.is_anew or not self.copy.cut(fact.begin):
-            self._begins_anew = True
+        if fact.begin == NOWHERE or self.copy.records.is_fresh or not self.copy.cut(fact.begin):
+            self._starts_over = True
             log.warning("Partition [%d]: is fetched again", self.stored.partition_id)
         else:
             log.warning("Partition [%d]: truncated to %s", self.stored.partition_id, self.copy.records.position)
@@ -150,10 +150,10 @@ class ReplicaActions(PartitionBase):
         try:
             # An empty replica is not received from scratch unless the primary's files begin with records carried over.
             records = self.copy.records
-            is_ready = records.position == NOWHERE and (records.is_anew or self._primary_sync_point == NOWHERE)
+            is_ready = records.position == NOWHERE and (records.is_fresh or self._primary_sync_point == NOWHERE)
             if fact.begin == NOWHERE != fact.end and not is_ready:
                 self.copy.settle()
-                self.copy.begin_anew()
+                self.copy.start_over()
             if fact.begin != records.position:
                 raise OutOfStep(f"the primary begins after {fact.begin}, this node is at {records.position}")
             self._check_received()
@@ -198,8 +198,8 @@ class ReplicaActions(PartitionBase):
         receiving = self._receiving
         assert receiving is not None
         if self.copy.records.position == receiving.end:
-            if self.copy.records.is_anew:
-                self._begins_anew = False
+            if self.copy.records.is_fresh:
+                self._starts_over = False
             self.copy.complete(receiving.sync_point)
             self.stored.damage.heal(synced=self.stored.sets.outlives_power)
             if receiving.asked is not None:
@@ -207,7 +207,7 @@ class ReplicaActions(PartitionBase):
 
     def _not_received(self, error: OutOfStep) -> None:
         log.error("Partition [%d]: healing fails: %s", self.stored.partition_id, error)
-        self._begins_anew |= isinstance(error, TooSmall)
+        self._starts_over |= isinstance(error, TooSmall)
         self.fire(Event.ERROR_RECEIVING_DATA_CHUNKS)
 
     def buffer(self, event: Event, fact: Fact) -> None:
@@ -231,7 +231,7 @@ class ReplicaActions(PartitionBase):
         before = self.copy.records.position
         self._write_live(*fact.received)
         if self.copy.records.position > before:
-            self.stored.hears = not self.copy.records.is_anew
+            self.stored.hears = not self.copy.records.is_fresh
 
     def _begin_writing(self) -> None:
         """Write waiting records in slices; new ones are queued."""
@@ -277,7 +277,7 @@ class ReplicaActions(PartitionBase):
             is_garbage = isinstance(error, FormatError) and self._writing is None
             self._buffered.clear()
             self._writing = None
-            self._begins_anew |= isinstance(error, TooSmall)
+            self._starts_over |= isinstance(error, TooSmall)
             if is_garbage:
                 raise
             self.fire(Event.ISSUE_LIVESTREAM)

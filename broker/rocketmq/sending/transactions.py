@@ -372,12 +372,12 @@ class Transactions:
             if age_ms <= self._immunity_ms(immunity):
                 # Later messages may be due earlier.
                 properties.setdefault("TRAN_PREPARED_QUEUE_OFFSET", str(offset))
-                self._store_anew(record, properties, now_ms)
+                self._store_again(record, properties, now_ms)
                 return True
         elif 0 <= age_ms <= self.times.timeout_ms:
             return False
         properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
-        stored = self._store_anew(record, properties, now_ms)
+        stored = self._store_again(record, properties, now_ms)
         self._note_copy(offset, stored.queue_offset)
         self._ask(record, properties, stored)
         return True
@@ -386,7 +386,7 @@ class Transactions:
         seconds = read_int(text)
         return self.times.timeout_ms if seconds is None or seconds == -1 else seconds * 1000
 
-    def _store_anew(self, record: Record, properties: dict[str, str], now_ms: int) -> Stored:
+    def _store_again(self, record: Record, properties: dict[str, str], now_ms: int) -> Stored:
         message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))
         return self._storing.put(message._replace(body=bytes(record.body), flag=0), now_ms)
 

@@ -219,7 +219,7 @@ def _place(record: Record) -> tuple[str, int, int]:
 
 def _forget_entries(store: MessageStore) -> tuple[int, int]:
     """Drop all entries of queues and index, to be rebuilt from the log; return where that begins."""
-    log.warning("the queues end elsewhere than the log: they are made anew from it")
+    log.warning("the queues end elsewhere than the log: they are rebuilt from it")
     for queue in store.queues.values():
         queue.cut_log(0)
     store.index.drop_after(0)

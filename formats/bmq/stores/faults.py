@@ -38,7 +38,7 @@ class Fault:
 _REPLICA = "Restore the partition's files from another node or a backup, or keep what is sound: bmqctl journal repair."
 _PAYLOAD = "The message cannot be delivered as it was posted; restore the partition's files from another node."
 _TAIL = "Nothing to do: a stop amid a write leaves this, and opening the store cuts it off."
-_LEDGER = "Remove the ledger if other nodes have theirs: it is sent anew."
+_LEDGER = "Remove the ledger if other nodes have theirs: the leader sends it again."
 _BETWEEN = "Nothing to do after a stop between two writes; otherwise compare with another node."
 _LOST_MESSAGE = "The message's own record is damaged or missing, or was deleted before. " + _REPLICA
 _WRITER = "Find out which program wrote it; a broker of a later version may use the field."

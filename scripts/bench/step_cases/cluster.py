@@ -331,7 +331,7 @@ CLUSTER_CASES: dict[str, Callable[[ClusterBench], list[Outcome]]] = {
     "cut": cut,
     "cut-half": cut_half,
     "cut-placing": drop_placing("a replica is cut that has just rolled over", RECORDS_CUT),
-    "anew": drop_placing("a replica that has just rolled over begins anew", None),
+    "over": drop_placing("a replica that has just rolled over starts over", None),
     "summary": summary,
     "rollover-again": rollover_again,
     "hand-over": hand_over,

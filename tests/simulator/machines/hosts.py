@@ -334,7 +334,7 @@ class Host:
 
     def _is_receiving_anew(self) -> bool:
         member = self.member
-        return member is not None and any(each.copy.records.is_anew for each in member.partitions.values())
+        return member is not None and any(each.copy.records.is_fresh for each in member.partitions.values())
 
     def _stop(self, node: Node) -> None:
         """A clean stop, as the composition root does it."""
@@ -447,7 +447,7 @@ class Host:
         """Note the state of a process that may be gone before its next step, but no partition that it receives."""
         self.disk.ended = {number: last_position(partition.files) for number, partition in node.partitions.items()}
         for number, partition in self.member.partitions.items() if self.member is not None else ():
-            if partition.copy.records.is_anew:
+            if partition.copy.records.is_fresh:
                 del self.disk.ended[number]
             elif not partition.stored.active:
                 self.disk.ended[number] = partition.copy.rollovers.kept

@@ -63,7 +63,7 @@ class CopyIndex:
 
     # -- other files
 
-    def begin_anew(self, files: PartitionFiles) -> None:
+    def start_over(self, files: PartitionFiles) -> None:
         """Begin an index of empty files; the one of the partition's files is kept."""
         self.places, self._before = MessagePlaces(files), self.places
 

@@ -37,15 +37,15 @@ class TooSmall(OutOfStep):
 class CopyRecords:
     """The records written so far, up to `position`, in `files`.
 
-    `is_anew` is True while the partition is received from scratch, into files that are not the partition's yet. No
+    `is_fresh` is True while the partition is received from scratch, into files that are not the partition's yet. No
     record has a lease above `lease_id_max`.
     """
 
-    __slots__ = ("_data_granted", "_journal_granted", "_stored", "files", "is_anew", "lease_id_max", "position")
+    __slots__ = ("_data_granted", "_journal_granted", "_stored", "files", "is_fresh", "lease_id_max", "position")
 
     def __init__(self, stored: StoredPartition) -> None:
         self._stored = stored
-        self.is_anew = False
+        self.is_fresh = False
         self.lease_id_max = LEASE_ID_MAX
         self.attach(stored.files)
         self.position = last_position(stored.files)
@@ -75,7 +75,7 @@ class CopyRecords:
     def point(self) -> AppendPoint:
         """The end, which further records must continue."""
         files = self.files
-        return _new(AppendPoint, (self.position, files.journal_end, files.data_end, self.is_anew, self.lease_id_max))
+        return _new(AppendPoint, (self.position, files.journal_end, files.data_end, self.is_fresh, self.lease_id_max))
 
     # -- records together
 

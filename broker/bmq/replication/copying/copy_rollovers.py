@@ -94,7 +94,7 @@ class CopyRollovers:
         if rolling is not None and rolling.is_copied:
             # The first record after it: the primary is in its new files.
             self._end(rolling)
-        if kind == SyncPointType.ROLLOVER and not self._records.is_anew and not heals:
+        if kind == SyncPointType.ROLLOVER and not self._records.is_fresh and not heals:
             if self._rolling is not None:
                 self.rolls_again = True
             else:

@@ -210,15 +210,15 @@ class ReplicaFiles:
 
     def end_event(self) -> None:
         """Set the partition's end after the records of an event."""
-        if not self.records.is_anew:
+        if not self.records.is_fresh:
             stored = self._stored.records
             stored.primary_lease_id, stored.sequence_number = self.records.position
 
     def settle(self) -> None:
         """Undo an unfinished rollover or reception, since this primary sends no more."""
         records = self.records
-        if not self.rollovers.undo() and records.is_anew:
-            records.is_anew = False
+        if not self.rollovers.undo() and records.is_fresh:
+            records.is_fresh = False
             records.files.remove()
             self.index.go_back()
             records.attach(self._stored.files)
@@ -256,27 +256,27 @@ class ReplicaFiles:
         self.end_event()
         return True
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Start to receive the whole partition into new files. Raises `OutOfStep` if there is too little disk space."""
         records = self.records
         fresh = records.create()
         clear_header(fresh)
-        records.is_anew = True
+        records.is_fresh = True
         records.attach(fresh)
         records.position = NOWHERE
-        self.index.begin_anew(fresh)
+        self.index.start_over(fresh)
 
     def complete(self, sync_point: RecordNumber) -> None:
         """Complete the partition; `sync_point` is the first one after the primary's last rollover."""
         records, index, stored = self.records, self.index, self._stored
-        if not records.is_anew:
+        if not records.is_fresh:
             return
         files, old = records.files, stored.files
         offset = _find(files, sync_point)
         stored.sets.keep_removals(old)
         stored.sets.finish(files, lambda: write_header(files, stored.partition_id, offset))
         stored.records.files = files
-        records.is_anew = False
+        records.is_fresh = False
         index.complete()
         self.end_event()
         if index.is_rotten:

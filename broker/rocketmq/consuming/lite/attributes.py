@@ -29,8 +29,8 @@ class LiteGroup(NamedTuple):
     client_quota: int = CLIENT_QUOTA
     # Only one client of the group is subscribed to a lite topic: the last one that asked for it.
     is_exclusive: bool = False
-    begins_anew_for_successor: bool = False
-    begins_anew_after_leaving: bool = False
+    restarts_for_successor: bool = False
+    restarts_after_leaving: bool = False
     # Each client of the group is subscribed to all lite topics of the parent.
     takes_all: bool = False
 

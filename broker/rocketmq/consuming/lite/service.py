@@ -164,7 +164,7 @@ class Subscribing:
         if group.is_exclusive:
             new, evicted = self._registry.add_exclusively(subscriber, queues)
             for each in evicted:
-                self._evict(each, anew=group.begins_anew_for_successor)
+                self._evict(each, restarts=group.restarts_for_successor)
         else:
             new = self._registry.add(subscriber, queues)
         for queue in queues if change.offset_option is not None else ():
@@ -198,10 +198,10 @@ class Subscribing:
         if subscriber is None or subscriber.group != change.group:
             return
         for queue in self._registry.remove(subscriber, queues):
-            if group.begins_anew_after_leaving:
+            if group.restarts_after_leaving:
                 self._move(queue, change.group, _ANEW)
 
-    def _evict(self, evicted: Evicted, *, anew: bool) -> None:
+    def _evict(self, evicted: Evicted, *, restarts: bool) -> None:
         """Notify a client that another one of its group has taken over a lite topic."""
         subscriber, queue = evicted
         lite = split_queue_name(queue)
@@ -209,7 +209,7 @@ class Subscribing:
         header = NotifyUnsubscribeLiteRequest(lite[1], subscriber.group, subscriber.client_id)
         frame = Frame(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, 0, ext_fields=write_header(header))
         subscriber.peer.ask(frame, one_way=True)
-        if anew:
+        if restarts:
             self._move(queue, subscriber.group, _ANEW)
 
     def _move(self, queue: str, group: str, option: bodies.OffsetOption) -> None:

@@ -461,9 +461,9 @@ def test_a_node_that_dies_while_it_is_received_anew_still_has_what_it_had(
     replica = small.nodes[2]
     for _ in range(1000):
         small.step()
-        if replica.partition.copy.records.is_anew and replica.partition.copy.records.position > (0, 0):
+        if replica.partition.copy.records.is_fresh and replica.partition.copy.records.position > (0, 0):
             break
-    assert replica.partition.copy.records.is_anew
+    assert replica.partition.copy.records.is_fresh
     small.kill(2)
     replica = small.restart(2)
     assert replica.files() == before

@@ -32,7 +32,7 @@ def test_a_primary_without_room_for_a_partition_waits_before_it_asks_for_it_agai
         bus.step()
     assert not bus.step()
     assert new.partition.state is State.PRIMARY_HEALING_STG2
-    assert new.partition.copy.records.is_anew == bool(room)
+    assert new.partition.copy.records.is_fresh == bool(room)
     bus.settle(1000)
     assert new.partition.state is State.PRIMARY_HEALING_STG2
     new.directory.free = 1 << 30

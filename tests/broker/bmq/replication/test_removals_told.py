@@ -175,7 +175,7 @@ def test_what_is_no_block_is_refused(body: memoryview) -> None:
     bus.disks[2] = MemoryDirectory()
     bus.restart(2)
     receiver = bus.nodes[2].partition
-    while not receiver.copy.records.is_anew:
+    while not receiver.copy.records.is_fresh:
         assert bus.step()
     for each in iter_chunks(body, 0, len(body)):
         with pytest.raises(FormatError):

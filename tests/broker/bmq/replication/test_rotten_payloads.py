@@ -111,7 +111,7 @@ def test_a_replica_whose_primary_dies_while_it_receives_anew_goes_on_with_what_i
     assert partition.read(cluster.queue(0, QUEUE).key, guid(3)) is None  # type: ignore[union-attr]
     cluster.now.ms += 10
     replica.node.tick()
-    assert partition.copy.records.is_anew or partition.state is State.REPLICA_WAITING
+    assert partition.copy.records.is_fresh or partition.state is State.REPLICA_WAITING
     disk = cluster.kill(0)
     assert partition.position.sequence_number > 0
     cluster.run(5000)

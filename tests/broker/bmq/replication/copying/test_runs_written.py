@@ -104,7 +104,7 @@ def written(events: list[bytes], *, anew: bool = False, limits: PartitionLimits 
     )
     copy = ReplicaFiles(stored, recovered)
     if anew:
-        copy.begin_anew()
+        copy.start_over()
     removed: list[tuple[bytes, bytes | None]] = []
     copy.removed = lambda key, guid: removed.append((key, guid))
     error, asking = "", None

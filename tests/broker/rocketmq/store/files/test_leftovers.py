@@ -97,7 +97,7 @@ def test_sound_stores_of_the_original_keep_their_queues(
         store = open_store(FileFolder(root), GOLDEN, lambda ms: f"{ms:017d}", epoch_begins=begins)
         assert end < store.log.end == store.checkpoint.confirm_offset
         store.close()
-    assert "made anew" not in caplog.text
+    assert "rebuilt from it" not in caplog.text
 
 
 # -- any two logs that part
