@@ -44,6 +44,7 @@ class Disk:
     # Where the last process was in each partition, between two steps, as far as nothing has been lost of it since.
     ended: dict[int, RecordNumber] = field(default_factory=dict)
     is_unsure: bool = False  # something was lost in any order, or has rotted
+    has_rotted: bool = False  # a bit has ever: a rollover may have copied it
 
     def write_back(self) -> None:
         """Time enough has passed for the kernel to have written everything back."""
@@ -217,6 +218,7 @@ class Disk:
     def _flip(self, name: str, at: int, mask: int) -> None:
         """Flip bits of the platter: every later read returns them flipped."""
         self._lose()
+        self.has_rotted = True
         self.directory.flip(name, at, mask)
         platter = bytearray(self.directory.platter.get(name, b""))
         if at < len(platter):
