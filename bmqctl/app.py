@@ -54,7 +54,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "top": Entry("bmqctl.cli.watch.top", "top", "Watch queues, topics and nodes: rates, backlog, lag.", dials=True),
     "check": Entry(
-        "bmqctl.cli.watch.check", "app", "Check queues, groups, clusters and disks for a monitoring system."
+        "bmqctl.cli.watch.check", "app", "Check queues, groups, clusters, disks, certificates for monitoring."
     ),
     "cluster": Entry(
         "bmqctl.cli.watch.cluster", "app", "Show the state and problems of a running cluster, elect a master."

@@ -10,7 +10,7 @@ import typer
 
 from bmqctl.carrying.messages.ends import Reach
 
-__all__ = ["AuthnData", "AuthnMechanism", "Keys", "Security", "TlsAuthority"]
+__all__ = ["AccessKey", "AuthnData", "AuthnMechanism", "Keys", "Security", "TlsAuthority"]
 
 TlsAuthority = Annotated[
     Path | None,
@@ -24,6 +24,14 @@ AuthnData = Annotated[
     str,
     typer.Option(
         help="Credentials, such as user:password; for RocketMQ an access key and its secret.",
+        envvar="BMQCTL_AUTHN_DATA",
+        show_default=False,
+    ),
+]
+AccessKey = Annotated[
+    str,
+    typer.Option(
+        help="Credentials KEY:SECRET: the access key and the secret of a user of RocketMQ.",
         envvar="BMQCTL_AUTHN_DATA",
         show_default=False,
     ),
@@ -50,7 +58,7 @@ class Keys:
     """The options by which connections to RocketMQ are secured."""
 
     tls_authority: TlsAuthority = None
-    authn_data: AuthnData = ""
+    authn_data: AccessKey = ""
 
     def reach(self, command: str, timeout_s: float = TIMEOUT_S) -> Reach:
         """Make the options by which brokers are reached."""

@@ -198,7 +198,7 @@ def _ending(file: str, place: str, pem: str | Path | None) -> Iterator[Finding]:
         return
     if days_until(end) < SOON_DAYS:
         text = f"{pem} ends on {end:%Y-%m-%d}, in {days_until(end):,g} days"
-        yield Finding(False, file, place, text, "replace it; a node that runs reads it once more")
+        yield Finding(False, file, place, text, "replace it; a running node reads the new file")
 
 
 def summary_of(path: Path, changes: Changes | None = None) -> str:

@@ -31,7 +31,7 @@ from bmqctl.stores.rocketmq.read.topics import kind_of
 from formats.errors import FormatError
 from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY
 from formats.rocketmq.flags import TRANSACTION_MASK, Transaction
-from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS, OFFSET_FILES, ConsumerOffsets
 from formats.rocketmq.remoting.bodies.routes import TOPIC_CONFIGS, TopicConfig
 
 __all__ = ["figure_batches"]
@@ -124,7 +124,8 @@ def _rest(records: LogRecords) -> Iterator[tuple[Place, int, int, int]]:
 
 
 def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
-    offsets = _config(broker, "consumerOffset.json", _offsets) or {}
+    files = [found for name in OFFSET_FILES if (found := _config(broker, name, _offsets)) is not None]
+    offsets = max(files, key=lambda file: file.changed_ms).all_offsets if files else {}
     for name, progress in sorted(offsets.items()):
         topic, _, group = name.partition("@")
         # A queue from which the group has taken nothing has no progress.
@@ -147,10 +148,10 @@ def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
             }
 
 
-def _offsets(data: bytes) -> dict[str, dict[int, int]]:
+def _offsets(data: bytes) -> ConsumerOffsets:
     """Return the offsets of all groups by queue. Raises FormatError."""
-    found = CONSUMER_OFFSETS.read(data).offset_table
-    for name, progress in found.items():
+    found = CONSUMER_OFFSETS.read(data)
+    for name, progress in found.offset_table.items():
         for queue_id in progress:
             if _int32(queue_id) is None:
                 raise FormatError("ConsumerOffsets.offsetTable", 0, f"{name[:40]!r} has a queue {queue_id}")

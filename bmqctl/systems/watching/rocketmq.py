@@ -96,7 +96,7 @@ class _Broker:
         """Ask for the counters of all topics and their groups."""
         configs = TOPIC_CONFIGS.read(await self._ask(link, RequestCode.GET_ALL_TOPIC_CONFIG, {}))
         topics = [name for name in sorted(configs.topic_config_table) if not is_own_topic(name, self._own)]
-        table = CONSUMER_OFFSETS.read(await self._ask(link, RequestCode.GET_ALL_CONSUMER_OFFSET, {})).offset_table
+        table = CONSUMER_OFFSETS.read(await self._ask(link, RequestCode.GET_ALL_CONSUMER_OFFSET, {})).all_offsets
         groups: dict[str, dict[str, Mapping[int, int]]] = {}
         for key, offsets in table.items():
             topic, _, group = key.rpartition("@")

@@ -45,11 +45,16 @@ def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
     _equip(context, config, file)
     revoked = config.certificate_revocation_list
     if revoked is not None:
+        if context.verify_mode is ssl.CERT_NONE:
+            reason = "clients are not asked for certificates that it could revoke"
+            remedy = 'set "clientCertificate" to "REQUIRED" or "OPTIONAL"'
+            raise ConfigError(file, f"{WHERE}.certificateRevocationList", reason, remedy)
         _check_readable(revoked, "certificateRevocationList", file)
-        _load(lambda: context.load_verify_locations(revoked), "certificateRevocationList", revoked, file)
+        remedy = "name a list in PEM"
+        _load(lambda: context.load_verify_locations(revoked), "certificateRevocationList", revoked, file, remedy)
         if not context.cert_store_stats()["crl"]:
             reason = f"{revoked}: no list of revoked certificates"
-            raise ConfigError(file, f"{WHERE}.certificateRevocationList", reason, "name a list in PEM")
+            raise ConfigError(file, f"{WHERE}.certificateRevocationList", reason, remedy)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
@@ -67,9 +72,10 @@ def _equip(context: ssl.SSLContext, config: TlsConfig, file: str) -> None:
     authority, certificate, key = config.certificate_authority, config.certificate, config.key
     for member, path in (("certificateAuthority", authority), ("certificate", certificate), ("key", key)):
         _check_readable(path, member, file)
-    _load(lambda: context.load_verify_locations(authority), "certificateAuthority", authority, file)
-    what = f"{certificate} with key {key}"
-    _load(lambda: context.load_cert_chain(certificate, key, _no_password), "certificate", what, file)
+    remedy = "name a certificate in PEM"
+    _load(lambda: context.load_verify_locations(authority), "certificateAuthority", authority, file, remedy)
+    what, remedy = f"{certificate} with key {key}", "name a matching certificate and key in PEM"
+    _load(lambda: context.load_cert_chain(certificate, key, _no_password), "certificate", what, file, remedy)
 
 
 def _check_readable(path: str, member: str, file: str) -> None:
@@ -81,14 +87,16 @@ def _check_readable(path: str, member: str, file: str) -> None:
         raise ConfigError(file, f"{WHERE}.{member}", reason, "name a readable file in PEM") from None
 
 
-def _load(load: Callable[[], None], member: str, what: str, file: str) -> None:
+def _load(load: Callable[[], None], member: str, what: str, file: str, remedy: str) -> None:
     try:
         load()
     except ssl.SSLError as error:
         reason = (error.reason or "not PEM").replace("_", " ").lower()
-        raise ConfigError(
-            file, f"{WHERE}.{member}", f"{what}: {reason}", "name a matching certificate and key in PEM"
-        ) from None
+        raise ConfigError(file, f"{WHERE}.{member}", f"{what}: {reason}", remedy) from None
+    except OSError as error:
+        # A file may vanish after it was found readable.
+        reason = (error.strerror or "cannot be read").lower()
+        raise ConfigError(file, f"{WHERE}.{member}", f"{what}: {reason}", remedy) from None
 
 
 def _versions(text: str, file: str) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:

@@ -265,9 +265,10 @@ class NameserverLink:
     def _answered(self, frame: Frame) -> None:
         if frame.code != ResponseCode.SUCCESS:
             self._is_registered, self._is_refused = False, True
-            if frame.remark != self._reason:
-                self._reason = frame.remark or ""
-                log.warning("nameserver %s refuses: %s", self._name, frame.remark)
+            reason = frame.remark or f"it answers {frame.code}"
+            if reason != self._reason:
+                self._reason = reason
+                log.warning("nameserver %s refuses: %s", self._name, reason)
             return
         if not self._is_registered:
             self._is_registered = True

@@ -35,7 +35,7 @@ from broker.rocketmq.assembly.identity import OpenFile, epoch_begins, small_file
 from broker.rocketmq.assembly.nameserver import make_nameserver, open_nameserver
 from broker.rocketmq.assembly.pages import listen_for_pages, serve_pages, watch_broker
 from broker.rocketmq.assembly.ports import node_ports
-from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms
+from broker.rocketmq.assembly.process import LOG_NAME, READ_BYTES, Deferred, Logging, run_to_end, wall_ms, warn_of
 from broker.rocketmq.assembly.remoting import listen_for_remoting, one_port
 from broker.rocketmq.assembly.store_check import check_store, disk_of_store, log_folders, root_of_store
 from broker.rocketmq.assembly.tls import make_tls
@@ -45,7 +45,6 @@ from broker.rocketmq.config.files import make_seal, open_access, read_file
 from broker.rocketmq.config.node import (
     BROKER_READERS,
     LOCKED,
-    MISREAD,
     PropertyError,
     RocketConfig,
     load_rocketmq_config,
@@ -92,6 +91,7 @@ from formats.rocketmq.files.property_text import (
     changed_properties,
 )
 from formats.rocketmq.message_ids import UniqueId
+from formats.rocketmq.remoting.bodies.clients import OFFSET_FILES
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.remoting.bodies.popping import REQUEST_MODES
 from formats.rocketmq.remoting.frame import Frame
@@ -133,7 +133,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         config, notes = check_store(config)
         root = _hold_store(config, stack)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
-        _warn(config, [*notes, without_grpc, without_remoting])
+        warn_of(config, [*notes, without_grpc, without_remoting])
         gc.disable()
         files_max = mapped_files_max(limit, CONNECTIONS_MAX, mappings_max())
         open_file = partial(_open_file, config)
@@ -186,17 +186,6 @@ def _hold_store(config: RocketConfig, stack: ExitStack) -> FileFolder:
     return root
 
 
-def _warn(config: RocketConfig, notes: list[str]) -> None:
-    """Log properties without effect, or not with that which they seem to have, and other notes that are not empty."""
-    if config.unused:
-        log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
-    for name in config.doubts:
-        log.warning("%s: its value %s", name, MISREAD)
-    for note in notes:
-        if note:
-            log.warning("%s", note)
-
-
 def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket.socket | None, str]]:
     """Listen for gRPC, and for clients that are given one address only; with each, a note if it is not served.
 
@@ -238,7 +227,7 @@ class _Kept:
             return ConfigFile(config.store.joinpath(*parts))
 
         topics, groups = file("config", "topics.json"), file("config", "subscriptionGroup.json")
-        offsets_files = [file("config", name) for name in ("consumerOffset.json", "lmqConsumerOffset.json")]
+        offsets_files = [file("config", name) for name in OFFSET_FILES]
         # The other one may be of a broker with another value of the property.
         self.offsets_file, other = reversed(offsets_files) if config.has_lmq else offsets_files
         self.delays_file = file("config", "delayOffset.json")

@@ -14,13 +14,14 @@ from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.assembly.controller import make_controller
 from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
-from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end
+from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end, warn_of
 from broker.rocketmq.assembly.tls import make_tls
 from broker.rocketmq.config.controller import with_peers
 from broker.rocketmq.config.files import make_seal, open_access
 from broker.rocketmq.config.node import PropertyError, RocketConfig, load_rocketmq_config
 from broker.rocketmq.controller.service import ControllerService
 from broker.rocketmq.node import Node
+from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import is_own_address
 from broker.shell.files.store_lock import StoreLock
 from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
@@ -51,6 +52,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         pages = listen_for_pages(config.metrics_host, config.pages_port, stack)
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
+        warn_of(config)
         now = start_clock()
         node = Node(now, Faults(now), Timers(), time.monotonic_ns)
         access = open_access(config)
@@ -62,7 +64,9 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         addresses = Addresses(own_host, now, deferred.look_up, is_own_address)
         service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials), addresses)
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, len(config.controller.peers)))
-        server = deferred.server = Server(node, [tls.listener(sock, node.connect_to(service))], connections_max=most)
+        listeners, account = [tls.listener(sock, node.connect_to(service))], Account(config.connection_bytes_max)
+        server = Server(node, listeners, connections_max=most, account=account, balancers=config.balancers)
+        deferred.server = server
         serve_pages(pages, node, server, partial(_watch, config, service))
         freeze_collector()
         run_server(server, partial(_announce, config, ready))

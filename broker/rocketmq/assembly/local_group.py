@@ -206,8 +206,12 @@ def _kept_node(directory: Path, options: GroupOptions) -> list[GroupNode] | None
 def _read_group(file: Path, number: int, options: GroupOptions) -> list[GroupNode]:
     config = load_rocketmq_config(file)
     controllers = [split_address(each) for each in config.replication.controllers]
-    count = len(config.nameservers) + 1
-    if not controllers or controllers[0] is None or count % len(controllers) or number >= count:
+    told = config.told_address or config.bind_address
+    # Others may be named in it, too: those of other hosts, or of another group.
+    own = {(told, config.nameserver_port + STEP * (other - number)) for other in range(GROUPS_MAX * len(controllers))}
+    named = {split_address(each) for each in config.nameservers} - {(told, config.nameserver_port)}
+    groups = max(1, (1 + len(own & named)) // max(1, len(controllers)))
+    if not controllers or controllers[0] is None or number >= groups * len(controllers):
         raise PropertyError(f"{file}: is not the configuration of a node of a group; name another directory (--store)")
     first = {
         "nameserver_port": config.nameserver_port,
@@ -217,8 +221,6 @@ def _read_group(file: Path, number: int, options: GroupOptions) -> list[GroupNod
         "remoting_port": config.remoting_port or 0,
     }
     first = {name: port - STEP * number if port else 0 for name, port in first.items()}
-    told = config.told_address or config.bind_address
-    groups = count // len(controllers)
     there = GroupOptions(len(controllers), config.bind_address, told, **first, groups=groups)
     wanted = vars(options)
     others = {name: value for name, value in vars(there).items() if wanted[name] not in (None, value)}

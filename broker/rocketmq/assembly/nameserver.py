@@ -18,7 +18,7 @@ from broker.rocketmq.access.tables import AccessTables
 from broker.rocketmq.assembly.group import place_of
 from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
 from broker.rocketmq.assembly.peers import make_admission, peers_at
-from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end, wall_ms
+from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end, wall_ms, warn_of
 from broker.rocketmq.assembly.tls import make_tls
 from broker.rocketmq.config.files import make_seal, open_access, read_file
 from broker.rocketmq.config.node import (
@@ -37,6 +37,7 @@ from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.settings import Settings
+from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import is_own_address
 from broker.shell.files.config_files import ConfigFile
 from broker.shell.files.flush_thread import FlushThread
@@ -121,6 +122,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         pages = listen_for_pages(config.metrics_host, config.pages_port, stack)
         stack.callback(StoreLock(config.store).release)
         start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
+        warn_of(config)
         now = start_clock()
         node = Node(now, Faults(now), Timers(), time.monotonic_ns)
         access = open_access(config)
@@ -136,7 +138,9 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
         node.add(service)
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, 0))
         listeners = [tls.listener(sock, node.connect_to(service))]
-        server = deferred.server = Server(node, listeners, connections_max=most, balancers=config.balancers)
+        account = Account(config.connection_bytes_max)
+        server = Server(node, listeners, connections_max=most, account=account, balancers=config.balancers)
+        deferred.server = server
         serve_pages(pages, node, server, lambda: Watched(lambda: iter(()), lambda: None))
         server.watch(writer)
         freeze_collector()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker.common.faults import Inconsistent
-from broker.rocketmq.config.node import PropertyError
+from broker.rocketmq.config.node import MISREAD, PropertyError, RocketConfig
 from broker.rocketmq.raft.journal import JournalDamaged
 from broker.rocketmq.store.errors import DiskFull, StoreFileDamaged
 from broker.shell.connections.dialing import Connected, Endpoint, addresses_of
@@ -18,7 +18,7 @@ from broker.shell.loop.server import ListenError, Server
 from broker.shell.process import process_end
 from broker.shell.process.process_end import Ends
 
-__all__ = ["LOG_NAME", "READ_BYTES", "Deferred", "Logging", "run_to_end", "wall_ms"]
+__all__ = ["LOG_NAME", "READ_BYTES", "Deferred", "Logging", "run_to_end", "wall_ms", "warn_of"]
 
 log = logging.getLogger("broker.rocketmq")
 
@@ -41,6 +41,16 @@ _ENDS = Ends(
     _terminates,
     "stopped",
 )
+
+
+def warn_of(config: RocketConfig, notes: Iterable[str] = ()) -> None:
+    """Log properties without effect, or not with that which they seem to have, and other notes that are not empty."""
+    if config.unused:
+        log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
+    for name in config.doubts:
+        log.warning("%s: its value %s", name, MISREAD)
+    for note in filter(None, notes):
+        log.warning("%s", note)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ class TlsMode(Enum):
 class TlsOptions:
     """The files are in PEM. Without a certificate, a node makes one that proves nothing, if `makes_own` is set.
 
-    Clients show certificates of the authority `client_trust`, as `client_certificates` says; none that
-    the list `client_crl` revokes. `dials` chooses TLS for
-    connections to other nodes; None leaves that to the mode, of which only ENFORCING chooses it. These nodes prove who
-    they are by certificates of the authority `dial_trust`; without one, nothing is verified.
+    Clients show certificates of the authority `client_trust`, as `client_certificates` says, and none that the list
+    `client_crl` revokes. `dials` chooses TLS for connections to other nodes; None leaves that to the mode, of which
+    only ENFORCING chooses it. These nodes prove their identity by certificates of the authority `dial_trust`; without
+    one, nothing is verified.
     """
 
     mode: TlsMode = TlsMode.PERMISSIVE

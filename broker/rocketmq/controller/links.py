@@ -29,9 +29,10 @@ def controller_link(
 
     def answered(frame: Frame) -> None:
         nonlocal told
-        if frame.code != ResponseCode.SUCCESS and frame.remark != told:
-            told = frame.remark or ""
-            log.warning("controller %s refuses: %s", address, frame.remark)
+        reason = frame.remark or f"it answers {frame.code}"
+        if frame.code != ResponseCode.SUCCESS and reason != told:
+            told = reason
+            log.warning("controller %s refuses: %s", address, reason)
 
     # The service seals what it sends.
     link = Outgoing(

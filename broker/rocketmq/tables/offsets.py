@@ -29,12 +29,12 @@ class Offsets:
     """The offsets of the next messages, by topic, group and queue. `changed`: the file is older than the table.
 
     Before `file`, `prepare` encodes the changes in parts. With `parts_lmq`, groups of light message queues have a table
-    of their own in the file. Of several stored files the one with the newest version counts.
+    of their own in the file. Of several stored files the one that was changed last counts.
     """
 
     def __init__(self, *stored: bytes, parts_lmq: bool = False) -> None:
         files = [CONSUMER_OFFSETS.read(each) for each in stored if each]
-        file = max(files, key=_changed_ms) if files else OffsetsFile()
+        file = max(files, key=lambda file: file.changed_ms) if files else OffsetsFile()
         self._parts_lmq = parts_lmq
         # The items of groups of light message queues in the file.
         self._lmq_texts: dict[str, str] = {}
@@ -230,10 +230,6 @@ def _is_own(topic: str, group: str) -> bool:
 def _is_lmq(key: str, queues: dict[int, int]) -> bool:
     """Return whether the offsets are those of a group of light message queues in a topic with one queue."""
     return key.partition(_SEPARATOR)[2].startswith(SECOND_PREFIX) and list(queues) == [0]
-
-
-def _changed_ms(file: OffsetsFile) -> int:
-    return file.data_version.timestamp
 
 
 def _order(version: DataVersion) -> tuple[int, int, int]:

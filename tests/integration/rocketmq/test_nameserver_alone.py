@@ -50,9 +50,10 @@ def test_brokers_register_with_it_and_with_its_successor(tmp_path: Path) -> None
 def test_a_configuration_of_apaches_names_the_port(tmp_path: Path) -> None:
     place = NameserverProcess(tmp_path / "nameserver")
     place.config_file = tmp_path / "namesrv.conf"
-    place.config_file.write_text(f"listenPort={place.port}\n")
+    place.config_file.write_text(f"listenPort={place.port}\nnoSuchProperty=1\n")
     with place, Remote(place.port) as remote:
         assert remote.call(RequestCode.GET_BROKER_CLUSTER_INFO).code == ResponseCode.SUCCESS
+        assert "unsupported properties ignored: noSuchProperty" in (place.data_dir / "bmqctl.log").read_text()
 
 
 def test_two_do_not_share_a_store(tmp_path: Path) -> None:

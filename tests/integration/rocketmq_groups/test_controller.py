@@ -264,3 +264,13 @@ def test_one_controller_for_one_store(tmp_path: Path) -> None:
         ControllerProcess(tmp_path / "n0").start()
     assert failed.value.exit_code == 2
     assert "in use" in failed.value.output
+
+
+def test_connections_of_a_balancer_begin_with_a_header(tmp_path: Path) -> None:
+    (tmp_path / "controller.conf").write_text("proxyProtocolFrom=127.0.0.2\n")
+    options = ("--config", str(tmp_path / "controller.conf"))
+    with ControllerProcess(tmp_path / "store", options=options) as process, Remote(process.port) as remote:
+        remote.sock.close()
+        remote.sock = socket.create_connection((HOST, process.port), WAIT_S, ("127.0.0.2", 0))
+        remote.sock.sendall(b"PROXY TCP4 192.0.2.7 192.0.2.1 56324 9878\r\n")
+        assert remote.call(RequestCode.CONTROLLER_GET_METADATA_INFO).code == ResponseCode.SUCCESS

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
 from bmqctl.stores.blazingmq.read.regular import open_buffered
+from formats.errors import FormatError
 from formats.rocketmq.files.names import offset_of_name
 from formats.rocketmq.numbers import INT_MAX, read_digits
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS, OFFSET_FILES
 
 __all__ = [
     "ABORT",
@@ -87,9 +89,15 @@ class StoreFiles(NamedTuple):
 
     @property
     def offsets(self) -> Path:
-        """The path of the file with the offsets of groups: a broker with enableLmq has another one."""
-        usual, lmq = self.config("consumerOffset.json"), self.config("lmqConsumerOffset.json")
-        return lmq if lmq.exists() and not usual.exists() else usual
+        """The path of the file with the offsets of groups; of two, that which was changed last, if both can be read."""
+        usual, lmq = map(self.config, OFFSET_FILES)
+        try:
+            first, second = read_small(usual), read_small(lmq)
+            if first is None or second is None:
+                return usual if second is None else lmq
+            return max((usual, first), (lmq, second), key=lambda each: CONSUMER_OFFSETS.read(each[1]).changed_ms)[0]
+        except (OSError, FormatError):
+            return usual
 
     def queues(self) -> list[QueueFiles]:
         """The consume queues, by topic and number. Raises `NotAStoreFile`."""

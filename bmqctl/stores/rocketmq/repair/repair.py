@@ -29,7 +29,7 @@ from formats.rocketmq.files.flush_mark import MARK_NAME
 from formats.rocketmq.lite import is_lite_queue
 from formats.rocketmq.numbers import read_int
 from formats.rocketmq.remoting import fastjson
-from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS, OFFSET_FILES
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
 
 __all__ = ["repair_log_store"]
@@ -103,8 +103,10 @@ def copy_others(store: StoreFiles, out: Path, ends: Mapping[tuple[str, int], int
         return
     for path in sorted(folder.glob("*.json")):
         _check_json(path, report)
-    _set_back(folder / "consumerOffset.json", _by_group, _group_end, ends, report)
-    _set_back(folder / "delayOffset.json", _by_level, _level_end, ends, report)
+    for name in OFFSET_FILES:
+        _set_back(folder / name, "offsetTable", _by_group, _group_end, ends, report)
+        _set_back(folder / name, "lmqOffsetTable", _by_name, _lmq_end, ends, report)
+    _set_back(folder / "delayOffset.json", "offsetTable", _by_name, _level_end, ends, report)
     _set_timers_back(folder / "timercheck", ends.get((TIMER_TOPIC, 0), 0), report)
 
 
@@ -112,7 +114,7 @@ def _is_sound(path: Path) -> bool:
     try:
         text = path.read_bytes().decode()
         found = fastjson.loads_file(text) if text.strip() else {}
-        if path.name.startswith("consumerOffset"):
+        if path.name.startswith(OFFSET_FILES):
             CONSUMER_OFFSETS.read(path.read_bytes())
         elif path.name.startswith("delayOffset"):
             DELAY_OFFSETS.read(path.read_bytes())
@@ -139,13 +141,17 @@ def _by_group(table: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
     return {name: offsets for name, offsets in table.items() if isinstance(offsets, dict)}
 
 
-def _by_level(table: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
+def _by_name(table: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
     return {"": table}
 
 
 def _group_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> int:
     queue_id = read_int(str(number))
     return 0 if queue_id is None else ends.get((str(name).partition("@")[0], queue_id), 0)
+
+
+def _lmq_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> int:
+    return ends.get((str(number).partition("@")[0], 0), 0)
 
 
 def _level_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> int:
@@ -155,6 +161,7 @@ def _level_end(name: Any, number: Any, ends: Mapping[tuple[str, int], int]) -> i
 
 def _set_back(
     path: Path,
+    member: str,
     tables_of: Callable[[dict[Any, Any]], dict[Any, dict[Any, Any]]],
     end_of: Callable[[Any, Any, Mapping[tuple[str, int], int]], int],
     ends: Mapping[tuple[str, int], int],
@@ -163,7 +170,7 @@ def _set_back(
     if not path.exists():
         return
     data = fastjson.loads_file(path.read_bytes().decode() or "{}")
-    table = data.get("offsetTable")
+    table = data.get(member)
     if not isinstance(table, dict):
         return
     changed = False

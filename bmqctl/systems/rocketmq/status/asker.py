@@ -47,7 +47,7 @@ class Asker(NamedTuple):
         """Use a connection. Raises `Silent`."""
         place = split_address(address)
         if place is None:
-            raise Silent(f"{address[:80]!r} is no HOST:PORT")
+            raise Silent("is no HOST:PORT")
         try:
             with trio.fail_after(self.timeout_s):
                 link = await dial(*place, self.timeout_s, tls=self.security.tls, keys=self.security.keys)

@@ -28,6 +28,7 @@ __all__ = [
     "HEARTBEAT_GROUPS_MAX",
     "LOCK_ANSWER",
     "LOCK_REQUEST",
+    "OFFSET_FILES",
     "SQL92",
     "SUBSCRIPTION",
     "TAG",
@@ -215,6 +216,11 @@ class ConsumerOffsets(NamedTuple):
         """The offsets of all groups."""
         return self.offset_table | {key: {0: offset} for key, offset in (self.lmq_offset_table or {}).items()}
 
+    @property
+    def changed_ms(self) -> int:
+        """The time of the last change: of a store's two files, the one that was changed last counts."""
+        return self.data_version.timestamp
+
 
 class ConsumerIds(NamedTuple):
     """The client ids of a group."""
@@ -261,6 +267,8 @@ LOCK_ANSWER = BodyCodec(LockAnswer)
 CHECK_CLIENT_REQUEST = BodyCodec(CheckClientRequest)
 GROUPS = BodyCodec(Groups, fastjson.FILE)
 CONSUMER_OFFSETS = BodyCodec(ConsumerOffsets, fastjson.FILE)
+# The files of a store that may have it: the second is that of a broker with enableLmq=true.
+OFFSET_FILES: Final = ("consumerOffset.json", "lmqConsumerOffset.json")
 CONSUMER_IDS = BodyCodec(ConsumerIds)
 HEARTBEAT = BodyCodec(Heartbeat)
 

@@ -110,6 +110,16 @@ def test_group_that_is_there_is_kept_with_its_ports(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("others", [1, 3, 6])
+def test_nameservers_elsewhere_are_no_nodes_of_the_group(tmp_path: Path, others: int) -> None:
+    opened(tmp_path, 1)
+    file = tmp_path / "node1" / CONFIG_NAME
+    named = ";".join(f"10.0.0.{number}:9876" for number in range(1, others + 1))
+    file.write_text(f"{file.read_text()}namesrvAddr={named}\n")
+    assert [node.name for node, _ in open_local_group(tmp_path, GroupOptions(1))] == ["node1"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["node1"]
+
+
 def test_node_whose_folder_is_lost_is_written_again_as_it_was(tmp_path: Path) -> None:
     before = opened(tmp_path)
     (tmp_path / "node1" / CONFIG_NAME).unlink()

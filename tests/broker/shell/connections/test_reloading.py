@@ -6,10 +6,12 @@ import json
 import logging
 import ssl
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from broker.bmq.assembly import certificates
 from broker.bmq.assembly.certificates import accepting_context
 from broker.bmq.config import ConfigError
 from broker.bmq.config.broker_schema import TlsConfig
@@ -90,6 +92,33 @@ def test_a_revoked_certificate_is_refused_since_its_list_says_so(make: Make, fil
 def test_a_file_without_a_list_is_refused(make: Make, files: Files) -> None:
     with pytest.raises((ConfigError, PropertyError), match="no list of revoked certificates"):
         make(files, files.trust)
+
+
+def test_a_list_that_revokes_nothing_is_refused(files: Files) -> None:
+    """Without certificates of clients, the list of revoked ones has no effect."""
+    files.issue()
+    files.revoke()
+    for ask in ("NONE", "REQUIRED"):
+        names = {"certificateAuthority": files.trust, "certificate": files.certificate, "key": files.key}
+        members = {name: str(path) for name, path in names.items()}
+        members |= {"certificateRevocationList": str(files.revoked), "clientCertificate": ask}
+        config = TlsConfig.model_validate_json(json.dumps(members))
+        with nullcontext() if ask == "REQUIRED" else pytest.raises(ConfigError, match=r"set .clientCertificate."):
+            accepting_context(config, "f")
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_an_alarm(
+    files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    serial, listener = files.issue(), blazingmq(files)
+    files.issue()
+
+    def vanish(path: str, member: str, file: str) -> None:
+        files.certificate.unlink(missing_ok=True)
+
+    monkeypatch.setattr(certificates, "_check_readable", vanish)
+    assert shake_hands(listener, client(trust=files.trust)) == serial
+    assert "ALARM [TLS] the new files cannot be used" in caplog.text
 
 
 def test_a_file_is_read_once_it_has_settled() -> None:

@@ -21,6 +21,7 @@ from formats.rocketmq.files.epochs import EpochEntry, decode_epochs, encode_epoc
 from formats.rocketmq.files.names import offset_name
 from formats.rocketmq.files.record import Record, decode_record, encode_record
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.bodies.clients import CONSUMER_OFFSETS
 from tests.bmqctl.stores.conftest import Outcome, run
 from tests.bmqctl.stores.rocketmq.check.broker_stores import SMALL, change, fill, open_small, write_store
 from tests.golden.rocketmq.stores import STORES, unpack
@@ -211,6 +212,18 @@ def test_epochs_and_offsets_behind_the_end_are_set_back(tmp_path: Path) -> None:
     assert decode_epochs((tmp_path / "out" / "epochFileCheckpoint").read_bytes()) == [EpochEntry(1, 0)]
     assert [note.what for note in report.restored] == ["config/consumerOffset.json"]
     assert report.errors == report.warnings == 0
+
+
+def test_offsets_of_a_broker_with_light_queues_are_set_back_too(tmp_path: Path) -> None:
+    root = write_store(tmp_path / "store", 60)
+    name = "lmqConsumerOffset.json"
+    (root / "config" / name).write_text('{"offsetTable":{"a@group":{0:1000}},"lmqOffsetTable":{"a@%LMQ%x":1000}}')
+    report = repair(root, tmp_path / "out")
+    assert [note.what for note in report.restored] == [f"config/{name}"] * 2
+    found = CONSUMER_OFFSETS.read((tmp_path / "out" / "config" / name).read_bytes()).all_offsets
+    end = found["a@group"][0]
+    assert 0 < end < 1000
+    assert found["a@%LMQ%x"] == {0: end}
 
 
 @pytest.mark.parametrize("ms", [(1 << 63) - 1, -1 << 63, 1 << 62, 253_402_300_799_999])
