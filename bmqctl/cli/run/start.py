@@ -33,7 +33,7 @@ COMMANDS: dict[str, Entry] = {
     "rocketmq-nameserver": Entry(
         "bmqctl.cli.run.start_rocketmq_nameserver",
         "app",
-        "Start a RocketMQ nameserver alone, and run it until SIGINT or SIGTERM.",
+        "Start a nameserver, which tells clients the brokers of a topic, until SIGINT or SIGTERM.",
     ),
     "rocketmq-controller": Entry(
         "bmqctl.cli.run.start_rocketmq_controller",

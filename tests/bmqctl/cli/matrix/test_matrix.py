@@ -44,7 +44,7 @@ PORTS = 4
 LINES_MAX = 5
 # The command whose word at this position may be empty.
 PAYLOAD = ("post", 3)
-STATES = ("CLUSTER ", "DISK ", "GROUP ", "QUEUE ")
+STATES = ("CERTIFICATE ", "CLUSTER ", "DISK ", "GROUP ", "QUEUE ")
 # A run that takes longer hangs. Spark takes half a minute on a busy machine.
 LIMIT_S = 120.0
 SLOW_LIMIT_S = 300.0
