@@ -95,7 +95,7 @@ def test_a_file_without_a_list_is_refused(make: Make, files: Files) -> None:
 
 
 def test_a_list_that_revokes_nothing_is_refused(files: Files) -> None:
-    """Without certificates of clients, the list of revoked ones has no effect."""
+    """The list has no effect if clients are not asked for certificates."""
     files.issue()
     files.revoke()
     for ask in ("NONE", "REQUIRED"):
