@@ -24,7 +24,7 @@ def days_until(end: datetime) -> float:
 
 
 def measure_certificate(place: str, timeout_s: float) -> Measured:
-    """Measure the certificates in a file, or the one that a port shows, whoever has issued it.
+    """Measure the certificates in a file, or the one that a port shows, from any issuer.
 
     Raises `OSError` if the file cannot be read or the port shows none, and `ValueError` for what is neither.
     """

@@ -110,8 +110,8 @@ def group_nodes(options: GroupOptions, shift: int = 0) -> list[GroupNode]:
     ports = [port for node in found for port in node.ports]
     if len(set(ports)) < len(ports) or max(ports) > PORT_MAX or min(ports) < 1:
         raise PropertyError(
-            f"the ports of {count} nodes are {STEP} apart from node to node, and those that were named "
-            "are the same for two of them, or are none; name others"
+            f"the ports of {count} nodes are {STEP} apart; with the ports given, two are equal or one is out of range: "
+            "give others"
         )
     return found
 

@@ -87,7 +87,7 @@ class Judge:
         self._entries: tuple[bytes, list[EpochEntry]] = (b"", [])
         # By machine, the ends of its log up to which it has certainly removed a topic's messages, and perhaps.
         self._removed: dict[str, tuple[int, int]] = {}
-        # By machine and queue of that topic, where the queue began anew, also if a loss of power took that record.
+        # By machine and queue of that topic, the offset at which the queue started over, kept over losses of power.
         self._begun: dict[tuple[str, int], int] = {}
 
     def epochs(self, machine: Machine) -> list[EpochEntry]:
@@ -113,7 +113,7 @@ class Judge:
     def _check_removed(self, machine: Machine, store: MessageStore) -> None:
         """Check that the queues of a topic have again what came to the log since the topic was removed, and no more.
 
-        A master that has removed it begins its queues anew, and so do those that copy them.
+        A master that has removed it starts its queues over, and so do its slaves.
         """
         log = store.log
         sure, maybe = (min(end, log.end) for end in self._removed.get(machine.key, (0, 0)))
