@@ -59,11 +59,14 @@ def place_delayed(levels: Sequence[int], topic: str, queue_id: int, properties: 
     return names.DELAY_TOPIC, level - 1
 
 
-def due_place(topics: Topics, properties: Mapping[str, str], allowed: str | None = None) -> tuple[str, int]:
+def due_place(
+    topics: Topics, record: Record, properties: Mapping[str, str], now_ms: int, allowed: str | None = None
+) -> tuple[str, int]:
     """Return the destination, a topic and a queue, in the properties of a message that waited in another topic.
 
     Properties are not trusted: raises `NoPlace` for an own topic of the broker other than `allowed`, and for a topic or
-    a queue that cannot exist. A queue that its topic no longer has is replaced by one that it has.
+    a queue that cannot exist. A queue that its topic no longer has is replaced by one that it has, and a topic that an
+    earlier master did not send is created.
     """
     topic, queue_id = properties.get("REAL_TOPIC", ""), read_int(properties.get("REAL_QID"))
     if names.is_own(topic) and topic != allowed:
@@ -73,6 +76,7 @@ def due_place(topics: Topics, properties: Mapping[str, str], allowed: str | None
     if queue_id is None or (config is None and queue_id >= queues):
         raise NoPlace(f"topic {topic[:80]!r} has no queue {properties.get('REAL_QID', '')[:40]!r}")
     check_place(topic, queue_id)
+    topics.restore(topic, queue_id, record.physical_offset, now_ms)
     return topic, queue_id % max(1, queues)
 
 
@@ -168,7 +172,7 @@ class Delays:
         """Store a message in its destination; return False if that has to be tried again."""
         try:
             record = self._store.log.read(physical_offset).record
-            place = due_place(self._topics, decode_properties(record.properties))
+            place = due_place(self._topics, record, decode_properties(record.properties), now_ms)
             message = again(record, *place, record.properties)
             # Copy the body: the log may begin a new file, or grow, while it is written.
             self._storing.put(message._replace(body=bytes(record.body)), now_ms)

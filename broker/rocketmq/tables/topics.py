@@ -64,6 +64,8 @@ class Topics:
         self.kept: KeptTable[str, TopicConfig, str, DataVersion] = KeptTable(
             keep, table, file.data_version, _encode, _compose, self._stored, lambda name, config: _is_for_group(name)
         )
+        # The end of the log when this broker became master of its epoch, or 0.
+        self._inherited = 0
         self._refusals = LimitedLog(log)
         self.table: Mapping[str, TopicConfig] = self.kept.table
 
@@ -116,13 +118,15 @@ class Topics:
         self.kept.change({**changed, **dict.fromkeys(gone)}, version)
         return gone
 
-    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int]) -> list[str]:
+    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int], log_end: int) -> list[str]:
         """Raise the version to that of a master of this epoch: nameservers ignore those of earlier ones.
 
         `queues` has the topics with messages and their number of queues. Unknown ones are created, and returned: the
         previous master was lost before it had sent them, and slaves remove the messages of topics that their master
-        does not have. Returns when all is on the disk. Raises `OSError` if it cannot be written.
+        does not have. `restore` does the same for messages that wait in the log, which ends at `log_end`. Returns when
+        all is on the disk. Raises `OSError` if it cannot be written.
         """
+        self._inherited = log_end
         missing = [
             self._unknown(topic, min(count, QUEUES_MAX))
             for topic, count in queues.items()
@@ -132,6 +136,12 @@ class Topics:
         self.kept.change(changed, DataVersion(self.kept.next_version.counter + 1, epoch, now_ms))
         self.kept.file.store_now()
         return [config.topic_name for config in missing]
+
+    def restore(self, topic: str, queue_id: int, stored_at: int, now_ms: int) -> None:
+        """Create the unknown topic of a message that has waited in the log, if an earlier master stored it there."""
+        if stored_at < self._inherited and topic not in self.table:
+            log.warning("topic %s has messages, which no master has sent: it is created here", topic)
+            self.kept.put({topic: self._unknown(topic, queue_id + 1)}, self._next_version(now_ms))
 
     def _unknown(self, topic: str, queues: int) -> TopicConfig:
         if not topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):

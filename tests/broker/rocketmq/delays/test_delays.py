@@ -11,6 +11,7 @@ from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS
+from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.rocketmq.answers import records_of
 from tests.broker.rocketmq.rig import Peer, Rig
@@ -189,3 +190,22 @@ def test_message_sent_to_a_retry_topic_too_often_is_a_dead_letter() -> None:
     assert [bytes(each.body) for each in rig.messages("%RETRY%g")] == [b"one"]
     assert [bytes(each.body) for each in rig.messages("%DLQ%g")] == [b"two", b"three"]
     assert properties_of(rig.messages("%DLQ%g")[0])["DELAY"] == "-1"
+
+
+def test_message_of_an_earlier_master_creates_the_topic_that_this_one_has_never_got() -> None:
+    rig = Rig()
+    rig.peer().send(b"one", {"DELAY": "1"})
+    rig.topics.delete("t", rig.wall_ms)
+    rig.topics.begin_epoch(2, rig.wall_ms, {}, rig.store.log.end)
+    rig.pass_time(1_000)
+    assert [bytes(each.body) for each in rig.messages("t")] == [b"one"]
+    assert rig.topics.get("t") == TopicConfig("t", 8, 8, 6)
+
+
+def test_delayed_message_of_this_master_leaves_a_topic_deleted() -> None:
+    rig = Rig()
+    rig.topics.begin_epoch(2, rig.wall_ms, {}, rig.store.log.end)
+    rig.peer().send(b"one", {"DELAY": "1"})
+    rig.topics.delete("t", rig.wall_ms)
+    rig.pass_time(1_000)
+    assert rig.topics.get("t") is None
