@@ -156,9 +156,15 @@ class ActingJudge(Judge):
                     self._check_offset(machine, queue_id, offset, f"{slave.key} had acknowledged {offset} before")
 
     def committed(self, machine: Machine, queue_id: int, offset: int, answer: Frame | None) -> None:
-        """Note an offset that a broker acknowledges; not a slave whose master runs, and was only out of reach."""
+        """Note an offset that a broker acknowledges, in its turn.
+
+        Until a master has returned, clients with an old route may commit to it; the acting master's offsets replace
+        theirs, as with the original. A slave whose master runs, and was only out of reach, takes the master's offsets.
+        """
         master = self.machines[0].process
-        if machine.number > 1 and master is not None and not master.nameservers.is_silent:
+        assert machine.process is not None
+        is_back = master is not None and not master.nameservers.is_silent
+        if is_back != (machine.number == 1):
             return
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             self._commits.setdefault(machine.life, {})[queue_id] = offset, self._world.now_ms
