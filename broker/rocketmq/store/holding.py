@@ -34,21 +34,23 @@ class HeldBack:
     def __init__(self, confirmed: int) -> None:
         self.confirmed = confirmed
         self._messages: deque[HeldMessage] = deque()
-        # The next offset of queues with messages that are held back.
-        self._next: dict[ConsumeQueue, int] = {}
+        # The last message that is held back for each queue. Offsets of queues do not tell messages apart: a queue that
+        # was removed at the master starts over.
+        self._last: dict[ConsumeQueue, HeldMessage] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def next_offset(self, queue: ConsumeQueue) -> int:
         """Return the offset of a queue's next message."""
-        return self._next.get(queue, queue.end)
+        last = self._last.get(queue)
+        return queue.end if last is None else last.queue_offset + 1
 
     def add(self, message: HeldMessage) -> None:
         """Hold back the record after the last one."""
         self._messages.append(message)
         if message.queue is not None:
-            self._next[message.queue] = message.queue_offset + 1
+            self._last[message.queue] = message
 
     def begin(self, end: int) -> int:
         """Return the offset of the first record held back; `end`, that of the log, if there is none."""
@@ -64,12 +66,12 @@ class HeldBack:
     def drop_first(self) -> None:
         """Forget the first record: it is in its queue."""
         message = self._messages.popleft()
-        if message.queue is not None and self._next.get(message.queue) == message.queue_offset + 1:
-            del self._next[message.queue]
+        if message.queue is not None and self._last.get(message.queue) is message:
+            del self._last[message.queue]
 
     def forget(self, queue: ConsumeQueue) -> None:
         """Enter no more messages into a queue, which is removed."""
-        if self._next.pop(queue, None) is not None:
+        if self._last.pop(queue, None) is not None:
             self._messages = deque(
                 each._replace(queue=None) if each.queue is queue else each for each in self._messages
             )
@@ -80,4 +82,4 @@ class HeldBack:
         messages = self._messages
         while messages and messages[-1].offset >= offset:
             messages.pop()
-        self._next = {each.queue: each.queue_offset + 1 for each in messages if each.queue is not None}
+        self._last = {each.queue: each for each in messages if each.queue is not None}

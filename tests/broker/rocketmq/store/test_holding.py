@@ -174,6 +174,21 @@ def test_removed_topic_gets_nothing_that_was_held_back() -> None:
     assert shown(store) == 1
 
 
+def test_removed_queue_that_started_over_twice_gets_nothing_that_was_held_back() -> None:
+    store = open_held(MemoryFolder(chunk=64))
+    master = open_store(MemoryFolder(chunk=64), SMALL, lambda ms: f"{ms:017d}")
+    for _ in range(2):
+        stored = Writer(master).put(make_message(0), 1000)
+        found = next(master.log.records(stored.offset))
+        store.put(store.run_of(found, bytes(master.log.data(stored.offset, stored.size))), 0)
+        master.delete_topic(make_message(0).topic)
+    store.confirm(stored.offset)
+    assert shown(store) == 1
+    store.delete_topic(make_message(0).topic)
+    store.confirm(store.log.end)
+    assert shown(store) == 0
+
+
 def fits(store: MessageStore, number: int) -> bool:
     try:
         Writer(store).put(make_message(number), 1000)
