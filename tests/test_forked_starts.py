@@ -56,7 +56,7 @@ def test_output_and_code_are_those_of_a_new_interpreter(tmp_path: Path, words: t
     assert forked.returncode == code
 
 
-def test_what_is_given_is_read_and_what_is_lost_is_told(tmp_path: Path) -> None:
+def test_forked_command_reads_its_input_and_reports_lost_output(tmp_path: Path) -> None:
     """Standard input, a file as standard output, and one that is full."""
     words = ["tool", "--broker", "tcp://127.0.0.1:1"]
     for program in (COMMAND, forked_starts.NEW_INTERPRETER):
@@ -79,7 +79,7 @@ def test_a_node_ends_as_one_that_a_new_interpreter_runs(tmp_path: Path, how: sig
     assert found[0] == found[1]
 
 
-def test_what_a_fork_cannot_be_given_starts_a_new_interpreter() -> None:
+def test_options_that_a_fork_cannot_take_start_a_new_interpreter() -> None:
     assert is_forked()
     assert not is_forked(env={**os.environ, "PYTHONHASHSEED": "1"})
     assert not is_forked(umask=0o077)

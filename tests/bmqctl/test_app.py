@@ -105,7 +105,7 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("name", START_COMMANDS)
-def test_what_is_said_of_a_start_command_is_the_first_paragraph_of_its_own_help(name: str) -> None:
+def test_summary_of_a_start_command_is_the_first_paragraph_of_its_help(name: str) -> None:
     entry = START_COMMANDS[name]
     (info,) = getattr(import_module(entry.module), entry.attribute).registered_commands
     paragraph, _, _ = inspect.cleandoc(info.callback.__doc__).partition("\n\n")

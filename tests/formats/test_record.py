@@ -140,7 +140,7 @@ class InNoOrder:
         (InNoOrder, "InNoOrder.second: a field without a default follows one with a default"),
     ],
 )
-def test_what_a_record_would_do_otherwise_than_a_dataclass_is_refused(cls: type[Any], fault: str) -> None:
+def test_declaration_with_another_meaning_than_in_a_dataclass_is_refused(cls: type[Any], fault: str) -> None:
     with pytest.raises(TypeError, match=fault):
         record(cls)
 

@@ -42,7 +42,7 @@ def test_events_follow_from_the_seed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_made_has_a_whole_frame(seed: int) -> None:
+def test_generated_events_have_a_whole_frame(seed: int) -> None:
     for event in made(seed, 60):
         view = memoryview(event)
         (frame,) = iter_frames(view, 0, len(view), LENGTH_MAX)
@@ -66,7 +66,7 @@ def test_nearly_all_that_the_schema_has_is_produced() -> None:
     assert len(missing) < len(EVENT_NAMES) // 7, sorted(missing)
 
 
-def test_what_was_never_produced_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_never_produced_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     event = build_event(EventType.PUT, b"")
     assert set(names_of(event)) == {"PUT"}
     assert print_missing({"PUT", "ACK"}, names_of(event)) == 1

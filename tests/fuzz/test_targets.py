@@ -126,7 +126,7 @@ def test_a_promise_that_is_not_kept_is_noticed(decode: Callable[[bytes], Any], e
         run(target, b"")
 
 
-def test_what_was_decoded_is_verified() -> None:
+def test_decoded_values_are_verified() -> None:
     def verify(data: bytes, value: int) -> None:
         assert value == 2
 

@@ -112,7 +112,7 @@ def test_a_listed_module_is_compiled_beside_its_source(tree: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_what_modules_share_has_a_name_that_can_be_imported(tree: Path) -> None:
+def test_shared_names_of_modules_can_be_imported(tree: Path) -> None:
     if compiling.compiler() is None:
         pytest.skip("no C compiler")
     (tree / "formats/other.py").write_text(

@@ -135,7 +135,7 @@ def test_a_release_without_news_is_refused(repository: Path) -> None:
         release.prepare(repository, None, is_dry=True)
 
 
-def test_what_was_made_is_gathered_with_its_checksums(tmp_path: Path) -> None:
+def test_built_files_are_gathered_with_their_checksums(tmp_path: Path) -> None:
     plan = release.Plan(tmp_path, tmp_path / "clone", tmp_path / "target", "0.2.0")
     for name in ("dist/bmqctl", "dist/bmqctl-0.2.0-py3-none-any.whl", "dist/bmqctl_0.2.0_amd64.deb", release.CONTAINER):
         (plan.clone / name).parent.mkdir(parents=True, exist_ok=True)

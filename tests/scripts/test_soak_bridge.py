@@ -21,7 +21,7 @@ def numbers(*found: int, lane: int = 0) -> list[Number]:
         [*numbers(0, 1), *numbers(5, lane=1), *numbers(2, 3)],
     ],
 )
-def test_what_is_whole_and_in_order_has_no_faults(found: list[Number]) -> None:
+def test_complete_sequence_in_order_has_no_faults(found: list[Number]) -> None:
     assert faults_of(numbers(0, 1, 2, 3), found) == []
 
 

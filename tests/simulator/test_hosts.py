@@ -29,7 +29,7 @@ def test_a_connection_to_a_process_that_has_died_since_is_reset() -> None:
     assert [end.session.host for end in dialed.ends.values()] == [dialed.node]
 
 
-def test_what_comes_for_a_session_that_has_ended_is_taken_by_nobody() -> None:
+def test_bytes_for_an_ended_session_are_dropped() -> None:
     """A consumer's confirm may wait at a node that gets no time, and that ends the session before it reads."""
     with quiet(None):
         world = ClusterWorld(1, nodes=2, features=frozenset())

@@ -28,11 +28,11 @@ def test_a_fault_that_no_world_shows_names_a_test() -> None:
         assert not mutant.unit or (ROOT / mutant.unit.partition("::")[0]).exists(), mutant.name
 
 
-def test_what_was_shown_is_a_fault_that_there_is() -> None:
+def test_every_recorded_fault_exists() -> None:
     assert read_seen().keys() <= {*MUTANTS, *ALL_MUTATIONS}
 
 
-def test_what_was_shown_is_kept_by_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_seen_faults_are_kept_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutate, "SEEN", tmp_path / "seen.toml")
     seen = {"one-copy-too-few": ("bmq", 0), "payload-unchecked": ("controllers", 7)}
     write_seen(seen | {"a fault that is gone": ("bmq", 1)})

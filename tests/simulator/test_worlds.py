@@ -132,7 +132,7 @@ FAILED_ONCE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "seed", "is_plain"), FAILED_ONCE, ids=lambda each: str(each))
-def test_what_failed_once(nodes: int, seed: int, is_plain: bool) -> None:
+def test_world_that_failed_once_passes(nodes: int, seed: int, is_plain: bool) -> None:
     simulate(seed, nodes=nodes, features=frozenset() if is_plain else None)
 
 
@@ -217,7 +217,7 @@ ADDED_SINCE = ADDED_LAST | {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", MIXED_FAILED_ONCE)
-def test_what_failed_once_in_the_mix(seed: int) -> None:
+def test_world_of_the_mix_that_failed_once_passes(seed: int) -> None:
     shape = shape_of(seed, ADDED_SINCE)
     features = shape.features - {BEFORE[seed]} if seed in BEFORE else shape.features
     simulate(seed, nodes=shape.nodes, proxies=shape.has_proxies, features=features)
@@ -246,7 +246,7 @@ WHOLE_MIX_FAILED_ONCE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", WHOLE_MIX_FAILED_ONCE)
-def test_what_failed_once_in_the_whole_mix(seed: int) -> None:
+def test_world_of_the_whole_mix_that_failed_once_passes(seed: int) -> None:
     shape = shape_of(seed, ADDED_LAST)
     simulate(seed, nodes=shape.nodes, proxies=shape.has_proxies, features=shape.features)
 
@@ -264,7 +264,7 @@ LONG_FAILED_ONCE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", LONG_FAILED_ONCE)
-def test_what_failed_once_after_a_while(seed: int) -> None:
+def test_long_world_that_failed_once_passes(seed: int) -> None:
     simulate(seed, 6000, nodes=3, proxies=True)
 
 

@@ -46,7 +46,7 @@ def test_several_producers_and_consumers_share_a_queue(node: NodeProcess) -> Non
     assert outcome.account.delivered == 400
 
 
-def test_what_was_confirmed_does_not_come_back_and_the_rest_is_foreign_to_the_next_run(node: NodeProcess) -> None:
+def test_confirmed_messages_stay_away_and_others_are_foreign_to_the_next_run(node: NodeProcess) -> None:
     plan = plan_for(node, "own")
     assert run_bench(replace(plan, consumers=0, count=50)).clean
     again = run_bench(replace(plan, run=plan.run ^ 1))

@@ -107,7 +107,7 @@ def test_a_second_ctrl_c_ends_it_at_once(relay: Relay) -> None:
         run_bench(replace(PLAN, port=relay.port, rate=2000.0, count=100_000), show)
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_reported() -> None:
     with pytest.raises(OSError, match="refused"):
         run_bench(replace(PLAN, port=free_port()))
 

@@ -28,7 +28,7 @@ def test_nothing_is_due_before_the_start() -> None:
     assert schedule().due(START) == 1
 
 
-def test_what_is_due_does_not_depend_on_what_was_sent() -> None:
+def test_number_due_does_not_depend_on_the_number_sent() -> None:
     # One call after a stall of a second asks for all that the stall held back.
     assert schedule(rate=1000).due(START + SECOND_NS) == 1001
 

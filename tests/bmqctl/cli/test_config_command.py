@@ -68,7 +68,7 @@ def test_the_faults_of_all_domains_are_told(folder: Path) -> None:
     assert found[0]["place"] == "line 1, column 2"
 
 
-def test_what_else_a_broker_would_end_with_is_told(folder: Path) -> None:
+def test_validation_reports_other_faults_that_would_end_a_broker(folder: Path) -> None:
     config = "bmqbrkrcfg.json"
     tls = {"certificateAuthority": "/nowhere.pem", "certificate": "/nowhere.pem", "key": "/nowhere.key"}
     listener = {"name": "secure", "address": "127.0.0.1", "port": PORT, "tls": True}
@@ -170,7 +170,7 @@ def test_users_of_the_store_are_found_and_nothing_is_made(properties: Path, tmp_
     assert [path.name for path in store.rglob("*.json")] == ["users.json"]
 
 
-def test_what_a_node_would_not_do_with_its_store_is_told(properties: Path, tmp_path: Path) -> None:
+def test_validation_reports_a_store_that_the_node_would_refuse(properties: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     (store / "consumequeue" / "t" / "0").mkdir(parents=True)
     (store / "consumequeue" / "t" / "0" / ("0" * 20)).write_bytes(ENTRY)
@@ -235,7 +235,7 @@ def test_secrets_are_not_shown(folder: Path, properties: Path) -> None:
             assert "hush" not in result.output
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_configuration_is_refused(tmp_path: Path) -> None:
     for command in ("show", "validate"):
         result = run(command, tmp_path / "none")
         assert (result.exit_code, result.stdout) == (2, "")
@@ -353,7 +353,7 @@ def test_names_that_no_user_of_a_new_cluster_can_have(tmp_path: Path, name: str)
         ("FOLDER", "/nowhere"),
     ],
 )
-def test_what_cannot_be_asked_of_a_configuration(
+def test_impossible_questions_about_a_configuration(
     folder: Path, properties: Path, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     properties.touch()

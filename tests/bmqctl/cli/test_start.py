@@ -168,7 +168,7 @@ def test_a_proxy_by_the_references_configuration(
         (["-u", "127.0.0.1:4000", "--port", "4000"], "is this broker itself"),
     ],
 )
-def test_what_a_proxy_cannot_be_started_with_is_told_in_one_line(
+def test_impossible_options_of_a_proxy_are_reported_in_one_line(
     proxies: list[tuple[NodeConfig, BridgeLimits]], options: list[str], told: str
 ) -> None:
     result = CliRunner().invoke(app, ["start", "proxy", *options])

@@ -39,6 +39,6 @@ def test_an_address_is_a_host_and_a_port(text: str, wanted: tuple[str, int]) -> 
         "tcp://x:1/y",
     ],
 )
-def test_what_is_none_is_refused(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(BadAddress, match="is not the address of a broker: expected tcp://HOST:PORT"):
         parse_address(text)

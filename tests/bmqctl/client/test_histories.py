@@ -223,7 +223,7 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_whatever_happens_each_request_ends_once() -> None:
+def test_each_request_ends_once_in_every_history() -> None:
     run_state_machine_as_test(
         Histories, settings=settings(max_examples=examples(250), stateful_step_count=25, deadline=None)
     )

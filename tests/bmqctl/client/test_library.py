@@ -417,7 +417,7 @@ async def test_messages_come_in_lists_of_bounded_size() -> None:
         assert received == [b"%d" % number for number in range(100)]
 
 
-async def test_what_had_no_ack_is_sent_again_on_the_next_connection() -> None:
+async def test_unacknowledged_post_is_sent_again_on_the_next_connection() -> None:
     changes: list[Change] = []
     broker = FakeBroker(mute_puts=True)
     async with serving(broker) as server, connect(server.uri, on_change=changes.append) as session:
@@ -435,7 +435,7 @@ async def test_what_had_no_ack_is_sent_again_on_the_next_connection() -> None:
         assert changes == [Change.LOST, Change.RECONNECTED, Change.RESTORED]
 
 
-async def test_what_on_change_raises_ends_the_session() -> None:
+async def test_error_of_on_change_ends_the_session() -> None:
     def refuse(change: Change) -> None:
         raise RuntimeError(f"mine: {change.name}")
 

@@ -76,7 +76,7 @@ async def test_each_app_of_a_fanout_gets_all(node: NodeProcess) -> None:
         assert [m.payload for m in await take(apps["bar"], 1)] == [b"last"]
 
 
-async def test_what_was_not_confirmed_comes_again(node: NodeProcess) -> None:
+async def test_unconfirmed_message_comes_again(node: NodeProcess) -> None:
     uri = f"{PRIORITY}/again"
     async with Session.connect("127.0.0.1", node.port) as session:
         queue = await session.open_queue(uri, read=True, write=True)

@@ -218,7 +218,7 @@ def test_a_disconnect_is_answered(broker: Broker) -> None:
     assert broker.requests.disconnected
 
 
-def test_what_cannot_be_asked(broker: Broker) -> None:
+def test_impossible_requests_are_refused(broker: Broker) -> None:
     with pytest.raises(FormatError):
         broker.open("orders")
     with pytest.raises(Unusable, match="neither"):

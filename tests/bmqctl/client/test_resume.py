@@ -116,7 +116,7 @@ def test_queues_are_reopened_and_what_is_not_acked_is_sent_again(client: Client)
     ]
 
 
-def test_what_wants_no_ack_is_sent_again_only_if_it_was_not_sent(client: Client) -> None:
+def test_post_without_ack_is_sent_again_only_if_it_was_not_sent(client: Client) -> None:
     queue = client.open()
     client.post(queue, b"sent", ack=False)
     client.run()
@@ -306,7 +306,7 @@ def test_a_configuration_that_is_not_answered_costs_no_connection(client: Client
     assert client.machine.state is Session.STARTED
 
 
-def test_what_the_broker_would_not_recognize_any_more_is_nacked() -> None:
+def test_post_that_the_broker_would_not_deduplicate_any_more_is_nacked() -> None:
     client = Client()
     client.connect(FakeBroker(mute_puts=True, deduplication_time_ms=2000))
     queue = client.open()

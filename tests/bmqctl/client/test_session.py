@@ -179,7 +179,7 @@ async def test_a_broker_that_refuses_us() -> None:
                 raise AssertionError("never connected")
 
 
-async def test_nobody_listens(unused_port: int) -> None:
+async def test_refused_connection_is_reported(unused_port: int) -> None:
     with pytest.raises(OSError, match="connect"):
         async with Session.connect("127.0.0.1", unused_port):
             raise AssertionError("never connected")

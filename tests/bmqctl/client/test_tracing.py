@@ -136,7 +136,7 @@ def test_properties_of_any_form_carry_the_context(spans: Spans, given: Propertie
 @pytest.mark.parametrize(
     "given", [{"traceparent": PARENT}, [Property("traceparent", PropertyType.STRING, PARENT)], b"an encoded area"]
 )
-def test_what_the_program_says_stays(spans: Spans, given: Properties) -> None:
+def test_properties_of_the_program_stay(spans: Spans, given: Properties) -> None:
     properties, _ = trace_post(spans.tracing, URI, 5, given, Answers())
     assert properties == given
 

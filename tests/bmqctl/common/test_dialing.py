@@ -28,7 +28,7 @@ async def check(serve: Serve, reason: str, timeout_s: float) -> None:
         group.cancel_scope.cancel()
 
 
-async def test_nobody_listens() -> None:
+async def test_refused_connection_is_reported() -> None:
     with pytest.raises(OSError, match=r"^Connection refused$"):
         await open_stream(HOST, free_port(), 5.0)
 

@@ -93,7 +93,7 @@ def test_all_commands_that_start_a_broker_are_known_here() -> None:
 @pytest.mark.parametrize(
     ("command", "words", "module", "run"), [(name, *each) for name, found in STARTS.items() for each in found]
 )
-def test_whoever_starts_interpreted_modules_is_advised(
+def test_start_of_interpreted_modules_gives_advice(
     command: str,
     words: list[str],
     module: str,
@@ -122,7 +122,7 @@ def test_whoever_starts_interpreted_modules_is_advised(
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_whoever_measures_interpreted_modules_is_advised(
+def test_bench_of_interpreted_modules_gives_advice(
     is_compiled: bool, build: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(is_compiled)

@@ -116,7 +116,7 @@ def test_a_single_module_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("numpy", "numpy.frombuffer(b'abcd', '>u2').astype(int).sum().item()", 0x6162 + 0x6364),
     ],
 )
-def test_what_is_packed_of_a_package_is_enough(package: str, work: str, answer: object, tmp_path: Path) -> None:
+def test_packed_part_of_a_package_is_enough(package: str, work: str, answer: object, tmp_path: Path) -> None:
     pytest.importorskip("PyInstaller")
     imports = binary_packages.KEPT[package]
     found = binary_packages.find(package, imports)

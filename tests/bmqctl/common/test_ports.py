@@ -30,7 +30,7 @@ def test_a_server_of_another_process_listens_where_it_was_told_to() -> None:
     subprocess.run([sys.executable, "-c", code, *map(str, range(first, first + 3))], check=True, timeout=WAIT_S)
 
 
-def test_nobody_is_connected_to_a_port_that_is_only_kept() -> None:
+def test_kept_port_refuses_connections() -> None:
     with socket.socket() as client, pytest.raises(ConnectionRefusedError):
         client.connect((HOST, free_port()))
 

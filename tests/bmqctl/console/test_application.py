@@ -156,7 +156,7 @@ def test_actions_are_planned_and_then_done() -> None:
     play(script)
 
 
-def test_what_forged_requests_lack() -> None:
+def test_forged_requests_lack_a_token() -> None:
     async def script(browser: Browser, clusters: MemoryClusters) -> None:
         await browser.begin()
         words = {"user": "ops", "password": "x"}

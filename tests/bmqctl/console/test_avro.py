@@ -50,7 +50,7 @@ def test_a_datum_by_its_schema_and_a_file_by_its_own() -> None:
         (b"no file", "", "no header"),
     ],
 )
-def test_what_is_no_avro(payload: bytes, schema: str, reason: str) -> None:
+def test_invalid_avro_is_refused(payload: bytes, schema: str, reason: str) -> None:
     with pytest.raises(ClusterFault, match=reason):
         decode_avro(payload, schema)
 

@@ -40,7 +40,7 @@ def test_properties_and_payload_as_they_were_posted() -> None:
         ]
 
 
-def test_what_cannot_be_taken_apart_is_shown_as_it_is() -> None:
+def test_undecodable_payload_is_shown_as_it_is() -> None:
     bomb = zlib.compress(b"\0" * (INFLATED_BYTES_MAX + 1))
     found = read_contents(answer(bomb, compression=1))
     assert found.payload == bomb

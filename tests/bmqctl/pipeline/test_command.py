@@ -209,7 +209,7 @@ def test_a_failure_of_a_task_is_one_line_when_spark_has_ended(without_java: None
     assert "consumerOffset.json" in last
 
 
-def test_what_cannot_be_done_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_impossible_export_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store = WrittenStore().save(tmp_path / "store")
     out = tmp_path / "out"
 

@@ -405,7 +405,7 @@ def test_a_file_of_rocketmq_without_rights_is_refused(place: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("file", ["journal", "data", "qlist"])
-def test_what_is_no_regular_file_is_refused(file: str, tmp_path: Path) -> None:
+def test_file_that_is_not_regular_is_refused(file: str, tmp_path: Path) -> None:
     store_of_two_partitions(tmp_path)
     path = tmp_path / f"bmq_1.20270115_080000.bmq_{file}"
     path.unlink()

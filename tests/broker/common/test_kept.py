@@ -98,7 +98,7 @@ def test_changes_of_a_step_are_one_write_and_those_during_it_are_the_next() -> N
     assert world.table.weight == 9
 
 
-def test_who_relies_on_a_change_waits_for_it() -> None:
+def test_caller_that_relies_on_a_change_waits_for_it() -> None:
     world = World()
     world.change("one", {"b": 2})
     world.table.rely_on("b")

@@ -57,7 +57,7 @@ def test_other_methods(method: bytes) -> None:
         b"GET /metrics HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
     ],
 )
-def test_what_is_no_request(data: bytes) -> None:
+def test_invalid_request_is_refused(data: bytes) -> None:
     connection = PageConnection()
     refused = connection.receive(data)
     assert isinstance(refused, Refused)

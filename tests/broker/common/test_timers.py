@@ -17,7 +17,7 @@ def test_actions_are_taken_in_the_order_of_their_times() -> None:
     assert timers.next_ms == 30
 
 
-def test_what_an_action_asks_for_waits() -> None:
+def test_timer_set_by_an_action_waits() -> None:
     timers = Timers()
     taken: list[str] = []
     timers.at(1, lambda: timers.at(1, lambda: taken.append("later")))

@@ -61,7 +61,7 @@ VALUES: dict[str, Value] = {
         ('x == "' + "ä" * 62 + '"', ErrorCode.TOO_LONG, "expression is too long (131), max allowed length: 128"),
     ],
 )
-def test_what_does_not_compile(text: str, code: ErrorCode, message: str) -> None:
+def test_expressions_that_do_not_compile(text: str, code: ErrorCode, message: str) -> None:
     with pytest.raises(ExpressionError) as raised:
         compile_expression(text)
     assert (raised.value.code, str(raised.value)) == (code, message)
@@ -124,7 +124,7 @@ def test_the_limits_are_inclusive(text: str) -> None:
         " t\t&&\nt ",
     ],
 )
-def test_what_matches(text: str) -> None:
+def test_expressions_that_match(text: str) -> None:
     assert compile_expression(text).matches(VALUES)
     assert compile_expression(text).value(VALUES)
 
@@ -133,7 +133,7 @@ def test_what_matches(text: str) -> None:
     "text",
     ["f", "t && f", "n < 42", 's == "bar"', "exists(gone)", "f && gone", "exists(gone) && gone > 1", "n != 42 || f"],
 )
-def test_what_does_not_match(text: str) -> None:
+def test_expressions_that_do_not_match(text: str) -> None:
     assert not compile_expression(text).value(VALUES)
     assert not compile_expression(text).matches(VALUES)
 
@@ -166,7 +166,7 @@ def test_what_does_not_match(text: str) -> None:
         ("min % minus == 0", ErrorCode.ARITHMETIC),
     ],
 )
-def test_what_has_no_value_does_not_match(text: str, code: ErrorCode) -> None:
+def test_expression_without_a_value_does_not_match(text: str, code: ErrorCode) -> None:
     expression = compile_expression(text)
     with pytest.raises(ExpressionError) as raised:
         expression.value(VALUES)

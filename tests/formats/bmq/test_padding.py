@@ -18,6 +18,6 @@ def test_padding_fills_units_and_says_its_length(size: int, unit: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"abc\0", b"abc\5", b"a\4", b"\xff" * 4])
-def test_what_is_no_padding_is_refused(data: bytes) -> None:
+def test_invalid_padding_is_refused(data: bytes) -> None:
     with pytest.raises(FormatError, match="test"):
         unpadded_end(data, 0, len(data), "test")

@@ -80,7 +80,7 @@ def test_a_queue_has_one_canonical_uri_for_all_its_readers() -> None:
         ("bmq://d/q?id=foo?id=bar", 16, "Query parsing failed: unsupported char '?'"),
     ],
 )
-def test_what_cannot_stand_there(text: str, offset: int, reason: str) -> None:
+def test_uri_with_an_invalid_character_is_refused(text: str, offset: int, reason: str) -> None:
     with pytest.raises(FormatError) as caught:
         parse_uri(text)
     assert (caught.value.path, caught.value.offset) == ("uri", offset)

@@ -313,7 +313,7 @@ def test_keys_of_objects_may_be_numbers_and_objects() -> None:
         ('{0:"a', 1, "expecting property name"),
     ],
 )
-def test_what_is_not_json_is_refused(text: str, offset: int, reason: str) -> None:
+def test_invalid_json_is_refused(text: str, offset: int, reason: str) -> None:
     with pytest.raises(FormatError, match=reason) as caught:
         fastjson.loads(text)
     assert caught.value.offset == offset

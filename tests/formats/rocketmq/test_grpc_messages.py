@@ -56,7 +56,7 @@ def test_captured_answers_mean_what_the_clients_were_told() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x0a", b"\xff" * 10, b"\x0a\x05ab", b"\x0a\x02\xff\xff"])
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_invalid_message_is_refused(data: bytes) -> None:
     with pytest.raises(FormatError, match="Resource"):
         decode("Resource", data)
 
@@ -104,5 +104,5 @@ def test_fields_of_every_kind_are_counted(data: bytes, count: int) -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 30))
-def test_what_is_no_message_has_no_fields_too_many_or_has(data: bytes, most: int) -> None:
+def test_field_count_of_arbitrary_bytes_is_bounded_by_their_length(data: bytes, most: int) -> None:
     assert has_more_fields(data, most) <= (len(data) > most)

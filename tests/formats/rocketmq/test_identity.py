@@ -30,6 +30,6 @@ def test_identity_is_written_as_the_original_writes_it(identity: BrokerIdentity,
 @pytest.mark.parametrize(
     "data", [b"a#b", b"a#b#", b"a#b#0", b"a#b#-1", b"a#b#x", b"a#b#99999999999999999999", b"\xff#b#1"]
 )
-def test_what_is_no_identity_is_refused(data: bytes) -> None:
+def test_invalid_identity_is_refused(data: bytes) -> None:
     with pytest.raises(FormatError, match="BrokerIdentity"):
         decode_identity(data)

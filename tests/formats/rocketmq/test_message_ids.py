@@ -26,6 +26,6 @@ def test_ids_of_version_1_are_written_back(rest: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["", DOCUMENTED[:-2], f"{DOCUMENTED}00", f"02{DOCUMENTED[2:]}", "G" * 34])
-def test_what_is_no_id_of_version_1_is_refused(text: str) -> None:
+def test_id_of_another_version_is_refused(text: str) -> None:
     with pytest.raises(FormatError):
         ClientId.parse(text)

@@ -57,7 +57,7 @@ def test_incomplete_escape_is_refused(text: str) -> None:
         read_properties(text)
 
 
-def test_what_is_written_is_read() -> None:
+def test_reading_reverses_writing() -> None:
     assert read_properties(write_properties({"b": "2", "a": "1=1"}).decode()) == {"a": "1=1", "b": "2"}
 
 

@@ -85,7 +85,7 @@ def test_pieces_of_a_master_read_and_write_back_and_follow_each_other() -> None:
     assert seen == 22
 
 
-def test_what_a_master_sent_is_what_its_slave_has(golden_brokers: dict[str, list[Path]]) -> None:
+def test_log_of_a_slave_is_what_its_master_sent(golden_brokers: dict[str, list[Path]]) -> None:
     logs = [log_of(broker) for broker in golden_brokers["ha-classic/stores"]]
     copied = 0
     for _, stream in captured({PLAIN_PORT}, to_master=False):

@@ -258,7 +258,7 @@ def test_a_round_finds_nothing_where_nothing_is_wrong(tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_what_is_found_is_written_and_found_again(
+def test_findings_are_written_and_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rocketmq_ground, "RSS_BYTES_MAX", 1)

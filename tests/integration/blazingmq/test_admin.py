@@ -138,7 +138,7 @@ def test_the_command_without_a_broker() -> None:
         assert reason in found.stderr
 
 
-def test_who_answers_with_garbage_or_not_at_all() -> None:
+def test_broker_that_answers_with_garbage_or_not_at_all() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         with pytest.raises(AdminLost, match="did not answer in time"):

@@ -98,7 +98,9 @@ REFUSED = Status(category=StatusCategory.REFUSED, code=-1, message="Connection n
         ("reader", ClientType.TCPBROKER, False),
     ],
 )
-def test_who_may_connect_as_what(node: NodeProcess, user: str | None, client_type: ClientType, may: bool) -> None:
+def test_users_may_connect_in_their_roles(
+    node: NodeProcess, user: str | None, client_type: ClientType, may: bool
+) -> None:
     with User(node, user, client_type) as raw:
         if may:
             assert raw.answer.category is StatusCategory.SUCCESS
@@ -107,7 +109,7 @@ def test_who_may_connect_as_what(node: NodeProcess, user: str | None, client_typ
             raw.rest()
 
 
-def test_who_may_read_and_write_what(node: NodeProcess) -> None:
+def test_users_may_read_and_write_their_queues(node: NodeProcess) -> None:
     with User(node, "shop") as shop, User(node, "reader") as reader:
         assert isinstance(shop.ask(open_request(ORDERS, 0, READ | WRITE)), OpenQueueResponse)
         assert isinstance(reader.ask(open_request(ORDERS, 0, READ)), OpenQueueResponse)
@@ -164,7 +166,7 @@ def test_an_administrator_authenticates_again_before_its_time_is_up(
         assert node.log.count("authenticated as 'BASIC_USER-ops'") == said + 1
 
 
-def test_who_may_administer(node: NodeProcess) -> None:
+def test_users_who_may_administer(node: NodeProcess) -> None:
     with pytest.raises(AdminLost, match="the broker refused: Connection not authorized"):
         AdminClient("127.0.0.1", node.port, 10.0)
     with User(node, "ops", ClientType.TCPADMIN) as ops:

@@ -30,7 +30,7 @@ main()
 
 
 @pytest.mark.parametrize("policy", ["never", "50", "always"])
-def test_what_is_acked_is_synced_as_the_policy_says(
+def test_acked_messages_are_synced_as_the_policy_says(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs = tmp_path / "syncs"

@@ -44,7 +44,7 @@ def payload(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_what_is_posted_is_what_comes(node: NodeProcess, connect: Connect, domain: str) -> None:
+def test_delivered_message_equals_the_posted_one(node: NodeProcess, connect: Connect, domain: str) -> None:
     producer, consumer = connect(node), connect(node)
     uri = queue_name(domain)
     consumer.open(uri, read=True)
@@ -121,7 +121,7 @@ def test_a_message_waits_for_its_consumer(node: NodeProcess, connect: Connect) -
     assert consumer.payloads() == sent
 
 
-def test_what_was_not_confirmed_comes_again_in_order(node: NodeProcess, connect: Connect) -> None:
+def test_unconfirmed_messages_come_again_in_order(node: NodeProcess, connect: Connect) -> None:
     uri = queue_name()
     producer, first = connect(node), connect(node)
     producer.open(uri, write=True)

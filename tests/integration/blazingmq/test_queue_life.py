@@ -161,7 +161,7 @@ def test_a_poison_pill_is_removed_and_kept_in_a_file(node: NodeProcess, connect:
     assert reader.delivered == []
 
 
-def test_what_waits_too_long_is_told(node: NodeProcess, connect: Connect) -> None:
+def test_message_that_waits_too_long_raises_an_alarm(node: NodeProcess, connect: Connect) -> None:
     client = connect(node)
     uri = "bmq://watched/q"
     client.open(uri, write=True)
@@ -191,7 +191,7 @@ def test_a_domain_with_a_faulty_expression_cannot_be_used(node: NodeProcess, con
     assert "Expression validation failed" in node.log
 
 
-def test_what_was_confirmed_last_of_all_counts_when_the_node_stops(config_dir: Path, tmp_path: Path) -> None:
+def test_last_confirms_count_when_the_node_stops(config_dir: Path, tmp_path: Path) -> None:
     """Confirms in flight when the node is stopped are read."""
     uri = "bmq://bmq.test.mem.priority/unused"
 

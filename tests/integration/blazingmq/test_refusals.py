@@ -57,7 +57,7 @@ def test_an_open_request(node: NodeProcess, connect: Connect, uri: str, options:
         ("bmq://bmq.test.mem.priority/q", {"read": True, "max_unconfirmed_messages": -1}, "INVALID_ARGUMENT"),
     ],
 )
-def test_what_the_client_refuses_itself(
+def test_calls_that_the_client_refuses_itself(
     node: NodeProcess, connect: Connect, uri: str, options: dict[str, Any], category: str
 ) -> None:
     client = connect(node)

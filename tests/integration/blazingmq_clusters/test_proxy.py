@@ -156,7 +156,7 @@ def test_consumers_behind_a_proxy_share(proxy: ProxyProcess, connect: Connect) -
     assert sorted(payload for reader in readers for payload in reader.payloads(uri)) == numbered(0, 90)
 
 
-def test_what_a_lost_consumer_held_goes_to_another(proxy: ProxyProcess, connect: Connect) -> None:
+def test_messages_of_a_lost_consumer_go_to_another(proxy: ProxyProcess, connect: Connect) -> None:
     uri = queue_name(PRIORITY)
     first, second, posts = connect(proxy), connect(proxy), connect(proxy)
     posts.open(uri, write=True)

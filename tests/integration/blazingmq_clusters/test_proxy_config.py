@@ -129,7 +129,7 @@ def test_a_domain_of_no_known_cluster_is_refused(planted: Planted, connect: Conn
         client.open(f"bmq://{domain}/q", write=True)
 
 
-def test_who_a_proxy_is_in_a_cluster(planted: Planted) -> None:
+def test_identity_of_a_proxy_in_a_cluster(planted: Planted) -> None:
     virtual = introduced(planted.near, "ours")
     assert (virtual.cluster_name, virtual.cluster_node_id) == ("ours", 5)
     assert "BROADCAST_TO_PROXIES" not in virtual.features

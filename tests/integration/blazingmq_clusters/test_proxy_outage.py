@@ -133,7 +133,7 @@ def test_a_proxy_may_be_there_first(tmp_path: Path, connect: Connect) -> None:
             confirm(client.wait_for_messages(1, uri))
 
 
-def test_what_does_not_fit_is_refused_and_the_rest_is_kept(tmp_path: Path, connect: Connect) -> None:
+def test_messages_beyond_the_buffer_are_refused_and_the_rest_is_kept(tmp_path: Path, connect: Connect) -> None:
     with (
         NodeProcess(tmp_path / "node") as node,
         ProxyProcess(tmp_path / "proxy", [node.address], options=["--buffer-messages", "100"]) as proxy,

@@ -69,7 +69,7 @@ def test_apps_of_a_fanout_queue_consume_at_different_nodes(cluster: ClusterProce
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_what_was_acked_is_delivered_though_the_primary_goes(cluster: ClusterProcesses, how: str) -> None:
+def test_acked_messages_are_delivered_though_the_primary_goes(cluster: ClusterProcesses, how: str) -> None:
     leader = cluster.leader()
     here, there = others_of(cluster, leader)
     uri = queue_name(STRONG)

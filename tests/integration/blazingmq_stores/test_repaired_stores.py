@@ -75,7 +75,9 @@ def node(damaged: tuple[Path, set[str]], tmp_path: Path) -> Iterator[NodeProcess
         yield running
 
 
-def test_what_was_sound_is_served(node: NodeProcess, damaged: tuple[Path, set[str]], connect: Connect) -> None:
+def test_sound_messages_of_a_repaired_store_are_served(
+    node: NodeProcess, damaged: tuple[Path, set[str]], connect: Connect
+) -> None:
     _, lost = damaged
     client = connect(node)
     expected = {f"{PRICES}?id={each}": outstanding(PRICES, each) for each in ("foo", "bar", "baz")}

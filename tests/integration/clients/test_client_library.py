@@ -81,7 +81,7 @@ async def test_properties_and_compression_survive(node: Running, anyio_backend_n
                 assert message.properties["name"] == "näme"
 
 
-async def test_what_was_rejected_comes_to_the_next_consumer(node: Running, anyio_backend_name: str) -> None:
+async def test_rejected_message_comes_to_the_next_consumer(node: Running, anyio_backend_name: str) -> None:
     uri = f"{PRIORITY}/library-again-{anyio_backend_name}"
     async with connect(node.uri) as session:
         queue = await session.open(uri, read=True, write=True)

@@ -103,7 +103,7 @@ async def test_messages_of_a_key_are_in_order(node: RocketProcess, anyio_backend
         assert found == {f"customer {key}": list(range(key, 300, 3)) for key in range(3)}
 
 
-async def test_what_was_rejected_comes_again_and_ends_with_the_dead_letters(
+async def test_rejected_message_comes_again_and_becomes_a_dead_letter(
     node: RocketProcess, anyio_backend_name: str
 ) -> None:
     topic = f"again-{anyio_backend_name}"

@@ -36,7 +36,7 @@ async def receive(consumer: SimpleConsumer, count: int = 1) -> list[HiddenMessag
     return found
 
 
-async def test_what_is_confirmed_comes_once(node: RocketProcess, anyio_backend_name: str) -> None:
+async def test_confirmed_message_comes_once(node: RocketProcess, anyio_backend_name: str) -> None:
     topic = f"simple-{anyio_backend_name}"
     async with connect(uri_of(node)) as session, connect(uri_of(node)) as other:
         producer = await session.producer(topic)
@@ -74,7 +74,7 @@ async def test_a_message_that_comes_later_ends_the_wait(node: RocketProcess, any
         assert 0 < second.left_s <= 60
 
 
-async def test_what_a_block_failed_with_comes_again_and_ends_with_the_dead_letters(
+async def test_message_of_a_failed_block_comes_again_and_becomes_a_dead_letter(
     node: RocketProcess, anyio_backend_name: str
 ) -> None:
     topic = f"simple-again-{anyio_backend_name}"

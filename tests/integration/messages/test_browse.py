@@ -63,7 +63,7 @@ def test_messages_of_a_queue_are_shown_whole(node: NodeProcess) -> None:
     assert run("tail", *at, "--raw", "--count", "3")[0] == "x\n" * 3
 
 
-def test_what_is_no_queue_is_refused(node: NodeProcess) -> None:
+def test_missing_queue_is_refused(node: NodeProcess) -> None:
     _, errors = run("browse", f"{PRIORITY}/browse-none", "-b", node.uri, code=2)
     assert "Queue 'browse-none' was not found" in errors
     assert errors.count("\n") == 1

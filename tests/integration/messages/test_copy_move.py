@@ -116,7 +116,7 @@ def test_a_queue_is_moved_to_another_broker(node: NodeProcess, tmp_path: Path) -
         assert drain(50, moved, "-b", other.uri) == [*rows[:20], rows[30], *rows[20:30], *rows[31:]]
 
 
-def test_what_a_copy_held_has_lost_no_attempt(tmp_path: Path) -> None:
+def test_messages_held_by_a_copy_lose_no_attempt(tmp_path: Path) -> None:
     config = write_config(tmp_path / "etc")
     definition = domain("fragile", {"priority": {}})
     definition["definition"]["parameters"]["maxDeliveryAttempts"] = 1
@@ -217,7 +217,7 @@ def sorted_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"payload": row["payload"], "properties": row["properties"]} for row in rows]
 
 
-def test_what_the_destination_cannot_hold_is_told_and_stays(node: NodeProcess, rocket: RocketProcess) -> None:
+def test_unfit_messages_are_reported_and_stay(node: NodeProcess, rocket: RocketProcess) -> None:
     source, at = f"{PRIORITY}/unfit", ("-b", node.uri, *IDLE)
     topic = f"rocketmq://{rocket.nameserver}/unfit"
     large = json.dumps({"payload": "large", "properties": {f"p{n}": "x" * 1000 for n in range(40)}}).encode()

@@ -153,7 +153,7 @@ def test_only_the_group_gets_what_goes_to_its_retry_topic(rocket: RocketProcess)
     assert first["sent_again"][0]["to"] == "%RETRY%shipping"
 
 
-def test_what_cannot_be_sent_is_told(rocket: RocketProcess) -> None:
+def test_dead_letters_that_cannot_be_sent_are_reported(rocket: RocketProcess) -> None:
     at = ("--nameserver", rocket.nameserver)
     bury(rocket, "told", "telling", 1)
     words = ("dead-letters", "resend", "telling", "--to", "topic", *at, "--yes")

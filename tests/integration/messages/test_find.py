@@ -96,6 +96,6 @@ def test_messages_of_a_queue_are_found(node: NodeProcess) -> None:
         (("--since", "soon"), "'soon' is no time"),
     ],
 )
-def test_what_cannot_be_is_refused(node: NodeProcess, words: tuple[str, ...], text: str) -> None:
+def test_impossible_options_are_refused(node: NodeProcess, words: tuple[str, ...], text: str) -> None:
     _, errors = run("tail", "bmq://bmq.test.persistent.priority/find", "-b", node.uri, *words, code=2)
     assert text in " ".join(errors.replace("│", "").split())

@@ -105,7 +105,7 @@ def test_it_asks(node: NodeProcess) -> None:
     assert facts_of(*at[2:], "--dry-run")["messages"] == 0
 
 
-def test_what_cannot_be_purged(node: NodeProcess) -> None:
+def test_impossible_purge_is_refused(node: NodeProcess) -> None:
     for uri, reason in (
         (f"{PRIORITY}/purge-none", "there is no queue"),
         (f"{PRIORITY}/purge-many?id=app", "invalid APPID"),

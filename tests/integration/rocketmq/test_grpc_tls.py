@@ -61,7 +61,7 @@ def test_without_a_certificate_the_node_has_one_of_its_own(tmp_path: Path) -> No
         trusting.wrap_socket(sock)
 
 
-def test_what_is_neither_is_closed_and_says_why(node: RocketProcess) -> None:
+def test_connection_of_an_unknown_protocol_is_closed_with_a_reason(node: RocketProcess) -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n" * 3, b"\x16garbage" * 9):
         with socket.create_connection((HOST, node.grpc_port), WAIT_S) as sock:
             sock.sendall(data)

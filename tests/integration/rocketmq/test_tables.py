@@ -20,7 +20,7 @@ def heartbeat(count: int) -> bytes:
     return json.dumps({"clientID": "c", "consumerDataSet": consumers, "producerDataSet": []}).encode()
 
 
-def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_messages_survive_a_kill(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text("mappedFileSizeConsumeQueue=4000\n")
     with RocketProcess(tmp_path / "store", config_file=config) as node:

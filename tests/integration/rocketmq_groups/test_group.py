@@ -205,7 +205,7 @@ def test_grpc_clients_are_served_by_every_node_whoever_is_master(group: Group) -
         (("-n", "3", "--host", "0.0.0.0"), "set the address of this host"),
     ],
 )
-def test_what_makes_no_group_is_refused(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_options_that_make_no_group_are_refused(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
     code, text = run("start", "rocketmq", "--store", str(tmp_path / "new"), *arguments)
     assert code == 2
     assert told in " ".join(text.split())
@@ -221,7 +221,7 @@ def test_what_makes_no_group_is_refused(tmp_path: Path, arguments: tuple[str, ..
         (("--rocketmq", "--authn-mechanism", "BASIC"), "--authn-mechanism is for BlazingMQ"),
     ],
 )
-def test_what_cannot_be_asked_is_told(arguments: tuple[str, ...], told: str) -> None:
+def test_impossible_status_request_is_reported(arguments: tuple[str, ...], told: str) -> None:
     code, text = run("cluster", "status", *arguments)
     assert code == 2
     assert told in text

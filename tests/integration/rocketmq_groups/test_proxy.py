@@ -72,7 +72,7 @@ def acknowledge(caller: Caller, messages: list[Message]) -> int:
     return int(answer.status.code)
 
 
-def test_what_was_stored_survives_the_broker_and_the_proxy_finds_it_again(
+def test_stored_messages_survive_the_broker_and_the_proxy_finds_them_again(
     node: RocketProcess, proxy: RocketProxyProcess
 ) -> None:
     with closing(connect(proxy.port)) as sock:

@@ -79,7 +79,7 @@ def send(proxy: RocketProxyProcess, *user: str, topic: str = "Normal") -> tuple[
     return answer.status.code, answer.status.message
 
 
-def test_who_may_call_through_a_proxy_that_checks(node: RocketProcess, tmp_path: Path) -> None:
+def test_users_who_may_call_through_a_proxy_that_checks(node: RocketProcess, tmp_path: Path) -> None:
     with proxy_of(node, tmp_path, CHECKS + KEY) as proxy:
         assert send(proxy, *ANN)[0] == Code.OK
         assert send(proxy, *ROOT, topic="Delay")[0] == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE

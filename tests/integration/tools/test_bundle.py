@@ -119,7 +119,7 @@ def test_a_node_of_rocketmq(tmp_path: Path) -> None:
     assert b"AVAILABLE" in files["cluster/status.txt"]
 
 
-def test_whom_nobody_hears_is_missing(tmp_path: Path, node: NodeProcess) -> None:
+def test_broker_that_does_not_answer_is_missing(tmp_path: Path, node: NodeProcess) -> None:
     port = free_port()
     for words in (("-b", f"tcp://127.0.0.1:{port}"), ("--nameserver", f"127.0.0.1:{port}")):
         archive = tmp_path / f"{words[0].strip('-')}.tar.gz"

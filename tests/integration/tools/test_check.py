@@ -102,7 +102,7 @@ def test_a_group_that_falls_behind(tmp_path: Path) -> None:
         assert (result.exit_code, json.loads(result.stdout)) == (0, [])
 
 
-def test_who_does_not_answer_is_critical() -> None:
+def test_broker_that_does_not_answer_is_critical() -> None:
     at = f"127.0.0.1:{free_port()}"
     blazingmq: tuple[tuple[str, ...], ...] = (
         ("queue", PRIORITY, "-b", f"tcp://{at}"),
@@ -137,7 +137,7 @@ def test_who_does_not_answer_is_critical() -> None:
         ("disk", "/", "--context", "x"),
     ],
 )
-def test_what_is_no_check_is_unknown(words: tuple[str, ...]) -> None:
+def test_unknown_check_gives_exit_code_3(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, ["check", *words])
     assert result.exit_code == 3
     assert result.output

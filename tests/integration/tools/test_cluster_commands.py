@@ -123,7 +123,7 @@ def test_a_node_of_it_that_dies_is_told_of(tmp_path: Path) -> None:
         ("--metrics-host", "127.0.0.1"),
     ],
 )
-def test_what_makes_no_cluster_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_options_that_make_no_cluster_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code, _ = run("start", "cluster", "--dir", str(tmp_path / "new"), *arguments)
     assert code == 2
     assert not (tmp_path / "new").exists()

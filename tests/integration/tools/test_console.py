@@ -199,7 +199,7 @@ def purge(pages: Pages, uri: str) -> None:
     assert "Each of the 3 nodes reads" in plan["text"]
 
 
-def test_who_logs_in_is_who_asks(tmp_path: Path) -> None:
+def test_console_asks_as_the_user_who_is_logged_in(tmp_path: Path) -> None:
     config = write_config(tmp_path / "etc")
     spoil(config, "bmqbrkrcfg.json", "appConfig", "authentication", value=AUTHENTICATION)
     spoil(config, "bmqbrkrcfg.json", "appConfig", "authorization", value=AUTHORIZATION)

@@ -136,7 +136,7 @@ def test_a_reset_in_a_browser(pages: Pages) -> None:
     eventually(lambda: backlog(pages) == 40)
 
 
-def test_who_logs_in_signs(tmp_path: Path) -> None:
+def test_console_signs_as_the_user_who_is_logged_in(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text(CONFIG)
     with (

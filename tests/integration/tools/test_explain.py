@@ -115,7 +115,7 @@ def test_a_group(tmp_path: Path) -> None:
         ("rocketmq://127.0.0.1:{port}/orders?group=g", "Connection refused"),
     ],
 )
-def test_who_cannot_be_asked(uri: str, reason: str) -> None:
+def test_broker_that_cannot_be_asked_gives_one_line(uri: str, reason: str) -> None:
     port = free_port()
     code, out = run(uri.format(port=port), "-b", f"tcp://127.0.0.1:{port}")
     assert (code, out.count("\n")) == (2, 1)

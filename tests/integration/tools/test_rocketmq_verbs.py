@@ -81,7 +81,7 @@ def test_a_topic_from_its_creation_to_its_deletion(node: RocketProcess) -> None:
         (("config", "set", "listenPort", "1"), "listenPort cannot be changed while the node runs"),
     ],
 )
-def test_what_cannot_be_is_refused(node: RocketProcess, words: tuple[str, ...], text: str) -> None:
+def test_impossible_options_are_refused(node: RocketProcess, words: tuple[str, ...], text: str) -> None:
     code, out = run(node, *words)
     assert (code, f"bmqctl {words[0]} {words[1]}: " in out) == (2, True), out
     assert text in out

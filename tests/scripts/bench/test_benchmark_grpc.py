@@ -26,7 +26,7 @@ exec sleep 600
 """
 
 
-def test_what_the_client_says_is_read() -> None:
+def test_output_of_the_client_is_read() -> None:
     assert read_load("load per_s 12.5\n") == ("per_s", 12.5)
     assert read_load("INFO load per_s 12.5\n") is None
     assert read_load("load per_s\n") is None

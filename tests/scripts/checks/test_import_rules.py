@@ -29,7 +29,7 @@ def test_the_standard_library_and_itself_are_allowed() -> None:
     assert check([("ours.sub", "ours"), ("ours", "ours.sub"), ("ours", "collections"), ("theirs", "numpy")]) == []
 
 
-def test_what_is_not_allowed_is_reported_with_its_line() -> None:
+def test_forbidden_import_is_reported_with_its_line() -> None:
     assert check([("ours.sub", "numpy"), ("ours", "theirs.deep")]) == [
         "ours -> theirs.deep (l.7)",
         "ours.sub -> numpy (l.7)",

@@ -148,7 +148,9 @@ def test_a_package_in_go_that_cannot_be_built_is_a_failed_case() -> None:
     assert read_go(lines) == Outcomes({"fifo.": "failed"}, {"fifo.": "FAIL\tfifo [build failed]"})
 
 
-def test_what_cannot_be_run_is_refused(programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_suite_that_cannot_be_run_is_refused(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert runner.main(words(tmp_path / "none", "java")) == 2
     assert "is no checkout of apache/rocketmq-e2e" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -59,7 +59,7 @@ def programs(folder: Path, **more: str) -> dict[str, list[str]]:
     return made
 
 
-def test_what_clients_say_is_read() -> None:
+def test_output_of_clients_is_read() -> None:
     lines = ["client: a warning\n", "got\tt\tbody 0\tk0\ttag\t0\n", "got\tcut off\n", "got\tt\tbody 1\tk1\t\t1\n"]
     assert read_got(lines) == {"t": [Got("body 0", "k0", "tag", "0"), Got("body 1", "k1", "", "1")]}
 

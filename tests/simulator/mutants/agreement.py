@@ -109,7 +109,7 @@ AGREEMENT = (
         "broker.bmq.consensus.replicated",
         (("        elif node_id != self.leader_id:\n", "        elif node_id < 0:\n"),),
         hidden="What is of another term than the leader's is left out too, and only one leads in a term: it takes a node that has lost its leader and is told a snapshot by it all the same, which is seldom.",
-        unit="tests/broker/bmq/consensus/test_metadata_orders.py::test_what_the_leader_advises_is_taken_from_the_leader_alone",
+        unit="tests/broker/bmq/consensus/test_metadata_orders.py::test_advisories_are_taken_from_the_leader_alone",
     ),
     Mutant(
         "no-snapshot",

@@ -411,7 +411,7 @@ COPIES = (
             ),
         ),
         hidden="The ledger and the domain say which apps there are: one that the journal brings back is removed again, and the app that comes and goes in worlds is owed nothing.",
-        unit="tests/broker/bmq/store/test_rollover.py::test_what_became_of_single_apps_is_remembered",
+        unit="tests/broker/bmq/store/test_rollover.py::test_removals_of_single_apps_are_remembered",
     ),
     Mutant(
         "sliced-drops-confirms",
@@ -439,7 +439,7 @@ COPIES = (
             ),
         ),
         hidden="The ledger and the domain say which apps there are: one that the journal brings back is removed again, and the app that comes and goes in worlds is owed nothing.",
-        unit="tests/broker/bmq/partition/test_sliced_rollover.py::test_what_became_of_single_apps_is_carried_over",
+        unit="tests/broker/bmq/partition/test_sliced_rollover.py::test_removals_of_single_apps_are_carried_over",
     ),
     Mutant(
         "sliced-drops-held",

@@ -219,7 +219,7 @@ MESSAGES = (
             ),
         ),
         hidden="A domain must become eventual while a message waits for copies, and the next post must come before these: none of the first 300 worlds shows it.",
-        unit="tests/broker/bmq/queue/test_consistency.py::test_what_follows_does_not_overtake_when_the_domain_becomes_eventual",
+        unit="tests/broker/bmq/queue/test_consistency.py::test_later_posts_do_not_overtake_when_the_domain_becomes_eventual",
     ),
     Mutant(
         "delivered-before-copies",

@@ -92,7 +92,7 @@ ROCKETMQ = (
         "partial(is_whole, *key)) or is_whole is not None:\n",
         "partial(is_whole, *key)) and False:\n",
         hidden="Entries must come back with the power after the log has grown over their place: none of 300 worlds shows it.",
-        unit="tests/broker/rocketmq/store/test_message_store.py::test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it",
+        unit="tests/broker/rocketmq/store/test_message_store.py::test_entries_cut_by_recovery_do_not_come_back_once_the_log_has_grown_over_them",
     ),
     _mutant(
         "half-entry-indexed",

@@ -166,7 +166,7 @@ def test_a_bridge_ends_after_so_many_messages_and_leaves_the_rest() -> None:
     assert (source.settled, bridge.account.delivered, bridge.flow.ended_by) == ([1, 2, 3], 3, "")
 
 
-def test_what_a_lost_source_delivers_again_counts_once() -> None:
+def test_redelivery_after_a_lost_source_counts_once() -> None:
     destination = FakeDestination()
 
     async def story(bridge: Bridge, source: FakeSource) -> None:

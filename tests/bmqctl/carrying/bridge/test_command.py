@@ -38,7 +38,7 @@ def check_refused(result: Result, reason: str) -> None:
         (["-b", "broker", QUEUE, "rocketmq://mq:1/orders"], "is not the address of a broker"),
     ],
 )
-def test_what_is_no_bridge_is_refused(arguments: list[str], reason: str) -> None:
+def test_invalid_bridge_is_refused(arguments: list[str], reason: str) -> None:
     check_refused(run(*arguments), reason)
 
 

@@ -49,7 +49,7 @@ def test_ends() -> None:
         ("rocketmq://mq:1/orders?key=", "the key is the name"),
     ],
 )
-def test_what_is_no_end(text: str, reason: str) -> None:
+def test_invalid_end_is_refused(text: str, reason: str) -> None:
     with pytest.raises(BadBridge, match=reason):
         open_end(text, BROKER)
 

@@ -118,7 +118,7 @@ def test_answers_to_an_earlier_batch_are_passed_over() -> None:
     assert settled(flow.answered(0, batch_of(again), [TAKEN], 1.0)) == [1]
 
 
-def test_what_was_taken_behind_a_refusal_is_sent_once_more() -> None:
+def test_messages_taken_after_a_refusal_are_sent_once_more() -> None:
     flow = Flow(FlowOptions(), 1)
     flow.take(0, items(1, 2, 3))
     actions = flow.destination_up()

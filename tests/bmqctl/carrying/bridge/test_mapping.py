@@ -103,7 +103,7 @@ def test_typed_properties_are_text_there_with_their_types_beside() -> None:
         Property("", PropertyType.STRING, "nameless"),
     ],
 )
-def test_what_is_no_property_there_goes_encoded(odd: Property) -> None:
+def test_property_that_rocketmq_cannot_hold_goes_encoded(odd: Property) -> None:
     message = to_rocketmq(b"", [odd], GUID, "ID")
     assert decode_properties(message.properties).keys() == {"UNIQ_KEY", "bmq_guid", "bmq_raw"}
     assert odd in to_blazingmq(record(message), "b").properties

@@ -71,5 +71,5 @@ def test_marks() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_mark_is_passed_over(body: bytes) -> None:
+def test_body_without_a_mark_is_skipped(body: bytes) -> None:
     assert read_mark(body) is None

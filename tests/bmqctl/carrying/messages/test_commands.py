@@ -54,7 +54,7 @@ def check_refused(folder: Path, arguments: list[str], reason: str) -> None:
         ([QUEUE, "x", "-p", "a:=" + "[" * 100_000], "expected a whole number, true or false"),
     ],
 )
-def test_what_cannot_be_posted_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+def test_impossible_post_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
     check_refused(tmp_path, ["post", *arguments], reason.removesuffix(":PORT: Connection refused"))
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_posted_is_refused(tmp_path: Path, arguments: list[str], 
         ([QUEUE, "--decode", "protobuf"], "needs --descriptor FILE and --message NAME"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+def test_impossible_tail_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
     check_refused(tmp_path, ["tail", *arguments], reason)
 
 
@@ -107,7 +107,7 @@ def test_a_format_of_the_environment_does_not_contradict_raw() -> None:
         ([QUEUE, "--tls-authority", "FOLDER/empty.pem"], "has no certificates in PEM"),
     ],
 )
-def test_what_cannot_be_browsed_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+def test_impossible_browse_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
     check_refused(tmp_path, ["browse", *arguments], reason)
 
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_browsed_is_refused(tmp_path: Path, arguments: list[str],
         (["move", QUEUE, f"{QUEUE}-2", "-b", "tcp://127.0.0.1:PORT"], "give --yes, or --dry-run"),
     ],
 )
-def test_what_cannot_be_copied_or_moved_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
+def test_impossible_copy_or_move_is_refused(tmp_path: Path, arguments: list[str], reason: str) -> None:
     check_refused(tmp_path, arguments, reason)
 
 

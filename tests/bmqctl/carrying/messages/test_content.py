@@ -82,7 +82,7 @@ def test_fields_of_a_topic_are_read() -> None:
         (b'{"tag": 1}', "tag: expected a text"),
     ],
 )
-def test_what_is_no_message_is_refused(line: bytes, reason: str) -> None:
+def test_invalid_message_is_refused(line: bytes, reason: str) -> None:
     with pytest.raises(BadInput) as refused:
         read_message(line)
     assert reason in str(refused.value)

@@ -64,7 +64,7 @@ def test_a_refusal_is_one_line_without_control_characters() -> None:
         ),
     ],
 )
-def test_what_is_no_list_is_refused(answer: str) -> None:
+def test_invalid_listing_is_refused(answer: str) -> None:
     with pytest.raises(CannotBegin, match="the broker's answer is not understood") as refused:
         read_listing(QUEUE, answer)
     assert str(refused.value).isprintable()

@@ -87,7 +87,7 @@ async def test_the_run_ends_at_the_first_that_is_not_acknowledged(autojump_clock
     assert account.unanswered == 0
 
 
-async def test_what_nobody_knows_of_is_unanswered() -> None:
+async def test_post_with_an_unknown_outcome_is_unanswered() -> None:
     account = await run(FakeSink(lambda number: Answer(refused(AckStatus.UNKNOWN))), source_of(1))
     assert (account.posted, account.refused, account.unanswered) == (1, 0, 1)
     assert account.failures[0].is_uncertain

@@ -90,7 +90,7 @@ async def run(feed: FakeFeed, output: FakeOutput, options: TailOptions) -> tuple
     return tail.outcome, told
 
 
-async def test_what_is_shown_is_confirmed_and_no_more_than_is_wanted() -> None:
+async def test_tail_confirms_the_messages_it_shows_and_shows_no_more_than_wanted() -> None:
     feed, output = FakeFeed([b"a", b"b"], [b"c", b"d", b"e"]), FakeOutput()
     outcome, _ = await run(feed, output, USUAL._replace(count_max=4))
     assert output.written == b"a\nb\nc\nd\n"
@@ -106,7 +106,7 @@ async def test_a_run_ends_when_nothing_comes(autojump_clock: trio.testing.MockCl
     assert outcome == Outcome(shown=1)
 
 
-async def test_what_cannot_be_decoded_is_told_and_not_confirmed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_undecodable_message_is_reported_and_not_confirmed(autojump_clock: trio.testing.MockClock) -> None:
     feed, output = FakeFeed([b"a", b"damaged", b"b"]), FakeOutput()
     outcome, told = await run(feed, output, USUAL._replace(idle_s=1))
     assert output.written == b"a\nb\n"
@@ -157,7 +157,7 @@ async def test_a_list_is_closed_however_it_ends(autojump_clock: trio.testing.Moc
     assert output.written == b"[\n1\n]\n"
 
 
-async def test_what_could_not_be_written_is_not_confirmed() -> None:
+async def test_message_that_could_not_be_written_is_not_confirmed() -> None:
     feed, output = FakeFeed([b"a"], [b"b"]), FakeOutput(left_after=1)
     with pytest.raises(BrokenPipeError):
         await run(feed, output, USUAL)

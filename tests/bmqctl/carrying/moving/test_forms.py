@@ -84,7 +84,7 @@ def test_a_batch_that_is_stored_as_one_message_is_unfit() -> None:
         for_other_topic()(record()._replace(system_flags=1 << 7), "b")
 
 
-def test_what_cannot_be_held_is_unfit() -> None:
+def test_message_that_the_other_system_cannot_hold_is_unfit() -> None:
     with pytest.raises(Unfit, match="RocketMQ takes 32767"):
         for_other_topic()(record(own="x" * 40_000), "b")
     too_many = [Property(f"p{at}", PropertyType.BOOL, True) for at in range(256)]

@@ -76,7 +76,7 @@ def test_no_more_are_asked_for_than_are_wanted() -> None:
     assert [count for count, _ in limits(queue)] == [12]
 
 
-def test_what_was_copied_is_not_wanted_again() -> None:
+def test_copied_messages_are_not_wanted_again() -> None:
     held, queue = holding(), FakeQueue()
     trio.run(attended, held, queue, [messages(0, 3)])
     assert [each.guid[-1] for each in held.wanted(messages(1, 5))] == [3, 4]

@@ -152,7 +152,7 @@ def chosen_places_of(store: Path, selection: Selection) -> list[int]:
         return [number for number in ALL for record in records if bytes.fromhex(guid(number)) in record]
 
 
-def test_what_came_since_is_left_out_and_what_is_gone_is_missed(store: Path) -> None:
+def test_later_messages_are_left_out_and_lost_ones_are_reported(store: Path) -> None:
     journal = only(store, ".bmq_journal")
     with ExitStack() as stack:
         whole = make_plan([journal], Selection(), stack)
@@ -173,7 +173,7 @@ def test_what_came_since_is_left_out_and_what_is_gone_is_missed(store: Path) -> 
         (Selection(since=2, until=1), "--since must be before --until"),
     ],
 )
-def test_what_cannot_be_selected(store: Path, selection: Selection, reason: str) -> None:
+def test_impossible_selection_is_refused(store: Path, selection: Selection, reason: str) -> None:
     with ExitStack() as stack, pytest.raises(BadFilter, match=reason.replace("?", r"\?")):
         make_plan([only(store, ".bmq_journal")], selection, stack)
 

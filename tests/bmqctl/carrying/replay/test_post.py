@@ -87,7 +87,7 @@ async def test_all_go_out_in_order_under_guids_of_their_own(run: Run) -> None:
     assert again.acked == 0
 
 
-async def test_what_there_is_no_room_for_is_posted_again_in_order(run: Run, autojump_clock: None) -> None:
+async def test_messages_refused_for_want_of_room_are_posted_again_in_order(run: Run, autojump_clock: None) -> None:
     broker = Refusing()
     broker.verdict = lambda number: AckStatus.LIMIT_MESSAGES if 10 <= number < 60 else AckStatus.SUCCESS
     async with serving(broker) as server:
@@ -160,7 +160,7 @@ async def test_a_signal_ends_it_with_what_is_under_way_answered(run: Run) -> Non
     assert total.left == COUNT - run.acked
 
 
-async def test_what_has_no_room_for_the_marks_is_unfit(tmp_path: Path) -> None:
+async def test_message_without_room_for_the_marks_is_unfit(tmp_path: Path) -> None:
     full = {f"p{number}": number for number in range(PROPERTIES_MAX)}
     lines = [{"type": "QUEUE_OP", "queue_uri": PRIORITY}, message(0, PRIORITY, properties=full), message(1, PRIORITY)]
     faults: list[ReplayFault] = []

@@ -19,7 +19,7 @@ def head(messages: int = 10, digest: str = "d") -> Head:
     return Head.new(digest, messages, {"bmq_0.bmq_journal": 7}, ABOUT)
 
 
-def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+def test_written_data_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "state"
     assert read_head(path) is None
     first = head()

@@ -322,7 +322,7 @@ def test_contexts_are_listed_and_shown_without_their_secrets(context: Run) -> No
         (("show", "x"), "no context 'x'"),
     ],
 )
-def test_what_cannot_be_done_is_refused(context: Run, home: Path, words: tuple[str, ...], reason: str) -> None:
+def test_impossible_command_is_refused(context: Run, home: Path, words: tuple[str, ...], reason: str) -> None:
     add(context, "prod", "tcp://a:1")
     before = home.read_text()
     result = context(*words)

@@ -72,7 +72,7 @@ def test_damage_names_the_file(path: Path, data: bytes, reason: str) -> None:
     assert str(caught.value).endswith("; move it away, or mend it")
 
 
-def test_what_is_no_file_is_refused_by_name(path: Path) -> None:
+def test_path_that_is_no_file_is_refused_by_name(path: Path) -> None:
     path.mkdir(parents=True)
     with pytest.raises(BadContext, match="Is a directory"):
         read_contexts(path)

@@ -60,7 +60,7 @@ def test_a_line_is_a_verb_and_values(line: str, verb: str, values: dict[str, Any
         ("post n=1-2", "'1-2' is no value"),
     ],
 )
-def test_what_is_no_value_is_refused(line: str, why: str) -> None:
+def test_invalid_value_is_refused(line: str, why: str) -> None:
     with pytest.raises(CommandError, match=why):
         parse_line(line)
 
@@ -127,7 +127,7 @@ def test_a_command_is_shown_with_all_its_fields() -> None:
     )
 
 
-def test_what_is_encoded_is_decoded() -> None:
+def test_decoding_reverses_encoding() -> None:
     command = OpenQueue("bmq://d/q", "read", True, 1, 2, 3, (Subscription(1, "x"), Subscription()))
     assert decode(OpenQueue, encode(command)) == command
     assert encode(Confirm("u", "g")) == {"uri": "u", "guid": "g"}

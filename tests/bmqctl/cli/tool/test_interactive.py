@@ -56,7 +56,7 @@ async def test_a_session_from_start_to_end() -> None:
     assert text.index("openQueueSync") < text.index("rawEventType")
 
 
-async def test_what_is_asked_for_without_waiting() -> None:
+async def test_asynchronous_requests_do_not_wait() -> None:
     async with serving() as server:
         text = await interact(
             server,
@@ -144,7 +144,7 @@ async def test_a_message_is_confirmed_by_its_name() -> None:
     assert guid not in text
 
 
-async def test_what_is_wrong_is_said() -> None:
+async def test_mistakes_are_reported() -> None:
     async with serving() as server:
         text = await interact(
             server,
@@ -175,7 +175,7 @@ async def test_what_is_wrong_is_said() -> None:
     assert "batch-post uri=" in text
 
 
-async def test_what_a_broker_refuses_is_said() -> None:
+async def test_refusal_of_the_broker_is_reported() -> None:
     async with serving(FakeBroker(refuse_queues=REFUSAL)) as server:
         text = await interact(server, ["start", OPEN, OPEN])
     assert found(r"<--.*openQueue.*\((-?\d+)\)", text) == ["-6", "-6"]
@@ -212,7 +212,7 @@ async def test_a_broker_that_does_not_answer() -> None:
         assert "CONNECTION_LOST" in text
 
 
-async def test_nobody_listens() -> None:
+async def test_refused_connection_is_reported() -> None:
     async with serving() as server:
         with trio.socket.socket() as closed:
             await closed.bind(("127.0.0.1", 0))
@@ -256,7 +256,7 @@ async def test_nacks_are_faults() -> None:
     assert "status = LIMIT_MESSAGES" in text
 
 
-async def test_what_is_not_acked_when_it_ends_is_nacked() -> None:
+async def test_post_without_an_ack_at_the_end_is_nacked() -> None:
     async with serving(FakeBroker(mute_puts=True)) as server:
         text = await interact(server, ["start", OPEN, f'post uri="{URI}" payload=["a"]', "stop"])
     assert "ACK #0: [ type = ACK status = UNKNOWN" in text

@@ -21,7 +21,7 @@ def dump(properties: bytes, payload: bytes, text: str = "[ x (INT32) = 1 ]") -> 
 
 
 @pytest.mark.parametrize("properties", [b"", PROPERTIES])
-def test_what_a_broker_dumps_is_read_back(properties: bytes) -> None:
+def test_message_file_of_a_broker_is_read_back(properties: bytes) -> None:
     assert parse_message_file(dump(properties, PAYLOAD)) == (properties, PAYLOAD)
 
 
@@ -44,7 +44,7 @@ def test_properties_as_text_may_be_anything() -> None:
         (b"Application Data:\n\n     0:   001     |.|\n", "no block"),
     ],
 )
-def test_what_is_no_dump_is_refused(data: bytes, why: str) -> None:
+def test_invalid_message_file_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(MessageFileError, match=why):
         parse_message_file(data)
 

@@ -27,7 +27,7 @@ def test_an_endpoint_is_a_host_and_a_port() -> None:
 @pytest.mark.parametrize(
     "text", ["", "localhost:30114", "http://x:1", "tcp://x", "tcp://:1", "tcp://x:70000", "tcp://[x:1", "tcp://x:1/y"]
 )
-def test_what_is_no_endpoint_is_refused(text: str) -> None:
+def test_invalid_endpoint_is_refused(text: str) -> None:
     with pytest.raises(BadAddress, match="is not the address of a broker"):
         parse_endpoint(text)
 
@@ -49,7 +49,7 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
         ({"timeout_sec": -1}, "--timeout must not be negative"),
     ],
 )
-def test_what_does_not_go_together_is_refused(changed: dict[str, Any], why: str) -> None:
+def test_contradictory_parameters_are_refused(changed: dict[str, Any], why: str) -> None:
     with pytest.raises(ParameterError, match=why):
         Parameters(**changed).check()
 
@@ -83,7 +83,7 @@ def test_a_profile_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"msgSize": "x"}', '{"subscriptions": [1]}'])
-def test_what_is_no_profile_is_refused(text: str) -> None:
+def test_invalid_profile_is_refused(text: str) -> None:
     with pytest.raises(ParameterError):
         load_profile(text)
 

@@ -200,7 +200,7 @@ def test_a_system_is_checked(node: NodeProcess) -> None:
     assert "Error while opening queue" in refused.stdout
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_reported() -> None:
     broker = f"tcp://127.0.0.1:{free_port()}"
     ended = run("--mode", "syschk", "-b", broker, "--timeout", "1")
     assert ended.returncode == 256 - 2

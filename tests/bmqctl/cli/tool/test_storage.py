@@ -163,7 +163,7 @@ def test_headers_are_printed(stem: str) -> None:
     assert "Qlist File Header" in inspect(f'open path="{stem}.bmq_qlist"', "metadata")
 
 
-def test_what_is_wrong_is_said(stem: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported(stem: str, tmp_path: Path) -> None:
     text = inspect(
         "close", "queues", "metadata", "d n=1", "q n=1", "j n=1", 'dump uri="x"', "dump", 'dump uri="x" key="1"',
         "open", 'open path="/x/y"', 'open path="/x/*"', f'open path="{tmp_path}/none.bmq_data"', "help", "help me",

@@ -32,6 +32,6 @@ def test_a_queue_does_not_outlive_its_session() -> None:
     assert all(QUEUE_TABLE[state, QueueInput.SESSION_ENDED] is Queue.CLOSED for state in Queue)
 
 
-def test_what_the_table_does_not_hold_is_impossible() -> None:
+def test_transition_missing_from_the_table_is_impossible() -> None:
     with pytest.raises(Impossible, match="Queue OPENED on OPEN"):
         step(QUEUE_TABLE, Queue.OPENED, QueueInput.OPEN)

@@ -83,7 +83,7 @@ def test_a_message_is_acked_pushed_and_confirmed(link: Link) -> None:
     assert link.broker.confirmed == [(queue.queue_id, guid, 0)]
 
 
-def test_what_is_posted_together_goes_out_in_one_event(link: Link) -> None:
+def test_posts_of_one_turn_go_out_in_one_event(link: Link) -> None:
     queue = link.open()
     link.broker.heard.clear()
     for _ in range(5):
@@ -239,7 +239,7 @@ def test_a_sign_of_life_starts_the_count_again() -> None:
         build_event(EventType.ELECTOR, b""),
     ],
 )
-def test_what_is_no_protocol_ends_the_session(link: Link, garbage: bytes) -> None:
+def test_garbage_ends_the_session(link: Link, garbage: bytes) -> None:
     queue = link.open()
     *_, closed, stopped = link.machine.receive(garbage, 0)
     assert closed == Closed(queue)
@@ -263,7 +263,7 @@ def test_a_lost_connection_is_reported_once(link: Link) -> None:
     assert link.tick(100) == []
 
 
-def test_what_cannot_be_done(link: Link) -> None:
+def test_impossible_actions_are_refused(link: Link) -> None:
     reader = link.open(write=False)
     with pytest.raises(Unusable, match="not open for writing"):
         link.post(reader)

@@ -20,7 +20,7 @@ def round_trip(payload: bytes, properties: Properties | None = None, *, compress
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("payload", [b"", b"x", LARGE])
 @pytest.mark.parametrize("properties", [None, {}, {"kind": "greeting", "n": 1 << 40, "ok": True, "raw": b"\0\xff"}])
-def test_what_is_posted_is_what_is_received(payload: bytes, properties: Properties | None, compress: bool) -> None:
+def test_received_message_equals_the_posted_one(payload: bytes, properties: Properties | None, compress: bool) -> None:
     message = round_trip(payload, properties, compress=compress)
     assert message.payload == payload
     assert message.properties == (properties or {})
@@ -47,7 +47,7 @@ def test_types_may_be_chosen() -> None:
     assert sorted(round_trip(b"x", chosen).typed_properties) == sorted(chosen)
 
 
-def test_what_no_property_holds() -> None:
+def test_values_that_no_property_holds() -> None:
     with pytest.raises(ValueError, match="float"):
         encode_data(b"x", {"a": 1.5}, compress=False)  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="does not fit"):

@@ -20,7 +20,7 @@ def content(body: bytes, *, crc: int | None = None, flags: int = 0) -> Content:
     return Content(Record(Magic.V1, found, 0, 5, 9, 0, flags, 0, HOST, 0, HOST, 2, 0, body, "t", properties), "t", "b")
 
 
-def test_what_the_producer_gave_is_told_apart_from_what_rocketmq_adds() -> None:
+def test_properties_of_the_producer_are_told_apart_from_those_of_rocketmq() -> None:
     found = content(b"body")
     assert (found.payload, found.properties, found.tag, found.keys) == (b"body", {"a": "b"}, "t", [])
     assert (found.message_id, found.offset, found.attempt) == ("ID", 9, 3)

@@ -78,7 +78,7 @@ def test_options_become_properties() -> None:
         (b"x", Options(priority=1, sharding_key="k"), "no sharding key"),
     ],
 )
-def test_what_cannot_be_a_message_is_named(payload: bytes, options: Options, words: str) -> None:
+def test_impossible_message_is_refused_with_its_reason(payload: bytes, options: Options, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         encode_message(payload, options, "ID")
 
@@ -148,7 +148,7 @@ def test_an_illegal_batch_is_sent_again_one_by_one() -> None:
     assert (settled.fate, settled.reason) == (Fate.REFUSED, "too large")
 
 
-def test_what_all_brokers_refuse_is_refused() -> None:
+def test_message_refused_by_all_brokers_is_refused() -> None:
     box = outbox()
     put(box, "x")
     (request,) = box.requests(0)
@@ -187,7 +187,7 @@ def test_a_message_without_repetition_is_sent_once() -> None:
     assert [each.item.message_id for each in box.expire(10 * SECOND_NS)] == ["never"]
 
 
-def test_what_is_on_its_way_is_uncertain_at_the_end_and_comes_to_one_end() -> None:
+def test_message_in_flight_at_the_end_is_uncertain_and_ends_once() -> None:
     box = outbox(QUEUES[0])
     put(box, "plain")
     put(box, "keyed", Options(sharding_key="k"))

@@ -30,6 +30,6 @@ def test_nameservers_are_parsed() -> None:
 @pytest.mark.parametrize(
     "uri", ["rocketmq://", "rocketmq://a", "rocketmq://a:1,,b:2", "tcp://a:1", "rocketmq://a:99999"]
 )
-def test_what_is_no_nameserver_is_refused(uri: str) -> None:
+def test_invalid_nameserver_is_refused(uri: str) -> None:
     with pytest.raises(BadAddress, match="expected rocketmq://HOST:PORT"):
         parse_nameservers(uri)

@@ -105,7 +105,7 @@ def test_a_group_without_an_offset_begins_where_the_queue_does() -> None:
     )
 
 
-def test_what_the_broker_refuses_is_told() -> None:
+def test_refusal_of_the_broker_is_reported() -> None:
     async def story(puller: QueuePuller) -> None:
         with pytest.raises(RequestRefused, match="no offset of g in t/3: SYSTEM_ERROR, ill"):
             await puller.seek_committed()

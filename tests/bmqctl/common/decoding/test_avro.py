@@ -60,7 +60,7 @@ def test_records() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"type": "records"}', '["null", "X"]'])
-def test_what_is_no_schema(text: str) -> None:
+def test_invalid_schema_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON|Expecting|Avro"):
         parse_avro_schema(text)
 
@@ -132,7 +132,7 @@ def test_damaged_and_hostile_containers_are_refused(made: bytes, reason: str) ->
         read_container(made)
 
 
-def test_what_is_inflated_is_bounded() -> None:
+def test_inflated_size_is_bounded() -> None:
     with pytest.raises(ValueError, match=f"more than {INFLATED_SIZE_MAX} bytes"):
         read_container(container("bytes", [bytes(INFLATED_SIZE_MAX)], "deflate"))
     with pytest.raises(ValueError, match=f"more than {INFLATED_SIZE_MAX} bytes"):

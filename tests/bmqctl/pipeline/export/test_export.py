@@ -250,7 +250,7 @@ def grown(spark: SparkSession, tmp_path: Path) -> tuple[WrittenStore, Path, Path
     return store, tmp_path / "store", out
 
 
-def test_what_is_new_is_added_and_what_changed_replaced(
+def test_incremental_export_adds_new_rows_and_replaces_changed_ones(
     spark: SparkSession, grown: tuple[WrittenStore, Path, Path], tmp_path: Path
 ) -> None:
     _, store, out = grown
@@ -434,7 +434,7 @@ def test_two_exports_do_not_write_at_a_time(spark: SparkSession, grown: tuple[Wr
         export(spark, store, out, tables=ALL, since_last=True)
 
 
-def test_what_differs_is_told(spark: SparkSession, grown: tuple[WrittenStore, Path, Path]) -> None:
+def test_verification_reports_files_that_differ(spark: SparkSession, grown: tuple[WrittenStore, Path, Path]) -> None:
     _, store, out = grown
     export(spark, store, out, tables=ALL, since_last=True)
     manifest = read_manifest(open_output(str(out)))

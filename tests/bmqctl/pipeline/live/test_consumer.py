@@ -72,7 +72,7 @@ def test_messages_are_kept_until_they_are_confirmed(node: NodeProcess, client: C
     assert client.payloads(uri) == [b"%d" % number for number in range(4, 10)]
 
 
-def test_what_comes_again_after_a_lost_connection_is_known(tmp_path: Path) -> None:
+def test_messages_redelivered_after_a_lost_connection_are_recognized(tmp_path: Path) -> None:
     uri = queue_name()
     with NodeProcess(tmp_path / "store") as node:
         with Client(node.uri) as client:

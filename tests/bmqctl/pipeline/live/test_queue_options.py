@@ -61,7 +61,7 @@ def test_names_have_no_case_and_numbers_have_defaults() -> None:
         ({"queue": QUEUE, "drainSeconds": "soon"}, "drainSeconds: soon is not a number of seconds"),
     ],
 )
-def test_what_cannot_be_consumed(options: dict[str, str], reason: str) -> None:
+def test_options_of_a_queue_that_cannot_be_consumed(options: dict[str, str], reason: str) -> None:
     with pytest.raises(BadOption, match=reason):
         stream_schema(options)
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_consumed(options: dict[str, str], reason: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_posted(columns: dict[str, pa.DataType], options: dict[str, str], reason: str) -> None:
+def test_columns_that_cannot_be_posted(columns: dict[str, pa.DataType], options: dict[str, str], reason: str) -> None:
     with pytest.raises(BadOption, match=reason.replace("?", r"\?")):
         queue_post(struct(columns), options)
 

@@ -210,7 +210,7 @@ def test_a_batch_that_is_posted_again_is_there_once(spark: SparkSession, node: N
     assert sorted(map(int, left(node, uri))) == list(range(40))
 
 
-def test_what_cannot_be_posted_or_consumed_fails_the_query(spark: SparkSession, node: NodeProcess, sink: Sink) -> None:
+def test_impossible_post_or_read_fails_the_query(spark: SparkSession, node: NodeProcess, sink: Sink) -> None:
     rows = spark.range(3).selectExpr("cast(id as string) as payload")
     writer = rows.write.format("bmq").mode("append").option("broker", node.uri)
     with pytest.raises(PySparkException, match=r"cannot open bmq://no\.such\.domain/q"):

@@ -108,7 +108,7 @@ def test_without_qlist_the_ledger_names_queues_and_apps(tmp_path: Path) -> None:
     assert (other.uri, other.created) == ("bmq://domain/unused", None)
 
 
-def test_what_cannot_be_read_names_nothing(tmp_path: Path) -> None:
+def test_unreadable_queue_list_names_nothing(tmp_path: Path) -> None:
     written = WrittenStore()
     written.queue(KEY, URI)
     written.queue(OTHER, "bmq://domain/other")

@@ -176,7 +176,7 @@ def test_messages_come_once_and_in_order_whatever_an_answer_has(
     assert read_to == 4
 
 
-def test_what_is_available_is_what_there_was_at_first(node: RocketProcess) -> None:
+def test_available_now_reads_the_messages_of_the_beginning(node: RocketProcess) -> None:
     make_topic(node, "available", 1)
     send(node, "available", range(3), 1)
     source = reader(node, "available")

@@ -216,7 +216,7 @@ def test_a_batch_that_is_sent_again_has_the_same_ids(spark: SparkSession, node: 
     assert set(ids.values()) == {2}
 
 
-def test_what_cannot_be_sent_or_read_fails_the_query(spark: SparkSession, node: RocketProcess) -> None:
+def test_impossible_send_or_read_fails_the_query(spark: SparkSession, node: RocketProcess) -> None:
     rows = spark.range(3).selectExpr("cast(id as string) as payload", "map('DELAY', '3') as properties")
     writer = rows.write.format("bmq").mode("append").options(nameserver=node.nameserver, patienceSeconds="0.5")
     with pytest.raises(PySparkException, match="the nameserver knows no such topic"):

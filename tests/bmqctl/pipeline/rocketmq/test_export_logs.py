@@ -92,7 +92,7 @@ def test_an_export_has_the_rows_of_the_store(here: SparkSession, java: Java, tmp
     assert verdict.tables["messages"].in_store == 844
 
 
-def test_what_is_new_is_added(here: SparkSession, tmp_path: Path) -> None:
+def test_incremental_export_adds_new_messages(here: SparkSession, tmp_path: Path) -> None:
     store, out = tmp_path / "store", tmp_path / "out"
     write_log(store, [message(n) for n in range(50)])
     assert export(here, [store], out, since_last=True).run.added == {"messages": 50}
@@ -117,7 +117,7 @@ def test_what_is_new_is_added(here: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", EVERY)
-def test_what_the_log_has_lost_is_in_the_account(
+def test_account_names_messages_that_the_log_has_lost(
     here: SparkSession, tmp_path: Path, damage: Callable[[Path], Damaged]
 ) -> None:
     store, out = damage(tmp_path / "store"), tmp_path / "out"
@@ -147,7 +147,7 @@ def test_a_last_file_that_was_cut_is_an_end(here: SparkSession, tmp_path: Path, 
     assert verify(here, tmp_path / "out").store.is_sound
 
 
-def test_what_another_replica_has_is_not_lost(here: SparkSession, tmp_path: Path) -> None:
+def test_messages_of_another_replica_are_not_lost(here: SparkSession, tmp_path: Path) -> None:
     damaged, whole = middle_file_missing(tmp_path / "one"), whole_store(tmp_path / "two")
     summary = export(here, [damaged.root, whole.root], tmp_path / "out")
     assert summary.account.is_sound

@@ -111,7 +111,7 @@ def test_a_replica_that_is_behind_or_damaged_is_filled_from_another(tmp_path: Pa
     assert alone == [offset for n, offset in enumerate(one.offsets) if n not in (3, 4, 77, 300)]
 
 
-def test_what_no_replica_has_is_left_out_or_ends_the_job(tmp_path: Path, small_splits: None) -> None:
+def test_messages_that_no_replica_has_are_left_out_or_end_the_job(tmp_path: Path, small_splits: None) -> None:
     one, two = replicas(tmp_path)
     one.overwrite(one.offsets[5], b"rot!")
     assert sorted(offsets(one.root, two.root, mode="failfast")) == one.offsets

@@ -184,7 +184,7 @@ def test_replicas_are_merged(java: Java, name: str) -> None:
         assert sum(row["messages"] for row in topics) == len(offsets)
 
 
-def test_what_a_stale_master_has_alone_is_not_the_brokers(java: Java) -> None:
+def test_messages_that_only_a_stale_master_has_are_not_the_brokers(java: Java) -> None:
     """The log of the master that was not yet cut off is read up to where the logs part."""
     (stale,) = java("ha-truncate/before-c1-diverged")
     after = java("ha-truncate/after")

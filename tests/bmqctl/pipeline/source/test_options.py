@@ -44,7 +44,7 @@ def test_options_have_no_case() -> None:
         ({"path": "a", "payloadFormat": "protobuf", "payloadSchema": "x"}, "payloadMessage names"),
     ],
 )
-def test_what_is_no_option_is_refused_in_a_line(options: dict[str, str], said: str) -> None:
+def test_invalid_option_is_refused_in_a_line(options: dict[str, str], said: str) -> None:
     with pytest.raises(BadOption, match=said) as raised:
         schema_of(ReadOptions.parse(options))
     assert "\n" not in str(raised.value)

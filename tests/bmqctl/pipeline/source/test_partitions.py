@@ -134,7 +134,7 @@ def test_a_journal_file_stands_for_its_file_set(tmp_path: Path) -> None:
         (".", r"did you mean .*/node, or .*/\*\?"),
     ],
 )
-def test_what_is_no_store_is_refused_in_a_line(tmp_path: Path, path: str, said: str) -> None:
+def test_path_that_is_no_store_is_refused_in_a_line(tmp_path: Path, path: str, said: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("no store")
     lifecycles()[0].save(tmp_path / "node")

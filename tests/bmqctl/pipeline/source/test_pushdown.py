@@ -96,7 +96,7 @@ def test_filters_keep_what_spark_keeps(one: Filter, rows: list[int]) -> None:
         Not(EqualTo(("guid",), None)),
     ],
 )
-def test_what_cannot_be_applied_is_left_to_spark(one: Filter) -> None:
+def test_filter_that_cannot_be_applied_is_left_to_spark(one: Filter) -> None:
     assert not can_push(table_schema(Table.MESSAGES), one)
 
 
@@ -154,7 +154,7 @@ def test_times_filter_every_table_by_its_own_column(golden: Callable[[str], Path
             assert found == [row for row in rows if (row[name] >= middle) == after]
 
 
-def test_what_is_out_of_bounds_is_not_read(tmp_path: Path) -> None:
+def test_records_out_of_bounds_are_not_read(tmp_path: Path) -> None:
     for partition_id in (0, 1):
         store = WrittenStore(partition_id)
         for _ in range(20_000):

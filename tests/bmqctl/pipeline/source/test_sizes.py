@@ -69,7 +69,7 @@ def test_sizes_as_stored_and_as_posted(data: bytearray, compression: int, expect
     ],
     ids=["cut short", "nothing", "unknown", "not zlib", "half zlib", "properties too long", "not zlib of all"],
 )
-def test_what_cannot_be_told_is_none(data: bytearray, compression: int, expected: MessageSizes) -> None:
+def test_size_that_cannot_be_known_is_none(data: bytearray, compression: int, expected: MessageSizes) -> None:
     assert measure(data, 0, compression) == expected
 
 

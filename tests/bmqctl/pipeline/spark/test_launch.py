@@ -85,7 +85,7 @@ def test_executors_get_what_they_need(spark: SparkSession, tmp_path: Path, witho
     assert verdict.tables["messages"].rows == len(said)
 
 
-def test_what_a_submitted_job_raises_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_submitted_job_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
     # The driver is the same for all masters; executors, which take long to start, have no part in this.
     monkeypatch.setattr(launch, "is_local", lambda master: False)
     with pytest.raises(OutputError, match="a place that cannot be used"):
@@ -121,12 +121,12 @@ def test_a_driver_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert os.environ["SPARK_HOME"] == str(tmp_path)
 
 
-def test_what_is_local() -> None:
+def test_masters_that_are_local() -> None:
     masters = ["local", "local[*]", "local[4]", "local-cluster[1,1,1024]", "spark://host:7077", "yarn"]
     assert [is_local(master) for master in masters] == [True, True, True, False, False, False]
 
 
-def test_what_a_task_raised_is_the_reason() -> None:
+def test_error_of_a_task_is_the_reason() -> None:
     text = "An error occurred while calling collect.\n: org.apache.spark.SparkException\nbmqctl.x.StoreError: gone\n"
     assert first_line(RuntimeError(text)) == "bmqctl.x.StoreError: gone"
     assert first_line(RuntimeError("only\nthis")) == "only"

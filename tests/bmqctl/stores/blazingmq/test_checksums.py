@@ -41,7 +41,7 @@ def test_every_byte_is_in_one_field_of_the_document(swept: Sweep) -> None:
         assert end == 8 * len(swept.files[extension])
 
 
-def test_what_has_a_checksum_is_noticed_by_it() -> None:
+def test_checksums_notice_every_change_of_the_fields_they_cover() -> None:
     rows = written()
     assert rows["DATA", "application data"] == ("all", ["payload-checksum"])
     assert rows["JOURNAL", "MessageRecord.crc32c"] == ("all", ["payload-checksum"])

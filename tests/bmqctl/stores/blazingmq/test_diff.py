@@ -95,7 +95,7 @@ def test_statuses(
     assert (mirrored["status"], beyond(mirrored, "b"), beyond(mirrored, "a")) == (swapped, *counts)
 
 
-def test_what_is_beyond_is_told(tmp_path: Path) -> None:
+def test_records_beyond_the_shorter_store_are_reported(tmp_path: Path) -> None:
     a = build(tmp_path / "a", *COMMON, message(6), message(7), SYNC)
     b = build(tmp_path / "b", *COMMON)
     found = compare(a, b)["a"]["beyond"]
@@ -123,7 +123,7 @@ def test_where_payloads_lie_is_no_difference(tmp_path: Path) -> None:
     assert compare(a, b)["status"] == "equal"
 
 
-def test_what_a_rollover_left_out_is_no_difference(tmp_path: Path) -> None:
+def test_records_dropped_by_a_rollover_are_no_difference(tmp_path: Path) -> None:
     whole = build(tmp_path / "whole", *COMMON, SYNC, message(6))
     rolled = build(
         tmp_path / "rolled",
@@ -195,7 +195,7 @@ def test_partitions_of_one_side_only(tmp_path: Path) -> None:
     assert "partition 1: only A has this partition" in result.output
 
 
-def test_what_is_no_journal_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_file_that_is_no_journal_is_refused_in_a_line(tmp_path: Path) -> None:
     a = build(tmp_path / "a", *COMMON, message(9, partition_id=1))
     empty = tmp_path / "empty"
     empty.mkdir()

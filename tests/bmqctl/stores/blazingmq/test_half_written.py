@@ -97,7 +97,7 @@ def test_no_command_takes_it_for_damage(
     assert run(*words, tmp_path) == found
 
 
-def test_what_stays_half_written_is_damage(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_that_stays_half_written_is_damage(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Broker(tmp_path, 32, syncs=False)
     monkeypatch.setattr(scan, "settling", lambda: lambda: False)
     for words in (("dump",), ("summary",), ("queues",)):

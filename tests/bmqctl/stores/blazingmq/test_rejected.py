@@ -109,7 +109,7 @@ def test_times_of_either_broker_are_understood(stamp: str, time: str | None) -> 
     assert (found.time, found.attempts, found.kept_in) == (time, 3, None)
 
 
-def test_what_is_no_store_or_log_is_refused(run: Run, store: Path, tmp_path: Path) -> None:
+def test_path_that_is_no_store_or_log_is_refused(run: Run, store: Path, tmp_path: Path) -> None:
     assert run("rejected", tmp_path).code == 2
     outcome = run("rejected", store, "--log", tmp_path / "none")
     assert (outcome.code, outcome.err) == (2, f"bmqctl journal rejected: {tmp_path}/none: No such file or directory\n")

@@ -165,7 +165,7 @@ def test_spellings_of_secrets_in_configurations(text: str, value: str) -> None:
         "mechanism of authentication: BASIC, opened at 10:00 by ann",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_without_secrets_stays(text: str) -> None:
     assert Redaction().text(text) == text
 
 

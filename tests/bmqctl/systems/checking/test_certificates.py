@@ -81,7 +81,7 @@ def test_a_port_is_judged_by_what_it_shows(issued: Callable[[float], Path]) -> N
     assert "ends in 20 days" in output or "ends in 19.99" in output
 
 
-def test_what_is_no_certificate_is_unknown(tmp_path: Path) -> None:
+def test_missing_certificate_is_unknown(tmp_path: Path) -> None:
     file = tmp_path / "no.pem"
     file.write_text("none")
     assert check(file)[0] == 3

@@ -38,13 +38,13 @@ def test_ranges_are_those_of_the_guidelines(text: str, quiet: tuple[float, ...],
 
 
 @pytest.mark.parametrize("text", ["", "@", "x", "1:x", "20:10", "1::2", "nan", "inf", "1" * 30, "1e3", " 1", "@-"])
-def test_what_is_no_range_is_refused(text: str) -> None:
+def test_invalid_range_is_refused(text: str) -> None:
     with pytest.raises(BadThreshold, match="is no range"):
         parse_range(text)
 
 
 @pytest.mark.parametrize("text", ["lag", "lags=1", "=1", "lag=x"])
-def test_what_is_no_threshold_is_refused_by_its_option(text: str) -> None:
+def test_invalid_threshold_is_refused_with_its_option(text: str) -> None:
     with pytest.raises(BadThreshold, match=f"--critical {text}"):
         Thresholds.of([], [text], NAMES)
 

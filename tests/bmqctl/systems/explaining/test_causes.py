@@ -61,7 +61,7 @@ def test_an_empty_queue_has_no_causes() -> None:
     assert names(internals("foo", 0)) == []
 
 
-def test_nobody_consumes() -> None:
+def test_queue_without_consumers_is_explained() -> None:
     (found,) = causes_of_queue(internals("foo", 7, status="registered"), view())
     assert (found.cause, found.app, found.messages) == ("no consumer", "foo", 7)
     (found,) = causes_of_queue(internals("__default", 7, status="registered"), view())

@@ -144,7 +144,7 @@ def test_a_purge_is_confirmed() -> None:
     play(script)
 
 
-def test_what_cannot_be_purged() -> None:
+def test_impossible_purge_is_refused() -> None:
     async def script(top: Top, pilot: Pilot[None], cluster: Cluster) -> None:
         await pilot.press("p")
         assert not isinstance(top.screen, Confirmation)

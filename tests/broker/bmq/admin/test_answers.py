@@ -44,7 +44,7 @@ def test_json_is_compact_or_pretty(node: Administered) -> None:
     assert json.loads(pretty) == json.loads(compact)
 
 
-def test_what_is_no_command_says_so_in_any_encoding(node: Administered) -> None:
+def test_invalid_command_is_reported_in_any_encoding(node: Administered) -> None:
     for line in (
         "invalid cmd",
         "ENCODING JSON_COMPACT invalid cmd",

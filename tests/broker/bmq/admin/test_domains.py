@@ -177,7 +177,7 @@ def test_purging_a_queue_an_app_and_a_domain(node: Administered) -> None:
     assert not again.rig.faults()
 
 
-def test_what_a_purge_says(node: Administered) -> None:
+def test_output_of_a_purge(node: Administered) -> None:
     node.producer(PRIORITY, [1000, 1000])
     node.producer("bmq://priority/r", [10])
     assert node.ask("DOMAINS DOMAIN priority PURGE").splitlines() == [
@@ -261,7 +261,7 @@ def test_apps_come_and_go(node: Administered) -> None:
     assert not node.restart().rig.faults()
 
 
-def test_what_cannot_change_is_refused(node: Administered) -> None:
+def test_impossible_reconfiguration_is_refused(node: Administered) -> None:
     node.producer(PRIORITY)
     node.configure("priority", mode=Mode.FANOUT, app_ids=("foo",), shown={"name": "other"})
     assert "Reconfiguration of domain routing mode is not allowed" in node.ask("DOMAINS RECONFIGURE priority", -2)

@@ -252,7 +252,7 @@ def test_every_row_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_is_no_command_is_refused(line: str) -> None:
+def test_invalid_command_is_refused(line: str) -> None:
     with pytest.raises(AdminCommandError):
         parse(line)
 

@@ -64,7 +64,7 @@ def test_posts_pushes_confirms_and_a_purge(node: Administered) -> None:
     assert some(found["appIds"]["baz"]["values"], "msgs_current", "content_msgs") == [0, 32]
 
 
-def test_what_is_long_ago_is_in_the_sums_only(node: Administered) -> None:
+def test_old_values_are_in_the_sums_only(node: Administered) -> None:
     node.producer(FANOUT, [3] * 5)
     node.rig.wait((SNAPSHOTS_KEPT + 2) * SNAPSHOT_MS)
     node.producer(FANOUT).post(1, guid(100), b"xyz")

@@ -67,7 +67,7 @@ def test_a_credential_stands_for_those_who_send_none() -> None:
     assert made.mechanisms == ["BASIC"]
 
 
-def test_nobody_may_be_anonymous() -> None:
+def test_anonymous_access_can_be_disallowed() -> None:
     assert make(anonymousCredential={"disallow": {}}).anonymous is None
 
 
@@ -95,7 +95,7 @@ def test_anonymous_may_be_told_to_fail() -> None:
         ({"authenticators": [OWN]}, "authenticators[0].name", "is 'OwnAuthenticator', which no installed package"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_place(members: dict[str, Any], path: str, reason: str) -> None:
+def test_invalid_member_is_reported_with_its_path(members: dict[str, Any], path: str, reason: str) -> None:
     with pytest.raises(ConfigError) as failure:
         make(**members)
     assert failure.value.json_path == f"$.appConfig.authentication.{path}"

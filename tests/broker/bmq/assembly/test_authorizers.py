@@ -68,7 +68,7 @@ def test_rules_are_enough(authorizer: dict[str, Any]) -> None:
         ({"authorizer": {"name": "Guard"}}, "authorizer.name", "is 'Guard', which no installed package provides"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_place(members: dict[str, Any], path: str, reason: str) -> None:
+def test_invalid_member_is_reported_with_its_path(members: dict[str, Any], path: str, reason: str) -> None:
     with pytest.raises(ConfigError) as failure:
         make(**members)
     assert failure.value.json_path == f"$.appConfig.authorization.{path}"

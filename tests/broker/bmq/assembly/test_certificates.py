@@ -47,7 +47,7 @@ def shake_hands(dialer: ssl.SSLContext, listener: ssl.SSLContext, host: str = "l
 
 
 @pytest.mark.parametrize(("asked", "names"), [("NONE", None), ("OPTIONAL", "localhost"), ("REQUIRED", "localhost")])
-def test_who_connects_is_asked_for_a_certificate_as_configured(
+def test_client_is_asked_for_a_certificate_as_configured(
     config: Callable[..., TlsConfig], asked: str, names: str | None
 ) -> None:
     """The dialing side shows its own certificate."""
@@ -56,14 +56,14 @@ def test_who_connects_is_asked_for_a_certificate_as_configured(
     assert certificate.get("subjectAltName") == (None if names is None else (("DNS", names),))
 
 
-def test_who_shows_none_gets_in_where_it_need_not(config: Callable[..., TlsConfig]) -> None:
+def test_client_without_a_certificate_gets_in_where_none_is_needed(config: Callable[..., TlsConfig]) -> None:
     bare = ssl.create_default_context(cafile=config().certificate_authority)
     assert not shake_hands(bare, make_context(config(clientCertificate="OPTIONAL"), "f")).getpeercert()
     with pytest.raises(ssl.SSLError, match=r"(?i)peer did not return a certificate"):
         shake_hands(bare, make_context(config(clientCertificate="REQUIRED"), "f"))
 
 
-def test_who_is_dialed_must_be_trusted_and_of_the_host_that_was_dialed(config: Callable[..., TlsConfig]) -> None:
+def test_dialed_node_needs_a_trusted_certificate_for_its_host(config: Callable[..., TlsConfig]) -> None:
     dialer = make_dialing_context(config(), "f")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shake_hands(dialer, make_context(config(), "f"), "elsewhere.example.com")

@@ -46,7 +46,7 @@ def test_a_user_and_a_password() -> None:
         (provider("Vault"), "name", "is 'Vault', which no installed package provides"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_place(words: dict[str, Any], path: str, reason: str) -> None:
+def test_invalid_member_is_reported_with_its_path(words: dict[str, Any], path: str, reason: str) -> None:
     with pytest.raises(ConfigError) as failure:
         make(words)
     assert failure.value.json_path == f"$.appConfig.authentication.credentialProvider.{path}"

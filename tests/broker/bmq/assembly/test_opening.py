@@ -39,7 +39,7 @@ def add_set(directory: MemoryDirectory, timestamp: str, *kinds: FileType, blank:
 @pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("kinds", [(FileType.JOURNAL,), (FileType.JOURNAL, FileType.DATA), tuple(FileType)[1:]])
 @pytest.mark.parametrize("used", [False, True])
-def test_what_a_crash_left_of_new_files_is_removed(used: bool, kinds: tuple[FileType, ...], blank: bool) -> None:
+def test_new_files_left_by_a_crash_are_removed(used: bool, kinds: tuple[FileType, ...], blank: bool) -> None:
     directory = filled().directory.after_crash() if used else MemoryDirectory()
     add_set(directory, "20991231_000000", *kinds, blank=blank)
     rig = start(directory, limits=LIMITS)

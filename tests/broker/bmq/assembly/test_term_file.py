@@ -52,7 +52,7 @@ def _sound(tmp_path: Path) -> bytes:
         (b"18446744073709551615\n", "holds 18446744073709551615, which no election can reach"),
     ],
 )
-def test_what_is_no_term_is_an_error(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_invalid_term_file_is_an_error(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(TermUnreadable) as failure:
         TermFile(tmp_path)

@@ -24,7 +24,7 @@ def test_names_defaults_and_what_is_left_out(tmp_path: Path) -> None:
     assert found["stats"]["printer"]["encoding"] == "TABLE_AND_JSON"
 
 
-def test_what_is_written_reads_as_the_same() -> None:
+def test_dumped_configuration_reads_as_the_same() -> None:
     broker = default_config().broker
     assert parse(Configuration, json.dumps(to_json(broker)).encode(), "dump") == broker
 

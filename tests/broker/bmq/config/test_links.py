@@ -69,7 +69,7 @@ def test_a_node_is_dialed_as_it_listens(node: Path, listens: bool, reason: str) 
     assert f"this node's listener on port {PORT + 1} {reason}: the other nodes could not reach it" in failure.reason
 
 
-def test_who_lets_nobody_be_anonymous_needs_credentials_itself(node: Path) -> None:
+def test_node_without_anonymous_access_needs_credentials_itself(node: Path) -> None:
     at = ("appConfig", "authentication", "anonymousCredential")
     spoil(node, "bmqbrkrcfg.json", *at, value={"disallow": {}})
     failure = refused(node)

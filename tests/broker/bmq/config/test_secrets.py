@@ -88,7 +88,7 @@ def test_numbers_may_be_secrets_too() -> None:
     assert "4711" not in str(failure.value)
 
 
-def test_what_is_no_secret_is_quoted_as_ever() -> None:
+def test_value_that_is_no_secret_is_quoted() -> None:
     with pytest.raises(ConfigError, match=r"minThreads: is 'many', not an integer"):
         parse(Configuration, text(minThreads="many"), FILE)
     with pytest.raises(ConfigError, match=r"authenticators\[0\].name: is 7, not a string"):

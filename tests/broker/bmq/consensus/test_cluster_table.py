@@ -30,7 +30,7 @@ def test_every_state_ends_with_the_leader_or_the_node(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in State if state in WATCHED])
-def test_whoever_heals_is_watched(state: State) -> None:
+def test_healing_node_is_watched(state: State) -> None:
     """The watchdog runs from the moment healing begins to the moment it ends, one way or the other."""
     for (old, event), row in TRANSITIONS.items():
         if row.state is state and old not in WATCHED:
@@ -71,7 +71,7 @@ def test_every_request_is_answered_once(event: Event) -> None:
         assert len(answers & set(TRANSITIONS[state, event].actions)) == 1, state
 
 
-def test_what_cannot_be_stops_the_node() -> None:
+def test_impossible_event_stops_the_node() -> None:
     """A commit where none is possible: the node is wrong about itself."""
     aborting = {key for key, row in TRANSITIONS.items() if Action.ABORT in row.actions}
     states = (State.UNKNOWN, State.LDR_HEALING_STG1, State.LDR_HEALING_STG2)

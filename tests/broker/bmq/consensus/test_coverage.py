@@ -10,7 +10,7 @@ from broker.bmq.consensus.coverage import covers
 
 
 @pytest.mark.parametrize("nodes", range(1, 8))
-def test_what_a_quorum_has_is_never_missed(nodes: int) -> None:
+def test_record_of_a_quorum_is_never_missed(nodes: int) -> None:
     quorum = nodes // 2 + 1
     for told in range(nodes + 1):
         # A quorum that acknowledged and a quorum that reported have a node in common.

@@ -58,7 +58,7 @@ def test_each_row_of_the_table(role: ElectionRole, event: Event) -> None:
     assert one.election.leader_id == leader
 
 
-def test_what_is_not_in_the_table_changes_nothing() -> None:
+def test_event_missing_from_the_table_changes_nothing() -> None:
     one = One()
     one.bring(ElectionRole.FOLLOWING)
     assert one.receive(3, 2, ElectionProposal()) == []  # it has a leader: no vote, whatever the term
@@ -144,7 +144,7 @@ def test_a_node_that_retires_gives_up_and_follows_but_votes_and_leads_no_more() 
 
 
 @pytest.mark.parametrize("role", [ElectionRole.FOLLOWING, ElectionRole.SUPPORTING])
-def test_who_is_silent_is_told_of_and_who_is_gone_is_not(role: ElectionRole) -> None:
+def test_silent_peer_is_reported_and_disconnected_peer_is_not(role: ElectionRole) -> None:
     one = One()
     one.bring(role)
     one.wait(21_000)

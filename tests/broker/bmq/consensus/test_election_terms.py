@@ -55,7 +55,7 @@ def test_a_term_far_ahead_is_taken_up_to_the_bound() -> None:
     assert one.election.leader_id == 2
 
 
-def test_who_cannot_keep_a_term_does_not_vote_in_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_node_that_cannot_store_a_term_does_not_vote_in_it(caplog: pytest.LogCaptureFixture) -> None:
     one = sick()
     one.bring(ElectionRole.WAITING)
     with caplog.at_level(logging.INFO):
@@ -73,7 +73,7 @@ def test_who_cannot_keep_a_term_does_not_vote_in_it(caplog: pytest.LogCaptureFix
     assert one.kept[-1] == 2
 
 
-def test_who_cannot_keep_a_term_follows_its_leader_as_soon_as_it_can() -> None:
+def test_node_that_cannot_store_a_term_follows_its_leader_as_soon_as_it_can() -> None:
     one = sick()
     one.bring(ElectionRole.WAITING)
     for _ in range(3):

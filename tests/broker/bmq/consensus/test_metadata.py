@@ -342,7 +342,7 @@ def test_a_leader_that_is_behind_asks_who_is_ahead() -> None:
     assert bus.nodes[2].primaries == {0: (1, 2)}
 
 
-def test_what_one_follower_has_survives_the_leader() -> None:
+def test_record_of_one_follower_survives_the_leader() -> None:
     """The queue's asker hears nothing before the leader dies; a follower that has the record hands it on."""
     bus = cluster()
     assign(bus.nodes[3])
@@ -353,7 +353,7 @@ def test_what_one_follower_has_survives_the_leader() -> None:
     assert list(bus.nodes[2].metadata.state.queues) == [QUEUE]
 
 
-def test_what_no_follower_has_is_forgotten() -> None:
+def test_record_that_no_follower_has_is_forgotten() -> None:
     bus = cluster()
     outcomes = assign(bus.nodes[3])
     bus.kill(3)
@@ -371,7 +371,7 @@ def test_what_no_follower_has_is_forgotten() -> None:
     assert list(node.metadata.state.queues) == [QUEUE]
 
 
-def test_who_waits_for_a_queue_is_answered_under_the_next_leader() -> None:
+def test_request_for_a_queue_is_answered_under_the_next_leader() -> None:
     bus = cluster()
     asked = [assign(bus.nodes[1]), assign(bus.nodes[2], "bmq://fanout/q")]
     bus.kill(3)

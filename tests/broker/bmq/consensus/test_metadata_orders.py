@@ -106,7 +106,7 @@ def test_a_snapshot_whose_commit_was_missed_leaves_nothing_behind() -> None:
     assert list(ledger.state.queues) == ["bmq://priority/q"]
 
 
-def test_what_comes_twice_is_recorded_once() -> None:
+def test_repeated_advisory_is_recorded_once() -> None:
     bus = cluster()
     assign(bus.nodes[3], "q")
     (event,) = [event for target, event in bus.nodes[3].sent[-2:] if target == 1]
@@ -117,7 +117,7 @@ def test_what_comes_twice_is_recorded_once() -> None:
     assert updates(bus.nodes[1]) == [5]
 
 
-def test_what_the_leader_advises_is_taken_from_the_leader_alone() -> None:
+def test_advisories_are_taken_from_the_leader_alone() -> None:
     bus = cluster()
     assign(bus.nodes[3], "q")
     (event,) = [event for target, event in bus.nodes[3].sent[-2:] if target == 1]
@@ -208,7 +208,7 @@ def test_a_primary_that_restarts_while_the_leader_cannot_record_has_no_old_lease
     assert bus.nodes[1].primaries == bus.nodes[3].primaries
 
 
-def test_what_was_pulled_is_kept_until_it_is_recorded() -> None:
+def test_pulled_state_is_kept_until_it_is_recorded() -> None:
     """The leader lags and its disk is full: a registering node must not get its old state."""
     bus = cluster()
     bus.kill(1)

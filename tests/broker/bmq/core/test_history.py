@@ -127,7 +127,7 @@ def test_expired_and_purged_messages_are_known_too() -> None:
     assert not rig.node.queues[QUEUE].messages
 
 
-def test_what_was_removed_before_is_known_again() -> None:
+def test_restored_history_knows_removed_messages() -> None:
     history = History(60_000)
     history.restore(guid(5) + guid(7), 1000)
     assert not history.is_new(guid(5))

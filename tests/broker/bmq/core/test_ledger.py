@@ -86,7 +86,7 @@ def test_an_empty_folder_has_none() -> None:
     assert ledger.state == ClusterState()
 
 
-def test_what_is_recorded_is_read_again() -> None:
+def test_recorded_state_is_read_again() -> None:
     directory = MemoryDirectory()
     ledger = leading(directory, 3)
     again = opened(directory.after_crash())

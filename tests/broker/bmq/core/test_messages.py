@@ -33,7 +33,7 @@ def test_acks_come_in_the_order_of_the_posts(producer: Client) -> None:
     ]
 
 
-def test_nobody_is_acked_who_does_not_ask(producer: Client) -> None:
+def test_post_without_the_flag_gets_no_ack(producer: Client) -> None:
     producer.put(1, guid(1), payload(1), flags=0)
     assert producer.acks() == []
     producer.put(2, guid(2), payload(2), flags=0)
@@ -95,7 +95,7 @@ def test_one_guid_may_go_to_two_queues(rig: Rig, producer: Client) -> None:
     assert reading(again, "bmq://priority/other").payloads() == [b"other"]
 
 
-def test_what_is_not_of_the_payload_is_kept_too(rig: Rig, producer: Client) -> None:
+def test_flags_and_properties_are_kept_too(rig: Rig, producer: Client) -> None:
     flags = PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES
     producer.put(1, guid(1), b"properties and payload", flags=flags, compression=1, schema_id=0)
     (push,) = reading(rig).pushes()
@@ -220,7 +220,7 @@ def test_no_more_bytes_are_out_than_a_consumer_takes(rig: Rig, producer: Client)
     assert len(consumer.pushes()) == 2
 
 
-def test_what_one_cannot_take_another_can(rig: Rig, producer: Client) -> None:
+def test_messages_beyond_one_consumers_limit_go_to_another(rig: Rig, producer: Client) -> None:
     small, large = reading(rig, messages_max=1), reading(rig, messages_max=10)
     post(producer, 1, 2, 3, 4)
     assert (numbers(small), numbers(large)) == ([1], [2, 3, 4])
@@ -253,7 +253,7 @@ def test_two_subscriptions_of_one_stream_are_counted_apart(rig: Rig, producer: C
 
 
 @pytest.mark.parametrize("leave", ["close", "drop", "disconnect", "garbage"])
-def test_what_was_not_confirmed_goes_to_others_in_order(rig: Rig, producer: Client, leave: str) -> None:
+def test_unconfirmed_messages_go_to_others_in_order(rig: Rig, producer: Client, leave: str) -> None:
     first, second = reading(rig), reading(rig)
     post(producer, *range(6))
     assert (numbers(first), numbers(second)) == ([0, 2, 4], [1, 3, 5])
@@ -269,7 +269,7 @@ def test_what_was_not_confirmed_goes_to_others_in_order(rig: Rig, producer: Clie
     assert numbers(second) == [0, 4]
 
 
-def test_who_takes_no_more_may_still_confirm_what_it_has(rig: Rig, producer: Client) -> None:
+def test_consumer_that_takes_no_more_may_still_confirm(rig: Rig, producer: Client) -> None:
     first, second = reading(rig), reading(rig)
     post(producer, *range(4))
     assert (numbers(first), numbers(second)) == ([0, 2], [1, 3])

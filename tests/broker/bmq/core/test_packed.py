@@ -73,7 +73,7 @@ def fields(message: Message) -> list[object]:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(MESSAGES)
-def test_what_is_unpacked_is_what_was_packed(messages: list[Message]) -> None:
+def test_unpacking_reverses_packing(messages: list[Message]) -> None:
     packed = Packed(messages)
     assert list(map(fields, packed.unpack())) == list(map(fields, messages))
     assert packed.guids == [each.guid for each in messages]

@@ -134,14 +134,14 @@ BAD: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize("choice", GOOD, ids=str)
-def test_what_is_in_range(choice: object) -> None:
+def test_numbers_in_range_are_taken(choice: object) -> None:
     message = ControlMessage(choice=choice)  # type: ignore[arg-type]
     assert received(ControlMessage, ber.encode(message), EncodingType.BER) == message
     assert received(ControlMessage, jsonc.encode(message), EncodingType.JSON) == message
 
 
 @pytest.mark.parametrize(("choice", "path"), BAD, ids=[path for _, path in BAD])
-def test_what_is_out_of_range(choice: object, path: str) -> None:
+def test_numbers_out_of_range_are_refused(choice: object, path: str) -> None:
     message = ControlMessage(choice=choice)  # type: ignore[arg-type]
     with pytest.raises(FormatError) as caught:
         received(ControlMessage, ber.encode(message), EncodingType.BER)
@@ -261,7 +261,7 @@ def scalars(description: Description, seen: set[str]) -> Iterator[tuple[type[obj
                 yield description.cls, element.attribute
 
 
-def test_what_becomes_of_every_number_and_name_is_known() -> None:
+def test_every_number_and_name_of_a_message_is_listed() -> None:
     """A field added to a message must be listed."""
     seen: set[str] = set()
     unchecked = set()

@@ -98,7 +98,7 @@ def test_each_subject_has_its_time(
         assert alarms(caplog) == [again]
 
 
-def test_what_is_well_again_in_time_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_recovery_in_time_raises_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
     watched = Watched()
     for _ in range(10):
         watched.state = WELL._replace(has_leader=False)

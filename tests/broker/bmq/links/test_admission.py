@@ -246,7 +246,7 @@ def test_the_mechanism_for_anybody_proves_nothing() -> None:
     assert session.entrance.proven is None
 
 
-def test_who_comes_before_the_hosts_are_looked_up_waits() -> None:
+def test_peer_that_connects_before_the_hosts_are_resolved_waits() -> None:
     resolver = Resolver()
     resolver.addresses |= ADDRESSES
     acceptor = one(resolver)

@@ -105,7 +105,7 @@ def test_a_cluster_that_was_off_for_long_says_so_before_it_expires_what_is_old(
 
 
 @pytest.mark.slow
-def test_what_a_primary_wrote_whose_clock_was_behind_is_held_though_all_clocks_are_right_now(
+def test_messages_of_a_primary_with_a_slow_clock_are_held_though_all_clocks_are_right_now(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A cluster whose nodes all restarted, so that none has seen time pass since the last record."""

@@ -15,7 +15,7 @@ LIES = 15
 
 
 @pytest.mark.parametrize("seed", sweep(range(100), 5))
-def test_what_a_member_sends_ends_its_link_at_most(seed: int) -> None:
+def test_lying_member_ends_its_own_link_at_most(seed: int) -> None:
     cluster = Liars(seed)
     cluster.until(lambda: all(each.member.status.name == "AVAILABLE" for each in cluster.processes.values()))
     try:

@@ -117,7 +117,7 @@ def test_a_domain_does_not_count_messages_that_another_node_serves() -> None:
 
 
 @pytest.mark.parametrize("codec", [ber, jsonc])
-def test_what_nobody_may_ask_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+def test_request_that_no_member_may_make_is_refused(codec: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
     """A node that acts like a primary is not one for that, and partitions that do not exist are refused."""
     cluster = members()
     number = PartitionSequenceNumber(primary_lease_id=1, sequence_number=0)
@@ -206,7 +206,7 @@ def test_a_smaller_replication_quorum_lets_go_of_what_waits(copies: int, caplog:
     assert cluster.faults() == []
 
 
-def test_what_comes_behind_those_that_are_let_go_of_in_slices_needs_no_copies_either() -> None:
+def test_messages_after_those_released_in_slices_need_no_copies_either() -> None:
     cluster, leader, client = strong_cluster()
     deafen(cluster, leader, *(node_id for node_id in cluster.ids if node_id != leader.node_id))
     for number in range(10):
@@ -254,7 +254,7 @@ def test_the_next_primary_keeps_the_replication_quorum_that_it_was_given() -> No
     assert len(client.acks()) == 1
 
 
-def test_who_is_cut_off_waits_for_a_majority_whatever_the_replication_quorum() -> None:
+def test_isolated_node_waits_for_a_majority_whatever_the_replication_quorum() -> None:
     """Others may have elected another leader, who knows nothing of what is posted here."""
     cluster, leader, client = strong_cluster()
     leader.node.role.set_replication_quorum(1)

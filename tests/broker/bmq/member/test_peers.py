@@ -82,7 +82,7 @@ def _shared(said: object) -> tuple[object, ...]:
     ],
     ids=["another cluster", "of this cluster", "disagrees", "knows more"],
 )
-def test_who_may_come_in(dialer: One, complaint: str | None) -> None:
+def test_members_with_equal_features_may_join(dialer: One, complaint: str | None) -> None:
     acceptor = One(2, features=to_features({"a": 1, "b": 3}))
     meet(dialer, acceptor, 2)
     assert acceptor.member.links.is_up(1) is dialer.member.links.is_up(2) is (complaint is None)
@@ -97,7 +97,7 @@ def test_who_may_come_in(dialer: One, complaint: str | None) -> None:
         assert dialer.dialed == [2]
 
 
-def test_who_tells_nothing_of_what_must_be_alike_is_refused() -> None:
+def test_member_without_the_required_features_is_refused() -> None:
     own = "PROTOCOL_ENCODING:BER;" + to_features({"nodes": "1@a", "partitionConfig.numPartitions": 4, "other": 1})
     assert disagreement(own, own) is None
     assert disagreement(own, "") == "it reports no features"
@@ -110,7 +110,7 @@ def test_who_tells_nothing_of_what_must_be_alike_is_refused() -> None:
     assert disagreement(own, "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN") is None
 
 
-def test_who_is_dialed_must_be_configured_alike_too() -> None:
+def test_dialed_member_must_have_the_same_configuration() -> None:
     """The dialed node is refused although it lets this node in."""
     first, second = One(1, features=to_features({"b": 2})), One(2)
     meet(first, second, 2)
@@ -195,7 +195,7 @@ def test_a_dialed_node_must_answer(garbage: bytes) -> None:
     assert "not a valid event" in first.peers.faults[2]
 
 
-def test_nobody_comes_in_while_the_node_stops() -> None:
+def test_stopping_node_admits_no_member() -> None:
     first, second = One(1), One(2)
     second.peers.stop()
     meet(first, second, 2)

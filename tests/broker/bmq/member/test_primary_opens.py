@@ -154,7 +154,7 @@ def test_a_member_of_ours_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(("flags", "uri"), [(WRITE | ACK, QUEUE), (READ, "bmq://broadcast/q")])
-def test_what_is_pushed_nothing_from_the_store_waits_for_nothing(flags: int, uri: str) -> None:
+def test_opening_that_gets_no_pushes_from_the_store_waits_for_nothing(flags: int, uri: str) -> None:
     node = foreign()
     node.cluster.connect(0).open(1, uri, WRITE | ACK)
     node.request(open_of(flags, uri))
@@ -168,7 +168,7 @@ def test_opens_beyond_the_bound_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> 
     assert [type(each) for each in node.answers] == [OpenQueueResponse]
 
 
-def test_what_waits_is_dropped_with_the_link() -> None:
+def test_waiting_openings_are_dropped_with_the_link() -> None:
     node = foreign()
     node.request(open_of(), consumption())
     held = node.primary.member.queues.opens.held
@@ -183,7 +183,7 @@ def test_what_waits_is_dropped_with_the_link() -> None:
     assert node.answers == []
 
 
-def test_what_waits_is_refused_when_the_partition_has_another_primary() -> None:
+def test_waiting_openings_are_refused_when_the_partition_has_another_primary() -> None:
     """One of the reference asks the next primary then."""
     node = foreign()
     node.request(open_of())

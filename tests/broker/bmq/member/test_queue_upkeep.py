@@ -85,7 +85,7 @@ def removing(cluster: Members) -> Queue:
     return old
 
 
-def test_who_opens_a_queue_that_is_going_gets_the_next() -> None:
+def test_opening_a_queue_during_its_removal_gives_the_next_one() -> None:
     cluster = members()
     old = removing(cluster)
     # The leader has advised it; nobody has acked yet.

@@ -116,7 +116,7 @@ def test_a_consumer_that_comes_gets_what_waits_in_slices(rig: Rig, looks: Callab
     assert numbers(consumer) == list(range(MANY))
 
 
-def test_what_comes_between_slices_does_not_overtake(rig: Rig) -> None:
+def test_messages_between_slices_do_not_overtake(rig: Rig) -> None:
     queue = fill(rig)
     consumer = reading(rig, MEMORY)
     late = count(MANY)
@@ -152,7 +152,7 @@ def test_large_messages_make_short_slices() -> None:
 # -- what was put aside
 
 
-def test_what_was_put_aside_is_looked_at_in_slices(rig: Rig, looks: Callable[[], int]) -> None:
+def test_messages_put_aside_are_looked_at_in_slices(rig: Rig, looks: Callable[[], int]) -> None:
     subscribing(rig, Wanted("x > 1"))
     queue = fill(rig)
     app = queue.apps["__default"]
@@ -196,7 +196,7 @@ def test_groups_that_stay_what_they_were_are_not_looked_at_again(rig: Rig, looks
     assert numbers(again) == list(range(MANY))
 
 
-def test_what_waits_for_room_is_sent_in_slices_and_before_what_comes(rig: Rig, looks: Callable[[], int]) -> None:
+def test_messages_that_wait_for_room_go_in_slices_and_before_later_ones(rig: Rig, looks: Callable[[], int]) -> None:
     blocked = subscribing(rig, Wanted(messages_max=0), Wanted("x > 1"))
     queue = fill(rig)
     assert len(queue.apps["__default"].aside) == MANY
@@ -210,7 +210,9 @@ def test_what_waits_for_room_is_sent_in_slices_and_before_what_comes(rig: Rig, l
 # -- redelivery
 
 
-def test_what_a_consumer_leaves_goes_to_others_in_order_and_in_slices(rig: Rig, looks: Callable[[], int]) -> None:
+def test_messages_of_a_consumer_that_leaves_go_to_others_in_order_and_in_slices(
+    rig: Rig, looks: Callable[[], int]
+) -> None:
     first, second = reading(rig, MEMORY), reading(rig, MEMORY)
     queue = fill(rig)
     third = reading(rig, MEMORY)
@@ -255,7 +257,7 @@ def test_consumers_that_come_and_go_cost_what_they_had(rig: Rig, monkeypatch: py
     assert numbers(keeper) == list(range(MANY))
 
 
-def test_what_a_lost_consumer_held_has_an_attempt_less_each_in_slices() -> None:
+def test_messages_of_a_lost_consumer_lose_one_attempt_each_in_slices() -> None:
     domain = replace(DOMAINS["memory"], delivery_attempts_max=2)
     rig = slicing(start(domains=[domain]))
     consumer = reading(rig, MEMORY)

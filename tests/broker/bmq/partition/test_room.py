@@ -107,7 +107,7 @@ def test_a_partition_that_was_full_lets_an_app_go() -> None:
     assert list(rig.node.queues[FANOUT].apps) == ["foo", "bar"]
 
 
-def test_what_is_too_much_for_a_large_message_is_too_much_for_a_small_one() -> None:
+def test_room_refused_to_a_large_message_is_refused_to_a_small_one() -> None:
     rig = start(limits=SHORT_JOURNAL)
     few, many = producing(rig), producing(rig, FANOUT)
     posted = fill(many)
@@ -218,7 +218,7 @@ def test_a_very_small_journal_takes_what_it_can_all_the_same(monkeypatch: pytest
     assert count == fill(producing(start(limits=TINY_JOURNAL)))
 
 
-def test_what_some_apps_confirmed_stays_confirmed_across_rollovers() -> None:
+def test_confirms_of_some_apps_outlast_rollovers() -> None:
     rig = start(limits=SHORT_JOURNAL)
     producer = producing(rig, FANOUT)
     apps = {app: confirming(rig, FANOUT, app) for app in ("foo", "bar", "baz")}

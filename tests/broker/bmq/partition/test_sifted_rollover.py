@@ -64,7 +64,7 @@ def test_a_node_that_rolls_over_at_once_looks_at_few_records(messages: int, look
     assert not rig.faults()
 
 
-def test_what_came_all_at_once_is_sifted_in_slices() -> None:
+def test_messages_that_came_at_once_are_sifted_in_slices() -> None:
     rig = start(limits=LIMITS)
     producer = producing(rig, QUEUE)
     for number in range(3 * PART_ROWS):

@@ -96,7 +96,7 @@ def test_it_carries_over_the_same_bytes_as_at_once() -> None:
     check_all(sliced, before)
 
 
-def test_what_became_of_single_apps_is_carried_over() -> None:
+def test_removals_of_single_apps_are_carried_over() -> None:
     rig, *_ = begun()
     queue = rig.node.queues[FANOUT]
     purge_app(queue, queue.apps["bar"])
@@ -188,7 +188,9 @@ actions = st.lists(
 @pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(actions, st.integers(1, 6), st.integers(0, 40))
-def test_whatever_happens_meanwhile(actions: list[tuple[str, int]], amount: int, crash_at: int) -> None:
+def test_rollover_with_any_events_between_its_slices(
+    actions: list[tuple[str, int]], amount: int, crash_at: int
+) -> None:
     rig, producer, _ = begun(amount, count=30)
     readers = {app: reading(rig, FANOUT, app) for app in APPS}
     later = iter(range(1000, 2000))

@@ -91,7 +91,7 @@ def test_it_is_drained_within_its_files_and_takes_messages_again() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("records_left", [3, 4, LEFT])
 @pytest.mark.parametrize("at_once", [False, True])
-def test_what_was_removed_stays_removed_whenever_it_dies(records_left: int, at_once: bool) -> None:
+def test_removed_messages_stay_removed_whenever_the_process_dies(records_left: int, at_once: bool) -> None:
     rig, count = brim(QUEUE, 1, records_left)
     consumer = reading(rig)
     gone = 100

@@ -104,7 +104,7 @@ def test_a_queue_and_its_domain(it: Administered) -> None:
         "CLUSTERS CLUSTER other FORCE_GC_QUEUES",
     ],
 )
-def test_what_is_for_nodes(it: Administered, command: str) -> None:
+def test_commands_for_nodes_are_refused_by_a_proxy(it: Administered, command: str) -> None:
     assert it.ask(command, -2)
     assert [push.payload for push in it.consumer.pushes()] == [b"1234"]
     it.consumer.confirm(0, guid(1), sub_id=1)
@@ -112,7 +112,7 @@ def test_what_is_for_nodes(it: Administered, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["HELP", "CLUSTERS LIST", f"{AT} FORCE_GC_QUEUES", "DOMAINS RECONFIGURE fanout"])
-def test_what_changes_nothing(it: Administered, command: str) -> None:
+def test_commands_that_change_nothing_at_a_proxy(it: Administered, command: str) -> None:
     assert it.ask(command)
     assert it.producer.post(0, guid(2), b"2") == 0
     # It is a fanout queue still.

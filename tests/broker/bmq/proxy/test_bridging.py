@@ -225,7 +225,7 @@ def test_requests_wait() -> None:
     assert stream.readers == 1
 
 
-def test_what_is_configured_meanwhile() -> None:
+def test_subscriptions_configured_during_a_delivery() -> None:
     it = Bridge()
     it.consumer.read(0, FANOUT, "foo", 1)
     other = it.tree.client(it.proxy.node)

@@ -189,7 +189,7 @@ def test_two_apps_and_two_consumers_of_one() -> None:
     assert not relay_of(it, FANOUT).messages
 
 
-def test_what_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_left_to_the_general_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that the quick way leaves to others, with everything as it was."""
     it = Bridge()
     it.producer.open(7, QUEUE, WRITE | ACK)

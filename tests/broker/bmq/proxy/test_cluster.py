@@ -321,7 +321,7 @@ def test_a_node_that_stops_opens_no_queue(stays: bool) -> None:
 
 
 @pytest.mark.parametrize("status", [NodeStatus.AVAILABLE, NodeStatus.STOPPING])
-def test_what_a_node_that_stops_says_to_an_open_request(status: NodeStatus) -> None:
+def test_answer_of_a_stopping_node_to_an_open_request(status: NodeStatus) -> None:
     it = Place()
     link = it.links[2]
     link.blocked = True

@@ -157,7 +157,7 @@ def broker(features: str, cluster_node_id: int) -> ClientIdentity:
     )
 
 
-def test_who_knows_addresses_alone_asks_for_no_cluster() -> None:
+def test_proxy_with_addresses_alone_asks_for_no_cluster() -> None:
     upward = Upward(cluster_name="")
     session = upward.connect()
     asking = identity_in(session)
@@ -257,7 +257,7 @@ def test_two_links_are_enough() -> None:
     assert upward.newly_dialed() == []
 
 
-def test_those_nearby_come_first_and_another_takes_the_place_of_one_that_is_away() -> None:
+def test_near_nodes_come_first_and_another_replaces_one_that_is_away() -> None:
     upward = Upward(nodes=(1, 2, 3, 4), near=(4, 2))
     assert upward.newly_dialed() == [2, 4]
     upward.links.failed(2, "Connection refused")

@@ -185,7 +185,7 @@ def test_subscriptions_choose_behind_the_proxy(tree: Tree, root: Rig) -> None:
     assert elsewhere.payloads() == [b"0"]
 
 
-def test_what_a_consumer_cannot_take_waits_at_the_root(tree: Tree, root: Rig) -> None:
+def test_messages_beyond_the_consumers_limit_wait_at_the_root(tree: Tree, root: Rig) -> None:
     (proxy,) = chain(tree, root, 1)
     consumer = tree.client(proxy.node)
     consumer.read(0, QUEUE, messages_max=3)
@@ -228,7 +228,7 @@ def test_poison_is_counted_across_proxies(tree: Tree, root: Rig) -> None:
         (QUEUE, READ, "foo", StatusCategory.UNKNOWN),
     ],
 )
-def test_what_the_root_refuses_is_refused(
+def test_refusal_of_the_root_is_passed_on(
     tree: Tree, root: Rig, uri: str, flags: int, app: str, category: StatusCategory
 ) -> None:
     _, proxy = chain(tree, root, 2)

@@ -141,7 +141,7 @@ def test_numbers_and_times_for_people() -> None:
     ]
 
 
-def test_what_was_there_before_raises_no_alarm(usage: Usage, caplog: pytest.LogCaptureFixture) -> None:
+def test_restored_usage_raises_no_alarm(usage: Usage, caplog: pytest.LogCaptureFixture) -> None:
     domain = Usage("domain")
     domain.set_limits(5, 0)
     usage.parent = domain

@@ -94,7 +94,7 @@ def test_a_cluster_of_one_waits_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("domain", ["memory", "broadcast"])
-def test_what_is_kept_in_memory_waits_for_nobody(rig: Rig, domain: str) -> None:
+def test_post_to_a_memory_domain_waits_for_no_copies(rig: Rig, domain: str) -> None:
     client = rig.connect()
     client.open(1, f"bmq://{domain}/q", WRITE | ACK)
     put(client, 1)
@@ -137,7 +137,7 @@ def test_copies_of_very_many_messages_are_told_of_in_slices_and_in_order(rig: Ri
     assert not rig.node.queues[QUEUE].awaiting
 
 
-def test_nobody_is_told_of_copies_under_a_lease_that_is_over(rig: Rig, client: Client) -> None:
+def test_copies_under_an_ended_lease_acknowledge_nothing(rig: Rig, client: Client) -> None:
     put(client, *range(MANY))
     rig.node.work.amount = rig.node.work.left = AMOUNT
     partition(rig).kept.copied(partition(rig).sequence_number)
@@ -186,7 +186,7 @@ def test_a_producer_that_went_away_is_not_told(rig: Rig, client: Client) -> None
     assert client.payloads() == [b"message 1", b"message 2"]
 
 
-def test_nobody_is_acknowledged_who_does_not_ask(rig: Rig, client: Client) -> None:
+def test_post_without_the_flag_gets_no_ack(rig: Rig, client: Client) -> None:
     client.put(1, guid(1), b"message 1", flags=0)
     partition(rig).kept.copied(partition(rig).sequence_number)
     assert (acks(client), client.payloads()) == ([], [b"message 1"])
@@ -414,7 +414,7 @@ def test_a_full_journal_takes_the_purge_of_messages_that_wait(rig: Rig, client: 
     assert not rig.faults()
 
 
-def test_what_follows_does_not_overtake_when_the_domain_becomes_eventual(rig: Rig, client: Client) -> None:
+def test_later_posts_do_not_overtake_when_the_domain_becomes_eventual(rig: Rig, client: Client) -> None:
     put(client, 1)
     rig.node.queues[QUEUE].configure_domain(DOMAINS["priority"])
     put(client, 2)

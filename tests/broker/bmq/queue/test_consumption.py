@@ -58,7 +58,7 @@ def test_a_slow_queue_is_not_stuck(rig: Rig, caplog: pytest.LogCaptureFixture) -
     assert STUCK not in caplog.text
 
 
-def test_what_nobody_reads_is_stuck(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_queue_without_consumers_is_stuck(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     post(producing(rig), 1)
     rig.wait(3000)
     assert "It currently has 0 consumers." in caplog.text
@@ -66,7 +66,7 @@ def test_what_nobody_reads_is_stuck(rig: Rig, caplog: pytest.LogCaptureFixture) 
     assert WELL in caplog.text
 
 
-def test_what_comes_back_from_a_consumer_may_be_late_already(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_returned_message_may_be_late_already(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     post(producing(rig), 1)
     consumer = reading(rig)
     rig.wait(1000)
@@ -87,7 +87,7 @@ def test_only_the_app_that_is_late_is_named(rig: Rig, caplog: pytest.LogCaptureF
     assert f"Queue '{FANOUT}?id=bar' {WELL}" in caplog.text
 
 
-def test_what_was_put_aside_is_shown_with_what_was_asked_for(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_report_shows_messages_put_aside_and_the_subscriptions(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     producer, consumer = producing(rig), rig.connect()
     consumer.open(1, QUEUE, READ)
     consumer.subscribe(1, Wanted("x == 1"))

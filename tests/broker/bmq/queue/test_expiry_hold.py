@@ -87,7 +87,7 @@ def test_a_backlog_of_a_node_that_was_down_for_long_expires_after_the_alarm(capl
     assert alarms(caplog) == []
 
 
-def test_what_may_live_for_a_short_time_is_not_held_for_longer(caplog: pytest.LogCaptureFixture) -> None:
+def test_message_with_a_short_ttl_is_not_held_for_longer(caplog: pytest.LogCaptureFixture) -> None:
     rig = begin(ttl_s=10)
     post(rig, 1)
     rig = restart(rig, later_s=HOUR_S)

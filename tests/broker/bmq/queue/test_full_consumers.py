@@ -126,7 +126,7 @@ def test_others_take_what_a_full_consumer_does_not(rig: Rig, producer: Client, c
     assert numbers(other) == [1]
 
 
-def test_what_a_hop_has_no_taker_for_goes_out_as_consumers_confirm() -> None:
+def test_messages_without_a_taker_at_a_hop_go_out_as_consumers_confirm() -> None:
     """The sum of the consumers' limits has room before each of them has."""
     tree = Tree({DOMAIN.name: DOMAIN})
     root = tree.root()

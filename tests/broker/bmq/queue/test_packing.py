@@ -256,7 +256,7 @@ def settle(rig: Rig) -> None:
         rig.node.work.finish()
 
 
-def test_what_only_waits_is_packed() -> None:
+def test_waiting_messages_are_packed() -> None:
     queue = waiting(begin(4), 11)
     app = queue.apps["__default"]
     assert packed(queue) == 8
@@ -283,7 +283,7 @@ def test_an_app_gets_packed_messages_in_order_as_far_as_it_has_room() -> None:
     assert numbers(consumer) == list(range(6, 12))
 
 
-def test_what_one_app_has_confirmed_is_packed_for_another() -> None:
+def test_messages_confirmed_by_one_app_are_packed_for_another() -> None:
     rig = begin(4)
     queue = waiting(rig, 8, FANOUT)
     consumer = reading(rig, FANOUT, "foo")
@@ -299,7 +299,7 @@ def test_what_one_app_has_confirmed_is_packed_for_another() -> None:
         assert numbers(reading(rig, FANOUT, app)) == list(range(8))
 
 
-def test_what_was_looked_up_is_packed_again() -> None:
+def test_message_that_was_looked_up_is_packed_again() -> None:
     rig = begin(4)
     queue = waiting(rig, 8)
     message = queue.messages[guid(5)]
@@ -312,7 +312,7 @@ def test_what_was_looked_up_is_packed_again() -> None:
     assert packed(queue) == 8
 
 
-def test_what_is_about_to_be_delivered_is_not_packed() -> None:
+def test_messages_about_to_be_delivered_are_not_packed() -> None:
     rig = begin(4)
     consumer = reading(rig, messages_max=1)
     queue = waiting(rig, 21)

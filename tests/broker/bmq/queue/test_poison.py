@@ -64,7 +64,7 @@ def test_a_message_is_delivered_as_often_as_the_domain_allows(uri: str, caplog: 
 
 
 @pytest.mark.parametrize("leave", ["close", "disconnect", "stop"])
-def test_who_leaves_with_a_word_did_not_die_of_it(leave: str) -> None:
+def test_consumer_that_leaves_properly_did_not_die_of_the_message(leave: str) -> None:
     rig = limited(1)
     post(producing(rig), 1)
     consumer = reading(rig)
@@ -146,7 +146,7 @@ def test_the_files_show_properties_and_payload() -> None:
     )
 
 
-def test_what_cannot_be_read_or_written_still_goes(caplog: pytest.LogCaptureFixture) -> None:
+def test_poisoned_message_that_cannot_be_read_or_written_still_goes(caplog: pytest.LogCaptureFixture) -> None:
     def full_disk(text: str) -> str:
         raise OSError(28, "No space left on device")
 

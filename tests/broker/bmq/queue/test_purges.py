@@ -119,7 +119,7 @@ def test_an_app_that_was_purged_wants_nothing_at_once() -> None:
     check(rig)
 
 
-def test_what_only_a_purged_app_wanted_goes_in_slices() -> None:
+def test_messages_wanted_only_by_a_purged_app_go_in_slices() -> None:
     rig, queue = filled(QUEUE)
     (app,) = queue.apps.values()
     sizes = [MANY]

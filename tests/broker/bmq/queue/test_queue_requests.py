@@ -102,7 +102,7 @@ def test_a_refusal_that_comes_late(client: Client) -> None:
 
 
 @pytest.mark.parametrize("flags", [READ, WRITE, READ | WRITE])
-def test_who_is_gone_gives_back_what_it_had_asked_for(
+def test_disconnected_client_gives_back_the_queues_it_had_asked_for(
     client: Client, flags: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow(client)
@@ -136,7 +136,7 @@ def test_a_close_request_is_answered_when_the_queue_is_closed_elsewhere(
     assert answers(client) == [(2, CloseQueueResponse), (3, OpenQueueResponse)]
 
 
-def test_nobody_who_has_gone_hears_that_a_queue_is_closed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disconnected_client_is_not_notified_of_a_closed_queue(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Closing(client, monkeypatch)
     ask(client, 1, opening(0))
     ask(client, 2, closing(0))

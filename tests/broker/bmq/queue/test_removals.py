@@ -65,7 +65,7 @@ def side_files(rig: Rig) -> list[str]:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_what_was_removed_is_known_after_rollovers_and_restarts(clean: bool) -> None:
+def test_removed_messages_are_known_after_rollovers_and_restarts(clean: bool) -> None:
     rig = begin()
     count = 0
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_purge_is_known_after_a_rollover_and_a_restart() -> None:
     assert known(rig.restart(), *range(21)) == list(range(20))
 
 
-def test_what_no_app_wants_is_known_after_a_rollover_though_its_process_died_before_it_removed_it() -> None:
+def test_message_that_no_app_wants_is_known_after_a_rollover_though_its_process_died_before_removing_it() -> None:
     rig = begin()
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
@@ -110,7 +110,7 @@ def test_what_no_app_wants_is_known_after_a_rollover_though_its_process_died_bef
     assert known(rig.restart(), *range(21)) == list(range(20))
 
 
-def test_what_a_purge_removed_is_read_from_the_journal_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purged_messages_are_read_from_the_journal_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = begin()
     client = rig.connect()
     client.open(1, QUEUE, WRITE | ACK)
@@ -196,7 +196,7 @@ def test_a_node_alone_that_cannot_open_its_files_of_removals_does_not_start(monk
             rig.restart()
 
 
-def test_whoever_is_healed_is_told_what_can_be_read() -> None:
+def test_healed_replica_gets_the_removals_that_can_be_read() -> None:
     rig = begin()
     pass_on(rig, 1, 2)
     partition = rig.node.partitions[0]
@@ -223,7 +223,7 @@ def test_an_hour_is_an_hour() -> None:
 
 
 @pytest.mark.slow
-def test_what_nobody_asks_for_any_longer_goes() -> None:
+def test_removals_that_are_no_longer_needed_go() -> None:
     rig = begin()
     rig.configure(keepalive_ms=100_000_000)
     sizes = []

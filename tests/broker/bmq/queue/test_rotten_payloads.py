@@ -54,7 +54,7 @@ def test_it_is_withheld_and_others_are_delivered(at: int, caplog: pytest.LogCapt
     assert list(rig.node.queues[QUEUE].messages) == [guid(2)]
 
 
-def test_who_comes_later_does_not_get_it_either_and_one_alarm_is_enough(caplog: pytest.LogCaptureFixture) -> None:
+def test_later_consumer_does_not_get_it_either_and_one_alarm_is_enough(caplog: pytest.LogCaptureFixture) -> None:
     rig, producer = filled()
     rot(rig, 2)
     for _ in range(3):

@@ -77,7 +77,7 @@ def test_only_what_matches_comes(rig: Rig, producer: Client, schema_id: int) -> 
     assert numbers(consumer) == [0, 1, -5]
 
 
-def test_what_matches_nobody_waits_for_who_wants_it(rig: Rig, producer: Client) -> None:
+def test_message_without_a_match_waits_for_a_subscription(rig: Rig, producer: Client) -> None:
     first = subscribing(rig, Wanted("x >= 1"))
     post(producer, 0, 1, 2)
     assert numbers(first) == [1, 2]
@@ -209,7 +209,7 @@ def test_bytes_count_per_subscription(rig: Rig, producer: Client) -> None:
     assert numbers(consumer) == [-2]
 
 
-def test_what_waits_for_room_goes_to_whoever_has_it_first(rig: Rig, producer: Client) -> None:
+def test_message_that_waits_for_room_goes_to_the_first_consumer_with_room(rig: Rig, producer: Client) -> None:
     """A message that matches two subscriptions waits for both, and comes once."""
     one = subscribing(rig, Wanted("x > 0", messages_max=1))
     two = subscribing(rig, Wanted("x > 1", messages_max=1))
@@ -226,7 +226,7 @@ def test_what_waits_for_room_goes_to_whoever_has_it_first(rig: Rig, producer: Cl
     assert not queue(rig).messages or set(queue(rig).messages) == {guid(999)}
 
 
-def test_nobody_having_room_stops_all(rig: Rig, producer: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_full_consumers_stop_the_delivery(rig: Rig, producer: Client, caplog: pytest.LogCaptureFixture) -> None:
     consumer = subscribing(rig, Wanted("x > 0", messages_max=1))
     caplog.set_level("INFO")
     post(producer, 1)
@@ -273,7 +273,7 @@ def test_unconfirmed_messages_count_against_the_same_subscription_after_a_change
 # -- redelivery
 
 
-def test_what_was_put_aside_keeps_its_place(rig: Rig, producer: Client) -> None:
+def test_message_put_aside_keeps_its_place(rig: Rig, producer: Client) -> None:
     first = subscribing(rig, Wanted("x > 3"))
     post(producer, *range(6))
     assert numbers(first) == [4, 5]
@@ -347,7 +347,7 @@ def test_the_domain_says_what_apps_want(rig: Rig) -> None:
     assert not queue(again.restart(), FANOUT).messages
 
 
-def test_what_no_app_wants_is_acknowledged_and_gone() -> None:
+def test_message_that_no_app_wants_is_acknowledged_and_removed() -> None:
     rig = start(domains=[replace(DOMAINS["priority"], subscriptions=(("", "x == 1"),))])
     producer = producing(rig)
     post(producer, 2)

@@ -99,7 +99,7 @@ def test_messages_expire_by_the_time_of_their_arrival(uri: str) -> None:
     assert rig.node.domains[uri[6:-2]].usage.messages == 0
 
 
-def test_what_a_consumer_holds_expires_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_message_held_by_a_consumer_expires_too(caplog: pytest.LogCaptureFixture) -> None:
     rig = start(domains=with_ttl(5, "fanout"))
     producer = producing(rig, FANOUT)
     consumer = reading(rig, FANOUT, "foo", messages_max=1)
@@ -382,7 +382,7 @@ def test_limits_change_while_the_queue_is_in_use() -> None:
     assert not queue(rig, FANOUT).messages
 
 
-def test_what_apps_want_changes_for_what_comes() -> None:
+def test_changed_app_subscriptions_count_for_later_messages() -> None:
     rig = start()
     producer = producing(rig, FANOUT)
     changed(rig, *APPS, subscriptions=(("foo", "exists(x)"),))
@@ -400,7 +400,7 @@ def test_what_apps_want_changes_for_what_comes() -> None:
         ({"persistent": False}, "Reconfiguration of storage type is not allowed"),
     ],
 )
-def test_what_cannot_change(other: dict[str, object], reason: str) -> None:
+def test_impossible_change_of_a_domain_is_refused(other: dict[str, object], reason: str) -> None:
     rig = start()
     producing(rig, FANOUT)
     domain = rig.node.domains["fanout"]

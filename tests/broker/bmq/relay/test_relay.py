@@ -236,7 +236,7 @@ def test_subscriptions_are_summed_by_expression_and_priority(world: World) -> No
     assert closed == CloseQueue(handle_parameters=handle(0, QUEUE, READ))
 
 
-def test_what_a_lost_consumer_held_goes_to_another_behind_the_hop(world: World) -> None:
+def test_messages_of_a_lost_consumer_go_to_another_below_the_hop(world: World) -> None:
     first, second = world.client(1), world.client(1)
     first.read(1, QUEUE, messages_max=10)
     producer = world.client(0)
@@ -252,7 +252,7 @@ def test_what_a_lost_consumer_held_goes_to_another_behind_the_hop(world: World) 
     assert not world.nodes[0].rig.node.queues[QUEUE].messages
 
 
-def test_what_a_hop_held_goes_elsewhere_when_its_last_consumer_is_gone(world: World) -> None:
+def test_messages_held_by_a_hop_go_elsewhere_with_its_last_consumer(world: World) -> None:
     first, second = world.client(1), world.client(0)
     first.read(1, QUEUE, messages_max=2)
     producer = world.client(1)
@@ -268,7 +268,7 @@ def test_what_a_hop_held_goes_elsewhere_when_its_last_consumer_is_gone(world: Wo
 
 
 @pytest.mark.parametrize("late", [{1, 2}, {0, 1, 2}, {2, 3}, set[int]()])
-def test_what_has_to_wait_at_a_hop_stays_in_the_order_in_which_it_came(world: World, late: set[int]) -> None:
+def test_messages_that_wait_at_a_hop_stay_in_order(world: World, late: set[int]) -> None:
     """The upstream's flag for a message out of order, set if another app got a newer one before, has no effect here."""
     consumer = world.client(1)
     consumer.open(1, QUEUE, READ)
@@ -281,7 +281,7 @@ def test_what_has_to_wait_at_a_hop_stays_in_the_order_in_which_it_came(world: Wo
     assert consumer.payloads() == [b"1", b"2", b"3", b"0"]
 
 
-def test_what_nobody_behind_the_hop_wants_any_longer_goes_elsewhere(world: World) -> None:
+def test_messages_no_longer_wanted_below_the_hop_go_elsewhere(world: World) -> None:
     low, high = world.client(1), world.client(1)
     for client, text in ((low, "x < 5"), (high, "x >= 5")):
         client.open(1, QUEUE, READ)

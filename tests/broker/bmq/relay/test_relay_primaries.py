@@ -234,7 +234,7 @@ def test_a_primary_becomes_a_hop(three: World) -> None:
 @pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, "foo")])
 @pytest.mark.parametrize("stays", [True, False])
 @pytest.mark.parametrize("rollovers", [0, 1, 2])
-def test_what_a_primary_alone_knew_to_be_confirmed_the_next_one_hears(
+def test_confirms_that_only_the_old_primary_knew_reach_the_next_one(
     three: World, uri: str, app: str, stays: bool, rollovers: int
 ) -> None:
     """The new primary has not got those records of the old one, which lives on."""
@@ -313,7 +313,7 @@ def test_a_primary_that_becomes_a_hop_refuses_a_post_whose_payload_has_rotted() 
 
 @pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, ""), (FANOUT, "foo")])
 @pytest.mark.parametrize("rollovers", [0, 1, 2])
-def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come_again(
+def test_messages_purged_and_confirmed_at_one_primary_alone_do_not_come_again(
     three: World, uri: str, app: str, rollovers: int
 ) -> None:
     """A confirm after the purge has no record, and the purge goes with the lease."""
@@ -355,7 +355,7 @@ def test_what_was_purged_at_a_primary_alone_and_is_confirmed_there_does_not_come
 @pytest.mark.parametrize(("uri", "app"), [(QUEUE, ""), (FANOUT, "foo")])
 @pytest.mark.parametrize("stays", [True, False])
 @pytest.mark.parametrize("waits_ms", [0, SENT_CONFIRMS_MS])
-def test_what_a_primary_has_not_got_and_is_confirmed_there_the_next_one_hears(
+def test_confirms_of_messages_that_the_primary_lacks_reach_the_next_one(
     three: World, uri: str, app: str, stays: bool, waits_ms: int
 ) -> None:
     """The node that is sent the confirms takes itself for the primary, and has none of the messages."""
@@ -573,7 +573,7 @@ def test_a_consumer_that_has_left_had_confirmed(three: World, producer_at: int, 
     assert other.payloads() == [b"1"]
 
 
-def test_what_consumers_that_have_left_had_confirmed_is_not_kept_for_ever(three: World) -> None:
+def test_confirms_of_consumers_that_left_are_not_kept_for_ever(three: World) -> None:
     consumer = three.client(1)
     for number in range(3):
         producer = three.client(1)

@@ -120,7 +120,7 @@ def test_an_app_that_nobody_reads_any_longer_and_that_is_read_again(world: World
     assert relay.messages[guid(0)] is old[guid(0)]
 
 
-def test_what_a_lost_consumer_held_is_rejected_before_its_upstream_hears_of_it(world: World) -> None:
+def test_messages_of_a_lost_consumer_are_rejected_before_its_upstream_hears_of_it(world: World) -> None:
     consumer, stays = world.client(1), world.client(1)
     for client in (consumer, stays):
         client.read(1, POISON, "foo", 1, messages_max=MANY)
@@ -170,7 +170,7 @@ def readers(world: World) -> tuple[HopClient, HopClient]:
     return low, high
 
 
-def test_what_nobody_behind_the_hop_wants_any_longer(world: World) -> None:
+def test_messages_no_longer_wanted_below_the_hop(world: World) -> None:
     low, high = readers(world)
     other = Other(world)
     fill(world, with_x=True)
@@ -199,7 +199,7 @@ def test_what_nobody_behind_the_hop_wants_any_longer(world: World) -> None:
     assert values(low) == list(range(MANY // 2))
 
 
-def test_what_is_wanted_again_before_it_is_forgotten(world: World) -> None:
+def test_messages_wanted_again_before_they_are_forgotten(world: World) -> None:
     low, high = readers(world)
     fill(world, with_x=True)
     slow(world)
@@ -219,7 +219,7 @@ def test_what_is_wanted_again_before_it_is_forgotten(world: World) -> None:
     assert values(low) == list(range(MANY // 2))
 
 
-def test_what_the_root_has_removed_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_the_root_removes_between_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that leaves gives back what is in the node's own store, some of it with each slice."""
     consumer, stays = world.client(1), world.client(1)
     consumer.read(1, QUEUE, messages_max=MANY)
@@ -365,7 +365,7 @@ def test_a_message_that_has_gone_from_the_store_is_not_handed_out_without_its_pa
     assert "#QUEUE_UNKNOWN_MESSAGE" in caplog.text
 
 
-def test_what_a_primary_takes_from_a_hop_that_wants_it_no_longer(world: World) -> None:
+def test_primary_takes_back_messages_that_a_hop_no_longer_wants(world: World) -> None:
     """The primary serves others while it goes through the relay's messages, and delivers none of the app's."""
     low, high = readers(world)
     fill(world, with_x=True)

@@ -149,7 +149,7 @@ def test_a_replica_writes_the_files_of_the_references_nodes(copy: ReplicaFiles, 
         assert len(written) - ends[kind] == (60 if kind == "journal" else 0)
 
 
-def test_what_is_missing_is_sent_as_the_reference_sends_it(copy: ReplicaFiles) -> None:
+def test_missing_records_are_sent_as_the_reference_sends_them(copy: ReplicaFiles) -> None:
     start = offset_behind(copy.records.files, RecordNumber(1, 1941))
     end = offset_behind(copy.records.files, RecordNumber(2, 17405))
     assert start is not None

@@ -112,7 +112,7 @@ def test_when_it_has_been_quiet_for_a_while_the_limit_ends(pace: HealingPace, no
         assert send(pace)
 
 
-def test_whoever_waits_for_the_very_replica_that_heals_does_not_keep_it_waiting(pace: HealingPace, now: Now) -> None:
+def test_healing_does_not_wait_for_traffic_that_waits_for_it(pace: HealingPace, now: Now) -> None:
     traffic(pace, now, 100)
     now.ms += QUIET_MS
     for _ in range(1000):

@@ -103,7 +103,7 @@ def passive(partition_id: int, lease_id: int) -> PrimaryStatusAdvisory:
         (1, passive(-1, 2)),
     ],
 )
-def test_nobody_but_its_primary_raises_a_lease(node_id: int, advisory: PrimaryStatusAdvisory) -> None:
+def test_only_its_primary_raises_a_lease(node_id: int, advisory: PrimaryStatusAdvisory) -> None:
     cluster = members(partition_count=2, spread=True)
     say(cluster, node_id, advisory)
     assert [leases(each) for each in cluster.processes.values()] == [[1, 1]] * 3

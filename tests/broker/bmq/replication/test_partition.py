@@ -66,7 +66,7 @@ def test_a_message_is_acknowledged_once_a_majority_has_it() -> None:
     bus.check_equal()
 
 
-def test_what_a_primary_serves_outlives_it_though_another_wrote_under_a_lease_between(bus: Bus) -> None:
+def test_messages_served_by_a_primary_outlive_it_though_another_wrote_under_a_lease_between(bus: Bus) -> None:
     """A message that no majority had is on a majority later; its records are still older than another node's last."""
     bus.settle()
     bus.part(0)
@@ -93,7 +93,7 @@ def test_what_a_primary_serves_outlives_it_though_another_wrote_under_a_lease_be
     bus.check_equal()
 
 
-def test_what_a_primary_restores_is_as_old_as_the_records_of_others_say(bus: Bus) -> None:
+def test_restored_messages_are_as_old_as_the_records_of_others_say(bus: Bus) -> None:
     """The record that it has written itself, by its own clock, does not count."""
     bus.nodes[0].post(1)
     bus.settle()
@@ -492,7 +492,7 @@ def test_nothing_was_heard_by_a_replica_whose_journal_has_no_record() -> None:
     assert replica.stored.heard is None
 
 
-def test_what_came_last_is_heard_before_the_first_record_of_a_lease(bus: Bus) -> None:
+def test_last_time_is_noted_before_the_first_record_of_a_lease(bus: Bus) -> None:
     """The old primary's clock was set back within its last second."""
     replica = bus.nodes[1]
     replica.stored.tick()
@@ -579,7 +579,7 @@ def test_a_primary_with_smaller_files_fills_no_more_of_them_than_it_may(small: B
     small.check_equal()
 
 
-def test_what_was_removed_is_known_to_the_next_primary_over_any_number_of_rollovers(small: Bus) -> None:
+def test_removed_messages_are_known_to_the_next_primary_over_any_number_of_rollovers(small: Bus) -> None:
     number = fill(small, 0, 1000)
     assert len(small.nodes[1].directory.archived) > 6
     small.kill(0)

@@ -55,7 +55,7 @@ def test_a_lost_primary_and_a_stop_end_every_state(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [each for each in State if each is not State.STOPPED])
-def test_who_is_primary_is_heeded_in_every_state(state: State) -> None:
+def test_every_state_has_a_row_for_a_new_primary(state: State) -> None:
     for event in (Event.DETECT_SELF_PRIMARY, Event.DETECT_SELF_REPLICA):
         assert (state, event) in TABLE
 

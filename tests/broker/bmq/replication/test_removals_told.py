@@ -110,7 +110,7 @@ def test_a_node_that_has_the_partition_is_told_nothing_again() -> None:
 
 @pytest.mark.parametrize("leader", [1, 2])
 @pytest.mark.parametrize("amount", [0, 1])
-def test_what_no_app_wants_is_known_after_a_rollover_though_its_primary_died_before_it_removed_it(
+def test_message_that_no_app_wants_is_known_after_a_rollover_though_its_primary_died_before_removing_it(
     leader: int, amount: int
 ) -> None:
     """The next primary finds that when it takes over, and a replica when it rolls over."""
@@ -170,7 +170,7 @@ HEAD = struct.Struct("<qqI")
         chunk(HEAD.pack(1, 1, 0), RecoveryFileChunkType.JOURNAL),
     ],
 )
-def test_what_is_no_block_is_refused(body: memoryview) -> None:
+def test_invalid_block_is_refused(body: memoryview) -> None:
     bus = begun()
     bus.disks[2] = MemoryDirectory()
     bus.restart(2)

@@ -116,7 +116,7 @@ def powerless(directory: MemoryDirectory) -> Iterator[MemoryDirectory]:
         yield disk.directory
 
 
-def test_what_was_there_before_a_rollover_is_waited_for_with_it() -> None:
+def test_receipts_of_a_rollover_wait_for_the_messages_before_it() -> None:
     """The receipts for it leave before the new files are whole."""
     bus = small()
     node = bus.nodes[REPLICA]

@@ -71,7 +71,7 @@ def test_a_second_replica_is_asked_when_the_first_has_it_no_better() -> None:
     assert reader(cluster, 0).payloads() == ALL
 
 
-def test_what_nobody_has_is_withheld_and_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_payload_that_no_node_has_is_withheld_and_requested_again(caplog: pytest.LogCaptureFixture) -> None:
     cluster = filled()
     for node_id in cluster.ids:
         rot(cluster, node_id, 2)

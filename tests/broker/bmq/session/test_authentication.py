@@ -94,7 +94,7 @@ def authenticate(client: Client, mechanism: str, data: bytes | None) -> Authenti
 @pytest.mark.parametrize("encoding", EncodingType)
 @pytest.mark.parametrize("mechanism", ["BASIC", "basic", "BaSiC"])
 @pytest.mark.parametrize("data", [b"ann:secret", b"bob:se:cret", b"zoe:"])
-def test_who_knows_the_password_may_go_on(encoding: EncodingType, mechanism: str, data: bytes) -> None:
+def test_client_with_the_password_may_go_on(encoding: EncodingType, mechanism: str, data: bytes) -> None:
     client = Client(node(NOBODY).node)
     client.send(request(mechanism, data, encoding))
     (answer,) = answers(client)
@@ -114,7 +114,9 @@ def test_who_knows_the_password_may_go_on(encoding: EncodingType, mechanism: str
         ("OAuth", b"token", -2, "Authentication mechanism 'OAUTH' not supported."),
     ],
 )
-def test_who_does_not_is_told_and_must_leave(mechanism: str, data: bytes | None, code: int, reason: str) -> None:
+def test_client_without_the_password_is_refused_and_disconnected(
+    mechanism: str, data: bytes | None, code: int, reason: str
+) -> None:
     client = Client(node().node)
     answer = authenticate(client, mechanism, data)
     assert answer.status.category is StatusCategory.REFUSED
@@ -135,7 +137,7 @@ def test_without_configuration_everybody_is_anonymous_and_nobody_else() -> None:
     "anonymous",
     [NOBODY, AssumedCredential("BASIC", b"ann:wrong"), AssumedCredential("NONE", b"")],
 )
-def test_who_does_not_authenticate_may_be_refused_without_a_word(anonymous: AssumedCredential | None) -> None:
+def test_unauthenticated_client_may_be_disconnected_without_an_answer(anonymous: AssumedCredential | None) -> None:
     client = Client(node(anonymous).node)
     client.send(negotiation())
     assert client.session.finished
@@ -224,7 +226,7 @@ def test_response_is_nothing_that_a_client_sends() -> None:
 # -- mechanisms that take their time
 
 
-def test_what_follows_waits_until_it_is_known_who_the_peer_is() -> None:
+def test_later_events_wait_until_the_peer_is_authenticated() -> None:
     slow = Slow()
     rig = node(slow=slow)
     client = Client(rig.node)

@@ -269,7 +269,7 @@ def test_each_command_of_an_administrator_may_be_refused() -> None:
 
 
 @pytest.mark.parametrize(("names", "may"), [((), False), (("other",), False), (("other", "node1.example"), True)])
-def test_whoever_shows_a_certificate_is_those_whom_it_names(names: tuple[str, ...], may: bool) -> None:
+def test_client_certificate_gives_the_identities_that_it_names(names: tuple[str, ...], may: bool) -> None:
     rig = node(RuleAuthorizer([Rule([Permission.READ], ["node1.*"], ["TLS"])]))
     session = Session(rig.node, 77, "10.0.0.1:5000", lambda: frozenset(names))
     session.receive(memoryview(build_schema_event(ber.encode(NegotiationMessage(choice=identity())))))

@@ -74,7 +74,7 @@ def test_a_client_that_may_not_know_them_gets_none(who: ClientIdentity) -> None:
 
 @pytest.mark.parametrize("event", [HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE])
 @pytest.mark.parametrize("who", [JAVA, UNKNOWN, ADMIN])
-def test_whoever_sends_one_knows_them(who: ClientIdentity, event: bytes) -> None:
+def test_client_that_sends_a_heartbeat_gets_them(who: ClientIdentity, event: bytes) -> None:
     rig = node(ALL)
     client = connected(rig, who)
     client.send(event)

@@ -66,7 +66,7 @@ def test_two_apps_under_one_sub_queue_id(rig: Rig, client: Client) -> None:
     assert not queue.is_open
 
 
-def test_who_leaves_keeps_nothing_whatever_ids_it_used(rig: Rig) -> None:
+def test_client_that_leaves_keeps_nothing_whatever_ids_it_used(rig: Rig) -> None:
     """A consumer that is gone must not keep its turn: others are to get all that is posted."""
     odd, steady = rig.connect(), rig.connect()
     odd.read(1, FANOUT, "foo", 7)

@@ -65,7 +65,7 @@ def test_whole_events_keep_their_place() -> None:
     )
 
 
-def test_what_is_taken_is_whole() -> None:
+def test_taken_output_is_whole() -> None:
     out = Outbox()
     data = out.event(EventType.ACK, b"head")
     data += b"1111"

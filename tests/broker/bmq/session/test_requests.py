@@ -114,7 +114,7 @@ REFUSALS: dict[str, tuple[tuple[str, int, dict[str, Any]], Status]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_makes_no_sense_is_refused_in_the_references_words(rig: Rig, client: Client, name: str) -> None:
+def test_invalid_open_is_refused_in_the_references_words(rig: Rig, client: Client, name: str) -> None:
     (uri, flags, changed), status = REFUSALS[name]
     assert client.try_open(1, uri, flags, **changed) == status
     assert not client.session.handles

@@ -48,7 +48,7 @@ def test_posts_and_confirms_in_several_events_are_taken(sides: tuple[Client, Cli
     assert not consumer.node.queues[QUEUE].messages
 
 
-def test_what_comes_before_bytes_that_are_no_event_is_taken(sides: tuple[Client, Client]) -> None:
+def test_events_before_garbage_are_taken(sides: tuple[Client, Client]) -> None:
     producer, consumer = sides
     producer.send(posts(1, 2) + b"\xff" * 8)
     assert producer.session.finished

@@ -185,7 +185,7 @@ def test_malformed_events_end_the_session_and_no_other(rig: Rig, name: str) -> N
     assert other.post(1, guid(1), b"still served") is AckStatus.SUCCESS
 
 
-def test_what_was_sound_before_the_fault_counts(rig: Rig) -> None:
+def test_sound_events_before_the_fault_count(rig: Rig) -> None:
     client = in_state(rig, SessionState.RUNNING)
     sound = b"".join(put_event(1, guid(number), b"payload") for number in range(3))
     client.send(sound + b"\xff" * 100)

@@ -43,7 +43,7 @@ def rotten(name: str) -> MemoryDirectory:
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_what_is_damaged_is_set_aside_as_it_is(name: str) -> None:
+def test_damaged_files_are_set_aside_unchanged(name: str) -> None:
     directory = rotten(name)
     before = {name: bytes(content.data) for name, content in directory.files.items()}
     partition, recovered, ledger = open_all(directory)
@@ -119,7 +119,7 @@ def test_a_node_alone_does_not_go_on_where_others_were_to_heal_it() -> None:
         open_all(directory.after_crash(), heals=False)
 
 
-def test_what_is_sound_under_a_note_is_set_aside_too() -> None:
+def test_sound_files_under_a_note_are_set_aside_too() -> None:
     """A note of which nobody can tell which process left it."""
     directory = filled().directory.after_crash()
     directory.open(NOTE, 10).close()

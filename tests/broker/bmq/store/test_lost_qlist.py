@@ -150,7 +150,7 @@ def test_it_outlives_a_power_failure_where_all_does() -> None:
 
 
 @pytest.mark.parametrize("known", ["nothing", "another key"])
-def test_what_the_ledger_does_not_know_is_refused(known: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_queue_missing_from_the_ledger_is_refused(known: str, caplog: pytest.LogCaptureFixture) -> None:
     rig, directory, _ = left_by(plain)
     del directory.files[directory.find("csl")]
     if known == "another key":
@@ -211,7 +211,7 @@ def test_the_apps_are_those_that_fit(states: list[Apps]) -> None:
         ({KEY: LedgerNames("bmq://fanout/queue", 0, [apps("foo"), apps("foo", "longer")])}, "which apps"),
     ],
 )
-def test_what_does_not_fit_is_not_told(names: dict[bytes, LedgerNames], reason: str) -> None:
+def test_contradictory_sources_restore_no_queue_list(names: dict[bytes, LedgerNames], reason: str) -> None:
     with pytest.raises(NotTold, match=reason):
         make_qlist(readable(grown().files.journal), 0, names)
 

@@ -36,7 +36,7 @@ def posted(count: int) -> Partition:
     return partition
 
 
-def test_what_was_confirmed_was_there() -> None:
+def test_confirmed_messages_count_for_the_peak() -> None:
     partition = posted(4)
     for number in range(3):
         partition.confirm(number, "foo")
@@ -45,7 +45,7 @@ def test_what_was_confirmed_was_there() -> None:
     assert found(partition, rows=1) == found(partition)
 
 
-def test_what_comes_and_goes_one_by_one_is_one() -> None:
+def test_messages_that_come_and_go_one_by_one_have_a_peak_of_one() -> None:
     partition = Partition().create()
     for number in range(5):
         partition.post(number).confirm(number, "foo").confirm(number, "bar").delete(number)
@@ -79,7 +79,7 @@ def test_an_app_that_came_later_did_not_have_what_was_there() -> None:
 
 
 @pytest.mark.parametrize(("app", "wanted"), [("", ["", *APP_KEYS]), ("bar", ["bar"])])
-def test_what_was_purged_was_there(app: str, wanted: list[str]) -> None:
+def test_purged_messages_count_for_the_peak(app: str, wanted: list[str]) -> None:
     partition = posted(3).operate(QueueOpType.PURGE, app=app).post(9)
     assert found(partition) == {holder: of(2) for holder in wanted}
 

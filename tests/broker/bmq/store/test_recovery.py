@@ -126,7 +126,7 @@ def test_files_end_where_their_last_record_does(partition: Partition) -> None:
     assert recovered.bytes_cut == 0
 
 
-def test_what_no_record_refers_to_is_cleared(partition: Partition) -> None:
+def test_data_without_a_record_is_cleared(partition: Partition) -> None:
     partition.post(1)
     ends = (partition.files.journal_end, partition.files.data_end, partition.files.qlist_end)
     partition.create(OTHER).post(2)
@@ -213,7 +213,7 @@ def test_removed_messages_are_told_by_queue_in_their_order(partition: Partition)
     }
 
 
-def test_what_was_purged_with_its_queue_counts_as_removed(partition: Partition) -> None:
+def test_messages_purged_with_their_queue_count_as_removed(partition: Partition) -> None:
     partition.create(OTHER)
     for number in range(6):
         partition.post(number, KEY if number % 2 else OTHER)
@@ -223,7 +223,7 @@ def test_what_was_purged_with_its_queue_counts_as_removed(partition: Partition) 
     assert [message.guid for message in recovered.messages] == [guid(0), guid(2), guid(4), guid(7)]
 
 
-def test_what_all_apps_are_done_with_counts_as_removed_without_its_deletion(partition: Partition) -> None:
+def test_message_that_all_apps_are_done_with_counts_as_removed_without_a_deletion(partition: Partition) -> None:
     """A process may die after the purge of an app, or the last confirm, and before the deletions."""
     partition.post(1).confirm(1, "foo").confirm(1, "baz").post(2).operate(QueueOpType.PURGE, KEY, "bar")
     partition.post(3).confirm(3, "foo").confirm(3, "bar").confirm(3, "baz")
@@ -232,7 +232,7 @@ def test_what_all_apps_are_done_with_counts_as_removed_without_its_deletion(part
     assert [message.guid for message in recovered.messages] == [guid(2)]
 
 
-def test_what_was_refused_for_want_of_copies_does_not_count_as_removed(partition: Partition) -> None:
+def test_message_refused_for_want_of_copies_does_not_count_as_removed(partition: Partition) -> None:
     refused = DeletionRecordFlag.NO_SC_QUORUM
     partition.post(1).delete(1, flag=refused).post(2).delete(2, flag=refused).post(2).delete(2)
     partition.post(3).delete(3, flag=refused).post(4).post(5).delete(5, flag=refused).post(5)

@@ -65,7 +65,7 @@ def faults(partition: Partition) -> list[str]:
     return [fault.code for fault in validate_file_set(*views) if fault.severity is Severity.ERROR]
 
 
-def test_what_is_alive_is_carried_over(partition: Partition) -> None:
+def test_live_messages_are_carried_over(partition: Partition) -> None:
     partition.post(1).post(2).post(3).confirm(2, "foo").delete(1).create(OTHER).post(4, OTHER).confirm(4, "bar", OTHER)
     before = partition.outstanding()
     fresh = rolled(partition)
@@ -124,7 +124,7 @@ def test_apps_that_confirm_of_themselves_do_not_get_the_message_after_all(partit
     assert faults(partition) == []
 
 
-def test_what_became_of_single_apps_is_remembered(partition: Partition) -> None:
+def test_removals_of_single_apps_are_remembered(partition: Partition) -> None:
     partition.post(1).operate(QueueOpType.PURGE, app="foo").post(2).operate(QueueOpType.DELETION, app="bar").post(3)
     before = partition.outstanding()
     rolled(partition)

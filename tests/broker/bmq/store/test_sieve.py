@@ -92,7 +92,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(STEP, st.integers(0, 2)), max_size=60), st.integers(1, 9))
-def test_what_is_left_has_the_same_alive(steps: Steps, rows: int) -> None:
+def test_sifted_journal_has_the_same_live_messages(steps: Steps, rows: int) -> None:
     partition, sifting = Partition(limits=LIMITS).create().create(KEYS[1]), JournalSieve()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sieve, "PART_ROWS", 3)
@@ -143,7 +143,7 @@ def test_of_the_last_records_all_are_there() -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_what_a_cut_brings_back_is_found_again() -> None:
+def test_messages_restored_by_a_cut_are_found_again() -> None:
     partition = Partition().create().post(1).post(2)
     end = partition.files.journal_end
     found = sifted(partition.delete(1).post(3).sync_point())

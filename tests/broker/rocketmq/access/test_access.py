@@ -347,7 +347,7 @@ def test_answer_tells_nothing_of_a_password(body: bytes) -> None:
     assert "hush" not in (answer.remark or "")
 
 
-def test_nobody_takes_back_messages_of_topics_that_he_may_not_read() -> None:
+def test_client_cannot_send_back_messages_of_topics_that_it_may_not_read() -> None:
     """Otherwise anyone could read them in the retry topic of another group: offsets in the log can be guessed."""
     rig, root, user = rig_with()
     root.call(RequestCode.AUTH_CREATE_ACL, policy("Group:g", "Sub"), subject="User:walter")

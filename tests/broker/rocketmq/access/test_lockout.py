@@ -93,7 +93,7 @@ def test_switch_is_turned_if_somebody_may_administer() -> None:
     assert off.code == ResponseCode.SUCCESS
 
 
-def test_what_is_off_is_switched_off_without_users() -> None:
+def test_checks_that_are_off_are_switched_off_without_users() -> None:
     rig = Rig()
     assert switch(rig.peer(), f"{AUTHENTICATION}=false\n{AUTHORIZATION}=false").code == ResponseCode.SUCCESS
 

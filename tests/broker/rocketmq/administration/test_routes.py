@@ -64,7 +64,7 @@ def test_first_that_is_connected_is_asked_and_believed_for_a_while() -> None:
     assert found.find(1_000 + KEEP_MS) is None
 
 
-def test_what_was_known_stands_while_nobody_answers() -> None:
+def test_known_routes_stand_while_no_nameserver_answers() -> None:
     link = Link()
     found = Found(link)
     for answer in (

@@ -105,7 +105,7 @@ def codes(data: bytes | bytearray) -> list[int]:
     return found
 
 
-def test_what_is_said_waits_for_the_log_as_it_was_then() -> None:
+def test_answer_waits_for_the_log_as_it_was_then() -> None:
     rig = Rig()
     rig.say(b"nothing was written")
     rig.log.log_end = 10
@@ -226,7 +226,7 @@ def test_flush_after_a_failed_one_hides_nothing() -> None:
         rig.gate.end_step()
 
 
-def test_who_asks_how_far_the_disk_is_does_not_wait_for_it() -> None:
+def test_question_about_the_flushed_offset_does_not_wait_for_the_disk() -> None:
     rig = Rig()
     assert rig.gate.reach() == 0
     assert rig.disk.begun is None

@@ -127,7 +127,7 @@ def test_node_whose_folder_is_lost_is_written_again_as_it_was(tmp_path: Path) ->
     assert [(folder / CONFIG_NAME).read_text() for _, folder in again] == before
 
 
-def test_what_a_user_has_changed_stays(tmp_path: Path) -> None:
+def test_changes_of_a_user_stay(tmp_path: Path) -> None:
     opened(tmp_path)
     file = tmp_path / "node2" / CONFIG_NAME
     file.write_text(file.read_text() + "# mine\nfileReservedTime=5\n")

@@ -62,7 +62,7 @@ def test_timers_go_on_when_a_slave_becomes_master() -> None:
     assert [bytes(record.body) for record in rig.messages("t")] == [b"late"]
 
 
-def test_who_waits_for_messages_to_pop_is_answered() -> None:
+def test_waiting_pop_is_answered() -> None:
     rig = Rig()
     peer = rig.peer()
     number = peer.pop(pollTime=5_000)
@@ -76,7 +76,7 @@ def test_who_waits_for_messages_to_pop_is_answered() -> None:
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-def test_who_waits_for_messages_of_a_queue_goes_on_waiting() -> None:
+def test_waiting_pull_goes_on_waiting() -> None:
     rig = Rig()
     peer = rig.peer()
     number = peer.pull(sysFlag=6)

@@ -96,7 +96,7 @@ def test_old_messages_go_by_the_new_time() -> None:
         ("traceOn=false\nbrokerConfigPath=/x", ResponseCode.NO_PERMISSION),
     ],
 )
-def test_what_cannot_be_changed_is_refused_whole(text: str, code: ResponseCode) -> None:
+def test_change_with_a_fixed_property_is_refused_as_a_whole(text: str, code: ResponseCode) -> None:
     rig = Rig()
     peer = rig.peer()
     before = shown(peer)

@@ -30,7 +30,7 @@ def test_queues_are_shared_evenly() -> None:
     assert allocate(QUEUES, clients, "d", "AVG") == []
 
 
-def test_who_pops_gets_queues_of_others_too() -> None:
+def test_popping_client_gets_queues_of_others_too() -> None:
     clients = ["a", "b", "c", "d"]
     assert numbers(allocate_to_pop(QUEUES[:2], clients, "x", "AVG", 0)) == [-1, -1]
     assert numbers(allocate_to_pop(QUEUES, clients, "a", "AVG", 3)) == [-1] * 8

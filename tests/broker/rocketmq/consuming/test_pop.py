@@ -345,7 +345,7 @@ def test_revived_messages_go_to_those_who_wait(rig: Rig) -> None:
     assert list(handles(answer, "broker-g")) == ["one"]
 
 
-def test_what_is_not_wanted_lets_a_request_wait_on(rig: Rig) -> None:
+def test_unwanted_messages_let_a_request_wait_on(rig: Rig) -> None:
     peer = rig.peer()
     number = peer.pop(pollTime=15_000, exp="x")
     send(rig, *map(str, range(1_700)), TAGS="y")

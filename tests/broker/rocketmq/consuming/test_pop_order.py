@@ -157,7 +157,7 @@ def test_messages_come_again_in_order_when_their_time_is_over(rig: Rig) -> None:
     assert "%RETRY%g_t" not in rig.topics.table
 
 
-def test_who_waits_is_answered_when_the_queue_is_free(rig: Rig) -> None:
+def test_waiting_request_is_answered_when_the_queue_is_free(rig: Rig) -> None:
     send(rig, "one", "two")
     peer = rig.peer()
     found = pop(peer, maxMsgNums=1)

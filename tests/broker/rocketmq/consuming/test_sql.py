@@ -71,7 +71,7 @@ def test_expression_takes(text: str, properties: dict[str, str], takes: bool) ->
         ("a = '" + "x" * EXPRESSION_BYTES_MAX + "'", f"it is longer than {EXPRESSION_BYTES_MAX} bytes"),
     ],
 )
-def test_what_is_no_expression_is_refused(text: str, reason: str) -> None:
+def test_invalid_expression_is_refused(text: str, reason: str) -> None:
     with pytest.raises(SqlError) as refused:
         compile_sql(text)
     assert reason in str(refused.value)

@@ -76,7 +76,7 @@ def test_alarm_stands_until_there_is_room(caplog: pytest.LogCaptureFixture) -> N
     assert (files_of(rig), retention.alarm) == (4, "")
 
 
-def test_who_counts_as_a_group() -> None:
+def test_groups_that_count_for_retention() -> None:
     rig, retention, _ = full_broker()
     # A queue without an offset of a group that has one in another; a group that was deleted; another topic's.
     rig.broker.services.groups.find("g", rig.wall_ms)

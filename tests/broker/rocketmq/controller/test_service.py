@@ -81,7 +81,7 @@ def test_silent_master_is_replaced_when_its_time_is_over() -> None:
     assert replicas(rig).master_broker_id == 2
 
 
-def test_nobody_is_elected_who_is_not_in_sync_unless_that_is_permitted() -> None:
+def test_broker_that_is_not_in_sync_is_elected_only_if_permitted() -> None:
     rig = Rig()
     brokers = group_of(rig, 2)
     assert brokers[0].alter([1], 1, 2).code == 0

@@ -156,7 +156,7 @@ def test_recall_of_another_topic_or_too_late_is_refused() -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-def test_what_waits_is_known_behind_the_end_of_the_process(how: str) -> None:
+def test_waiting_timers_outlast_the_process(how: str) -> None:
     rig = Rig()
     peer = rig.peer()
     peer.send(b"long", {"TIMER_DELAY_SEC": "60"})
@@ -171,7 +171,7 @@ def test_what_waits_is_known_behind_the_end_of_the_process(how: str) -> None:
     assert TIMER_CHECKPOINT.unpack(rig.files["timers"]).queue_offset == 2
 
 
-def test_what_the_original_has_in_its_wheel_comes_and_what_it_has_given_out_does_not() -> None:
+def test_timers_of_the_originals_wheel_come_and_delivered_ones_do_not() -> None:
     rig = Rig()
     peer = rig.peer()
     peer.send(b"over", {"TIMER_DELAY_SEC": "1"})
@@ -195,7 +195,7 @@ def test_clock_that_is_set_back_loses_nothing() -> None:
     assert bodies(rig) == [b"one", b"two"]
 
 
-def test_what_a_stranger_sends_to_the_broker_s_own_topic_is_passed_over() -> None:
+def test_foreign_messages_in_the_brokers_own_topic_are_skipped() -> None:
     rig = Rig()
     peer = rig.peer()
     for properties in ({}, {"TIMER_OUT_MS": "x"}, {"TIMER_OUT_MS": "5"}, {"TIMER_OUT_MS": "9" * 30}):

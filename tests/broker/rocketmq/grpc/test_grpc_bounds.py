@@ -30,7 +30,7 @@ def with_wide_windows(echo: Echo) -> Client:
     return client
 
 
-def test_what_waits_to_be_sent_is_counted(echo: Echo) -> None:
+def test_waiting_output_is_counted(echo: Echo) -> None:
     client = with_wide_windows(echo)
     client.call("Never", b"x")
     (call,) = echo.calls
@@ -50,7 +50,7 @@ def test_answers_during_a_read_are_counted(echo: Echo) -> None:
     assert client.session.output_size() > 10_000
 
 
-def test_who_takes_nothing_is_given_up(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_that_reads_nothing_is_disconnected(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_OUTPUT_BYTES_MAX", 1 << 20)
     client = with_wide_windows(echo)
     client.call("Never", b"x")
@@ -64,7 +64,9 @@ def test_who_takes_nothing_is_given_up(echo: Echo, monkeypatch: pytest.MonkeyPat
     assert client.session.output_size() == 0
 
 
-def test_what_waits_for_windows_and_for_the_link_has_one_bound(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_that_waits_for_windows_and_for_the_link_has_one_bound(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sessions, "_OUTPUT_BYTES_MAX", 100_000)
     client = Client(echo)
     client.call("Never", b"x")
@@ -127,7 +129,7 @@ def test_a_frame_in_pieces_stays_with_the_link(echo: Echo) -> None:
     assert client.messages(stream)
 
 
-def test_what_is_kept_for_a_peer_is_counted(echo: Echo) -> None:
+def test_memory_of_a_peer_is_counted(echo: Echo) -> None:
     client = Client(echo)
     before = client.session.memory_size()
     stream = client.open("Late")
@@ -212,7 +214,7 @@ def test_windows_that_are_made_wider_for_nothing_are_a_flood(echo: Echo) -> None
     assert "bring nothing" in client.session.reason
 
 
-def test_who_gives_back_what_it_was_sent_piece_by_piece_stays(echo: Echo) -> None:
+def test_peer_that_opens_its_window_piece_by_piece_stays(echo: Echo) -> None:
     client = with_wide_windows(echo)
     client.acknowledges = False
     client.call("Late", bytes(300_000))

@@ -228,7 +228,7 @@ def test_a_message_is_renewed_once_at_a_time() -> None:
     assert served.acknowledge(handle).status.code == Code.OK
 
 
-def test_what_waits_for_a_renewal_is_answered_when_the_client_is_forgotten() -> None:
+def test_request_that_waits_for_a_renewal_is_answered_when_the_client_is_forgotten() -> None:
     served, _, handle = renewing()
     stream = dealt(served, "AckMessage", handle)
     (client,) = served.service._clients

@@ -70,7 +70,7 @@ def test_settings_are_small(served: Served) -> None:
 
 
 @pytest.mark.parametrize("method", ["QueryRoute", "QueryAssignment"])
-def test_what_an_answer_repeats_for_each_queue_is_small(served: Served, method: str) -> None:
+def test_repeated_part_of_an_answer_for_each_queue_is_small(served: Served, method: str) -> None:
     def ask(way: Message, namespace: str = "") -> Message:
         topic = make("Resource", name="many", resource_namespace=namespace)
         groups = {"group": resource("g")} if method == "QueryAssignment" else {}

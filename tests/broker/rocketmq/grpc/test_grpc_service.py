@@ -312,7 +312,7 @@ def test_a_consumer_that_does_not_say_how_long_it_waits_is_answered_in_its_time(
     assert waited_ms(served, "60S") == 20_000
 
 
-def test_what_is_acknowledged_does_not_come_again(served: Served) -> None:
+def test_acknowledged_message_does_not_come_again(served: Served) -> None:
     served.send(message())
     (first,) = served.receive()
     answer = served.acknowledge(first.system_properties.receipt_handle)
@@ -321,7 +321,7 @@ def test_what_is_acknowledged_does_not_come_again(served: Served) -> None:
     assert served.receive() == []
 
 
-def test_what_is_not_acknowledged_comes_again_with_another_number(served: Served) -> None:
+def test_unacknowledged_message_comes_again_with_another_number(served: Served) -> None:
     served.send(message())
     (first,) = served.receive()
     served.pass_time(20_000)
@@ -392,7 +392,7 @@ def test_a_message_that_failed_too_often_goes_to_the_dead_letters(served: Served
     assert len(served.rig.messages("%DLQ%g")) == 1
 
 
-def test_what_is_popped_for_a_call_that_is_gone_comes_again_soon(served: Served) -> None:
+def test_message_popped_for_a_cancelled_call_comes_again_soon(served: Served) -> None:
     stream = served.begin("ReceiveMessage", served.receive_request())
     served.client.http.reset_stream(stream)
     served.client.exchange()
@@ -611,7 +611,7 @@ def test_a_silent_client_is_forgotten(served: Served) -> None:
     assert not served.service._clients
 
 
-def test_what_is_no_request_ends_its_call_only(served: Served) -> None:
+def test_invalid_request_ends_its_call_only(served: Served) -> None:
     stream = served.client.call("SendMessage", b"\xff\xff", x_mq_client_id="client")
     assert served.client.status(stream) == "13"
     for method in ("PullMessage", "Nonsense"):
@@ -634,7 +634,7 @@ def guarded() -> Served:
 
 
 @pytest.mark.parametrize("is_upper", [False, True])
-def test_who_signs_may_call(guarded: Served, is_upper: bool) -> None:
+def test_signed_client_may_call(guarded: Served, is_upper: bool) -> None:
     guarded.headers = credential("super", "secret", is_upper)
     assert route(guarded, "t").status.code == Code.OK
     assert guarded.send(message()).status.code == Code.OK
@@ -642,21 +642,21 @@ def test_who_signs_may_call(guarded: Served, is_upper: bool) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, credential("super", "guess"), credential("nobody", "secret")])
-def test_who_does_not_sign_may_not(guarded: Served, headers: dict[str, str]) -> None:
+def test_unsigned_client_may_not_call(guarded: Served, headers: dict[str, str]) -> None:
     guarded.headers = headers
     assert route(guarded, "t").status.code == Code.UNAUTHORIZED
     assert guarded.send(message()).status.code == Code.UNAUTHORIZED
     assert guarded.rig.messages("t") == []
 
 
-def test_who_has_no_right_may_not(guarded: Served) -> None:
+def test_client_without_the_right_may_not_call(guarded: Served) -> None:
     guarded.headers = credential("weak", "secret")
     assert route(guarded, "t").status.code == Code.UNAUTHORIZED
     assert guarded.send(message()).status.code == Code.UNAUTHORIZED
     assert guarded.rig.messages("t") == []
 
 
-def test_who_does_not_sign_leaves_nothing_behind(guarded: Served) -> None:
+def test_unsigned_client_leaves_no_state(guarded: Served) -> None:
     route(guarded, "t")
     assert len(guarded.service._clients) == 0
     guarded.headers = credential("super", "secret")

@@ -101,7 +101,7 @@ def test_routes_are_told_in_standard_json_where_that_is_wanted() -> None:
     ("request_", "code"),
     [(ask("u"), ResponseCode.TOPIC_NOT_EXIST), (ask("t")._replace(ext_fields=None), ResponseCode.SYSTEM_ERROR)],
 )
-def test_what_is_wrong_with_a_request_is_answered(request_: Frame, code: ResponseCode) -> None:
+def test_invalid_request_is_answered_with_its_fault(request_: Frame, code: ResponseCode) -> None:
     (answer,) = Served().send(request_)
     assert answer.code == code
 
@@ -115,7 +115,7 @@ def test_all_else_is_the_brokers() -> None:
     assert served.broker.ended == [served.session]
 
 
-def test_who_may_not_have_a_route_is_told_so() -> None:
+def test_client_without_the_right_to_a_route_is_refused() -> None:
     served = Served(AccessOptions(authentication=True))
     (answer,) = served.send(ask("t"))
     assert (answer.code, answer.body) == (ResponseCode.NO_PERMISSION, b"")

@@ -38,7 +38,7 @@ def looked() -> Looked:
     return Looked()
 
 
-def test_what_is_not_known_is_looked_up_once_for_all_who_wait(looked: Looked) -> None:
+def test_unknown_value_is_looked_up_once_for_all_callers(looked: Looked) -> None:
     looked.find()
     looked.find()
     assert (len(looked.loads), looked.found) == (1, [])
@@ -66,7 +66,7 @@ def test_value_that_is_not_settled_is_looked_up_again_soon() -> None:
     assert (looked.loads, looked.found) == ([], ["early", "early", "early", "late"])
 
 
-def test_what_is_old_is_used_while_it_is_looked_up_again(looked: Looked) -> None:
+def test_old_value_is_used_while_it_is_looked_up_again(looked: Looked) -> None:
     looked.find()
     looked.answer("old")
     looked.ms = 19_999
@@ -81,7 +81,7 @@ def test_what_is_old_is_used_while_it_is_looked_up_again(looked: Looked) -> None
     assert looked.found[-1] == "new"
 
 
-def test_what_cannot_be_looked_up_again_stays_as_it_was(looked: Looked) -> None:
+def test_value_that_cannot_be_looked_up_again_stays(looked: Looked) -> None:
     looked.find()
     looked.answer("old")
     looked.ms = 20_000
@@ -94,7 +94,7 @@ def test_what_cannot_be_looked_up_again_stays_as_it_was(looked: Looked) -> None:
     assert len(looked.loads) == 1
 
 
-def test_what_is_gone_is_forgotten(looked: Looked) -> None:
+def test_value_that_is_gone_is_forgotten(looked: Looked) -> None:
     looked.find()
     looked.answer("old")
     looked.ms = 20_000
@@ -107,7 +107,7 @@ def test_what_is_gone_is_forgotten(looked: Looked) -> None:
     assert len(looked.cache) == 0
 
 
-def test_what_is_not_trusted_is_waited_for_but_better_than_nothing(looked: Looked) -> None:
+def test_distrusted_value_is_awaited_but_better_than_none(looked: Looked) -> None:
     looked.find()
     looked.answer("old")
     looked.cache.distrust(lambda value: value == "other")
@@ -123,7 +123,7 @@ def test_what_is_not_trusted_is_waited_for_but_better_than_nothing(looked: Looke
     assert looked.found[3:] == ["new"]
 
 
-def test_what_is_gone_with_its_broker_is_not_gone_at_once(looked: Looked) -> None:
+def test_value_of_a_lost_broker_is_not_gone_at_once(looked: Looked) -> None:
     looked.find()
     looked.answer("old")
     looked.cache.distrust(lambda value: True)
@@ -137,7 +137,7 @@ def test_what_is_gone_with_its_broker_is_not_gone_at_once(looked: Looked) -> Non
     assert looked.found[-1] is GONE
 
 
-def test_what_nobody_uses_is_forgotten(looked: Looked) -> None:
+def test_unused_value_is_forgotten(looked: Looked) -> None:
     looked.find()
     looked.answer("v")
     looked.ms = 300_001

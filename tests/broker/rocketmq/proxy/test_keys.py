@@ -65,7 +65,7 @@ def test_brokers_that_check_refuse_what_is_not_signed(key: tuple[str, str] | Non
 
 
 @pytest.mark.parametrize("is_broker_checking", [True, False])
-def test_who_signs_may_call(is_broker_checking: bool) -> None:
+def test_signed_client_may_call(is_broker_checking: bool) -> None:
     served = proxy(guarded(is_broker_checking), WHO_ONLY)
     assert served.send(message()).status.code == Code.OK
     (received,) = served.receive()
@@ -84,7 +84,7 @@ def test_who_signs_may_call(is_broker_checking: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("checks", [WHO_ONLY, BOTH])
-def test_who_does_not_sign_may_not(checks: Checks, headers: dict[str, str], text: str) -> None:
+def test_unsigned_client_may_not_call(checks: Checks, headers: dict[str, str], text: str) -> None:
     served = proxy(checks=checks)
     allow(served.rig, "*")
     served.headers = headers
@@ -149,13 +149,13 @@ def test_a_user_who_is_made_later_is_found_soon_and_names_are_not_asked_about_ea
 # -- brokers that do not tell
 
 
-def test_nobody_may_call_if_no_broker_answers() -> None:
+def test_calls_are_refused_if_no_broker_answers() -> None:
     served = proxy(checks=WHO_ONLY)
     served.end_broker(0)
     assert outcome(served.send(message())) == (Code.UNAUTHORIZED, NO_USER)
 
 
-def test_nobody_may_call_if_no_broker_answers_in_time_and_what_came_meanwhile_is_carried_out_otherwise() -> None:
+def test_calls_are_refused_if_no_broker_answers_in_time_and_carried_out_otherwise() -> None:
     served = proxy(checks=WHO_ONLY)
     served.pass_time(1_000)
     served.network.is_stuck = True
@@ -171,7 +171,7 @@ def test_nobody_may_call_if_no_broker_answers_in_time_and_what_came_meanwhile_is
 
 
 @pytest.mark.parametrize("key", [None, BOB])
-def test_nobody_may_call_if_brokers_tell_the_proxy_nothing(key: tuple[str, str] | None) -> None:
+def test_calls_are_refused_if_brokers_give_the_proxy_no_users(key: tuple[str, str] | None) -> None:
     rig = guarded()
     allow(rig, "*", actions="All")
     served = proxy(rig, WHO_ONLY, key)
@@ -190,7 +190,7 @@ def test_nobody_may_call_if_brokers_tell_the_proxy_nothing(key: tuple[str, str] 
         b"garbage",
     ],
 )
-def test_nobody_may_call_by_what_a_broker_tells_wrong(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_refused_if_a_brokers_answer_is_invalid(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     served = proxy(checks=WHO_ONLY)
     tell(served, body, monkeypatch)
     assert outcome(served.send(message())) == (Code.UNAUTHORIZED, NO_USER)
@@ -220,12 +220,12 @@ def tell(served: Clustered, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(served.cluster._users._brokers, "ask", ask)
 
 
-def test_nobody_may_call_if_the_cluster_has_no_brokers() -> None:
+def test_calls_are_refused_if_the_cluster_has_no_brokers() -> None:
     served = proxy(checks=Checks(True, True, cluster="another"))
     assert outcome(served.send(message())) == (Code.UNAUTHORIZED, NO_USER)
 
 
-def test_what_is_known_of_users_is_used_while_no_broker_answers() -> None:
+def test_known_users_count_while_no_broker_answers() -> None:
     served = proxy(checks=WHO_ONLY)
     assert served.send(message()).status.code == Code.OK
     address = str(served.rig.options.address)
@@ -282,7 +282,7 @@ def test_a_call_is_not_carried_out_if_it_is_over_before_it_is_allowed() -> None:
     assert served.rig.messages("t") == []
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_module, "_BYTES_MAX", 10_000)
     served = stuck()
     body = b"x" * 6_000

@@ -302,7 +302,7 @@ def test_a_nameserver_that_speaks_nonsense(served: Clustered, monkeypatch: pytes
 # -- clients
 
 
-def test_what_comes_for_a_client_that_left_is_given_back(served: Clustered) -> None:
+def test_messages_for_a_client_that_left_are_given_back(served: Clustered) -> None:
     served.client_id = "leaving"
     served.tell(consumer())
     request = served.receive_request("many")

@@ -71,7 +71,7 @@ def test_a_request_that_names_no_broker(proxied: Proxied) -> None:
     assert client.send(b"x", broker="").code == ResponseCode.SUCCESS
 
 
-def test_what_waits_until_a_broker_is_found_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_wait_for_a_broker_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HELD_BYTES_MAX", 15_000)
     proxied = Proxied()
     proxied.pass_time(2_000)
@@ -95,14 +95,14 @@ def test_a_route_is_not_asked_for_with_more_than_nameservers_take(proxied: Proxi
     assert client.route().code == ResponseCode.SUCCESS
 
 
-def test_what_clients_are_not_to_ask(proxied: Proxied) -> None:
+def test_requests_that_clients_may_not_make(proxied: Proxied) -> None:
     client = proxied.client()
     for code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, 99_999):
         assert client.call(code, topic="many", bname="broker-1").code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert client.call(RequestCode.LOCK_BATCH_MQ, b"garbage").code == ResponseCode.VERSION_NOT_SUPPORTED
 
 
-def test_who_waits_for_messages_waits_at_the_broker(proxied: Proxied) -> None:
+def test_waiting_pull_waits_at_the_broker(proxied: Proxied) -> None:
     client, other = proxied.client(), proxied.client()
     waiting = client.pull(wait_ms=60_000)
     proxied.pass_time(40_000)
@@ -153,7 +153,7 @@ def test_locks_are_of_the_broker_of_their_queues(proxied: Proxied) -> None:
     assert client.call(RequestCode.UNLOCK_BATCH_MQ, body).code == ResponseCode.SUCCESS
 
 
-def test_what_wants_no_answer_gets_none_and_arrives(proxied: Proxied) -> None:
+def test_oneway_request_arrives_and_gets_no_answer(proxied: Proxied) -> None:
     client = proxied.client()
     client.send(b"x")
     client.heartbeat("me")
@@ -170,7 +170,7 @@ def test_what_wants_no_answer_gets_none_and_arrives(proxied: Proxied) -> None:
     assert asked.ext_fields == {"offset": "1"}
 
 
-def test_what_a_broker_asks_is_answered_by_the_client(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_question_of_a_broker_is_answered_by_the_client(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
     client = proxied.client()
     client.send(b"x")
     (pipe,) = [pipe for _, pipe in proxied.served.network.pipes if pipe.far.host.port and _is_for(pipe, proxied, 1)]

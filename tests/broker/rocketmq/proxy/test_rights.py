@@ -38,7 +38,7 @@ from tests.broker.rocketmq.rig import Rig
 # -- what a caller may do
 
 
-def test_who_has_the_right_may_and_a_super_user_may_all() -> None:
+def test_client_with_the_right_may_call_and_a_super_user_may_do_everything() -> None:
     served = proxy()
     allow(served.rig, "Topic:t", "Group:g*")
     assert served.send(message()).status.code == Code.OK
@@ -49,7 +49,7 @@ def test_who_has_the_right_may_and_a_super_user_may_all() -> None:
     assert served.send(message("many")).status.code == Code.OK
 
 
-def test_who_has_no_right_may_not() -> None:
+def test_client_without_the_right_may_not_call() -> None:
     served = proxy()
     text = "User:bob has no permission to access Topic:t from 127.0.0.1, no matched policies."
     assert outcome(served.send(message())) == (Code.UNAUTHORIZED, text)
@@ -115,7 +115,7 @@ def test_each_call_needs_its_topic_and_its_group(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS))
-def test_what_a_request_does_not_name_is_not_allowed(name: str) -> None:
+def test_request_without_a_name_is_not_allowed(name: str) -> None:
     served = proxy()
     allow(served.rig, "*", actions="All")
     blank = requests(served)[name]
@@ -152,7 +152,7 @@ def test_settings_of_producers_need_the_right_to_send() -> None:
     assert [each.status.code for each in answers] == [Code.OK]
 
 
-def test_nobody_has_messages_buried_of_topics_that_he_may_not_read() -> None:
+def test_client_cannot_bury_messages_of_topics_that_it_may_not_read() -> None:
     """Otherwise anyone could read them among the dead letters of another group: offsets in the log can be guessed."""
     served = proxy()
     allow(served.rig, "Topic:t", "Group:g*")
@@ -241,7 +241,7 @@ def test_the_proxy_checks_remoting_clients_of_brokers_that_do_not() -> None:
     assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, NO_USER)
 
 
-def test_what_remoting_clients_have_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_requests_of_remoting_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.rocketmq.proxy.remoting._HELD_BYTES_MAX", 15_000)
     served, client = proxied(WHO_ONLY, guarded())
     allow(served.rig, "*", actions="All")

@@ -82,7 +82,7 @@ def test_it_connects_when_there_is_something_to_ask(wired: Wired) -> None:
     assert (wired.codes, wired.told, wired.network.dialed) == ([7, 8, 9], ["connected"], [ADDRESS])
 
 
-def test_who_cannot_be_reached_is_left_alone_for_a_moment(wired: Wired) -> None:
+def test_unreachable_broker_is_left_alone_for_a_moment(wired: Wired) -> None:
     wired.ask()
     wired.step()
     wired.ask()
@@ -95,7 +95,7 @@ def test_who_cannot_be_reached_is_left_alone_for_a_moment(wired: Wired) -> None:
     assert wired.codes[2:] == [7]
 
 
-def test_what_waits_for_a_lost_connection_fails(wired: Wired) -> None:
+def test_requests_on_a_lost_connection_fail(wired: Wired) -> None:
     wired.listen()
     wired.echo.is_silent = True
     wired.ask()
@@ -105,7 +105,7 @@ def test_what_waits_for_a_lost_connection_fails(wired: Wired) -> None:
     assert wired.wire.waiting == 0
 
 
-def test_what_is_not_answered_in_time_fails_and_its_answer_is_nothing(wired: Wired) -> None:
+def test_request_without_an_answer_in_time_fails_and_a_late_answer_is_ignored(wired: Wired) -> None:
     wired.listen()
     wired.ask(7)
     wired.ms = 999
@@ -187,7 +187,9 @@ def test_headers_that_wait_for_the_connection_count(wired: Wired, monkeypatch: p
     assert wired.wire.waiting == 2
 
 
-def test_what_waits_for_the_connection_is_bounded_as_well(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_wait_for_the_connection_are_bounded_as_well(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_OUTPUT_BYTES_MAX", 1_000)
     for _ in range(3):
         wired.wire.ask(Frame(7, 0, body=bytes(600)), 10_000, lambda answer: wired.codes.append(answer.code))

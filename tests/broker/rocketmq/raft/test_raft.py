@@ -89,7 +89,7 @@ def test_single_controller_leads_at_once_and_agrees_with_itself() -> None:
     assert (one.machine.words, one.raft.term) == (["w1"], 2)
 
 
-def test_nobody_is_asked_in_a_new_term_before_a_majority_would_vote() -> None:
+def test_new_term_begins_only_once_a_majority_would_vote() -> None:
     one = One()
     one.wait(1_000)
     assert one.take() == [("n1", Solicit(1, 0, 0, True)), ("n2", Solicit(1, 0, 0, True))]

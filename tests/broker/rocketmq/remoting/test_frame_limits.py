@@ -132,7 +132,7 @@ def test_an_answer_may_be_long_if_it_was_asked_for() -> None:
             assert session.finished
 
 
-def test_who_was_dialed_may_send_long_frames_of_any_code() -> None:
+def test_dialed_peer_may_send_long_frames_of_any_code() -> None:
     echo = Echo()
     session = dialed(echo)
     whole = encode_frame(Frame(RequestCode.CHECK_TRANSACTION_STATE, 1, FrameFlag.ONE_WAY, body=bytes(3 << 20)))

@@ -286,7 +286,7 @@ def test_brokers_are_told_at_once_who_has_the_least_id() -> None:
     assert again.found == []
 
 
-def test_nobody_is_told_unless_that_is_configured() -> None:
+def test_members_are_notified_only_if_configured() -> None:
     group = Group()
     master, one = (group.add(each, members_ms=3_600_000) for each in range(2))
     group.pass_time(4_000)

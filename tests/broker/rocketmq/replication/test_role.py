@@ -55,7 +55,7 @@ def test_others_are_answered_at_once(request_frame: Frame, answer: Frame) -> Non
     assert not role.hold(request_frame, Sender(), answer)
 
 
-def test_nobody_waits_without_the_role_and_the_number() -> None:
+def test_answers_wait_only_with_the_role_and_the_number() -> None:
     role, master = master_role(replicas=1)
     assert not role.hold(sent(), Sender(), STORED)
     found = [role.takes_plain]

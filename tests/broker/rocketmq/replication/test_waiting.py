@@ -52,7 +52,7 @@ class Group:
         (Role.ASYNC_MASTER, 2, 1),
     ],
 )
-def test_nobody_waits(role: Role, replicas: int, slaves: int) -> None:
+def test_answer_without_required_copies_does_not_wait(role: Role, replicas: int, slaves: int) -> None:
     group = Group(slaves, role, replicas)
     group.send()
     assert group.outcomes == [True]
@@ -116,7 +116,7 @@ def test_slave_that_is_gone_does_not_count() -> None:
     assert group.outcomes == [False]
 
 
-def test_who_is_copied_already_does_not_wait() -> None:
+def test_message_that_is_copied_already_does_not_wait() -> None:
     group = Group(1)
     end = group.send()
     group.report(0, end)
@@ -156,7 +156,7 @@ def test_too_many_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(group.master.waiting) == 2
 
 
-def test_who_is_released_may_wait_again() -> None:
+def test_released_waiter_may_wait_again() -> None:
     group = Group(1)
     end = group.send()
 

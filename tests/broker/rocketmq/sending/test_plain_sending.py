@@ -213,7 +213,7 @@ def test_full_disk_is_told_once_and_nothing_is_stored() -> None:
     assert len(way.rig.messages("t")) == stored + 60 - refused
 
 
-def test_those_who_have_very_many_ways_are_served() -> None:
+def test_connections_with_more_than_the_maximum_of_ways_are_served() -> None:
     way = Way()
     for number in range(WAYS_MAX + 3):
         (answer,) = way.answers(frame(number, a=f"p{number}", properties=f"UNIQ_KEY\1x\2n{number}\1v\2"))

@@ -141,7 +141,7 @@ def test_answers_to_several_questions_commit_once() -> None:
     assert questions(peer) == []
 
 
-def test_nobody_is_asked_for_ever() -> None:
+def test_transaction_checks_end() -> None:
     rig = Rig()
     peer = rig.peer()
     peer.call(RequestCode.HEART_BEAT, PRODUCER)

@@ -96,7 +96,7 @@ def test_copy_is_opened_again_after_a_crash() -> None:
     assert log_bytes(slave) == data
 
 
-def test_what_has_arrived_is_told() -> None:
+def test_arrived_messages_are_reported() -> None:
     _, master = filled(3)
     slave = open_at(MemoryFolder(chunk=64))
     told: list[tuple[str, int, int, int]] = []
@@ -156,7 +156,7 @@ def changed(change: Callable[[Record], Record]) -> bytes:
         (encode_blank(2048) + bytes(2040), "give both brokers the same mappedFileSizeCommitLog"),
     ],
 )
-def test_what_cannot_be_a_record_there_is_refused(data: bytes, reason: str) -> None:
+def test_impossible_record_is_refused(data: bytes, reason: str) -> None:
     root = MemoryFolder(chunk=64)
     slave = open_at(root)
     with pytest.raises(FormatError, match=reason):

@@ -222,7 +222,7 @@ def test_clients_send_to_the_other_topics(topic: str) -> None:
 @pytest.mark.parametrize(
     "topic", [*SYSTEM, "TBW102", "BenchmarkTest", "GoldenCluster", "broker-g", "GoldenCluster_REPLY_TOPIC"]
 )
-def test_nobody_makes_changes_or_deletes_a_topic_of_the_system(topic: str) -> None:
+def test_requests_cannot_change_or_delete_a_system_topic(topic: str) -> None:
     rig = Rig()
     peer = rig.peer()
     before = dict(rig.topics.table)

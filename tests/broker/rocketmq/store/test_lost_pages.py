@@ -89,7 +89,7 @@ def test_message_that_was_flushed_last_is_missed() -> None:
         open_small(rig.crashed(without=1))
 
 
-def test_what_was_cut_off_does_not_come_back_behind_the_next_message() -> None:
+def test_messages_cut_off_do_not_come_back_after_the_next_one() -> None:
     rig = Rig()
     crashed = rig.crashed(without=2)
     # All of it is on the disk as it was found.

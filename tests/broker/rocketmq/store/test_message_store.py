@@ -170,7 +170,7 @@ def test_consume_queue_that_is_ahead_is_cut() -> None:
 @pytest.mark.parametrize("kept", [0, 1, 5])
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("stopped", [False, True])
-def test_what_recovery_has_cut_does_not_come_back_once_the_log_has_grown_over_it(
+def test_entries_cut_by_recovery_do_not_come_back_once_the_log_has_grown_over_them(
     kept: int, killed: bool, stopped: bool
 ) -> None:
     """A loss of power spares the entry of a message that it takes from the log, and another one follows."""
@@ -365,7 +365,7 @@ BLOCK = 28
 @pytest.mark.slow
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_what_was_written_since_the_last_flush_may_be_anywhere(data: st.DataObject) -> None:
+def test_blocks_written_since_the_last_flush_may_be_old_or_new(data: st.DataObject) -> None:
     """Power failed: of queues and index each block is as it was at the last flush, or at the end."""
     root = MemoryFolder()
     store = open_small(root)

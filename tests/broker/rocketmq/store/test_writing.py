@@ -131,7 +131,7 @@ def test_store_is_that_of_single_messages(batches: list[list[PlainMessage]]) -> 
 
 
 @pytest.mark.parametrize("room", range(0, 4096, 512))
-def test_what_a_full_disk_has_no_room_for_is_not_stored(room: int) -> None:
+def test_messages_beyond_the_room_of_a_full_disk_are_not_stored(room: int) -> None:
     one, other = Store(together=True, room=room), Store(together=False, room=room)
     for first in range(0, 40, 8):
         batch = [plain(0, number % 2, number, 90) for number in range(first, first + 8)]
@@ -167,7 +167,7 @@ def bodies(store: MessageStore) -> list[int]:
     return [int(bytes(found.record.body)) for found in store.log.records(store.log.begin)]
 
 
-def test_whatever_was_written_when_the_process_was_killed_is_a_front_of_the_messages() -> None:
+def test_killed_process_leaves_a_prefix_of_the_messages() -> None:
     messages = [plain(0, number % 2, number, 30) for number in range(5)]
     size = sum(place[1] for place in Store().put(messages))
     for kept in range(0, size + 1, 3):

@@ -48,7 +48,7 @@ def test_a_file_has_groups_of_light_queues_in_a_table_of_their_own_where_it_is_w
     assert Offsets(usual.file(0)).get("%LMQ%one", LMQ, 0) == 17
 
 
-def test_what_is_forgotten_is_in_neither_table() -> None:
+def test_forgotten_group_is_in_neither_table() -> None:
     offsets = Offsets(ORIGINAL, parts_lmq=True)
     offsets.forget_group(LMQ)
     assert b"%LMQ%" not in offsets.file(0)

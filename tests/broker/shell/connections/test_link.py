@@ -256,7 +256,7 @@ def test_a_finished_machine_has_its_last_word() -> None:
 
 @pytest.mark.parametrize("event", [b"a", b"a" * 200])
 @pytest.mark.parametrize("long", [False, True])
-def test_what_comes_while_the_machine_is_paused_is_given_later(event: bytes, long: bool) -> None:
+def test_bytes_that_come_during_a_pause_are_delivered_later(event: bytes, long: bool) -> None:
     rest = bytes([len(event)]) + event + (b"\0" + bytes(1 << 20) if long else b"\1b\1")
     sock = Socket(b"\5pause" + rest[:1], *(rest[at : at + 100_000] for at in range(1, len(rest), 100_000)))
     machine = Words()

@@ -68,7 +68,7 @@ def test_a_header_is_complete_at_its_last_byte(data: bytes, source: tuple[str, i
         (v2(bytes(HEADER_MAX))[:16], "4112 bytes"),
     ],
 )
-def test_what_is_no_header_is_refused(data: bytes, words: str) -> None:
+def test_invalid_header_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(FormatError, match=words):
         read_header(data)
 

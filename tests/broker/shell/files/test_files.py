@@ -158,7 +158,7 @@ def test_a_file_takes_its_longest_chunks_once_it_is_long(tmp_path: Path, monkeyp
     assert len(sizes) == 15 + CHUNK_BYTES.bit_length() - CHUNK_BYTES_MIN.bit_length() + 1
 
 
-def test_what_is_made_is_for_this_account_only(tmp_path: Path) -> None:
+def test_new_files_are_for_this_account_only(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path / "new" / "store", tmp_path / "archives" / "old", 1)
     for name in ("bmq_0.20261121_051104.bmq_data", "bmq_0.20261121_051105.bmq_data"):
         directory.open(name, 100).close()
@@ -337,7 +337,7 @@ def test_files_that_cannot_be_put_away_are_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(HOST.name != "Linux", reason="only Linux is told what will be written")
-def test_what_is_about_to_be_written_is_mapped_at_once(tmp_path: Path) -> None:
+def test_reserved_part_of_a_file_is_mapped_at_once(tmp_path: Path) -> None:
     path = tmp_path / "store"
     file = MappedFile(path, 4 * CHUNK_BYTES)
     assert of_mapping(path, "Rss") == 0

@@ -74,7 +74,7 @@ def test_a_new_file_is_zeros_of_the_size_asked_for(directory: Directory) -> None
     file.close()
 
 
-def test_what_was_written_is_there_again(directory: Directory) -> None:
+def test_written_data_is_read_back(directory: Directory) -> None:
     file = directory.open("a", SIZE)
     assert file.reserve(100)
     file.buffer[90:100] = b"0123456789"
@@ -197,7 +197,7 @@ def test_files_that_are_still_read_are_not_put_away(directory: Directory) -> Non
     held.release()
 
 
-def test_what_was_written_can_be_waited_for(directory: Directory) -> None:
+def test_flush_of_written_data_can_be_awaited(directory: Directory) -> None:
     file = directory.open("bmq_0.x.bmq_data", SIZE)
     assert file.reserve(8)
     file.buffer[:8] = b"anything"
@@ -207,7 +207,7 @@ def test_what_was_written_can_be_waited_for(directory: Directory) -> None:
     assert "bmq_0.x.bmq_data" in directory.names()
 
 
-def test_what_is_set_aside_is_not_in_the_folder_and_not_lost(place: tuple[Directory, Fill]) -> None:
+def test_file_set_aside_leaves_the_folder_and_is_not_lost(place: tuple[Directory, Fill]) -> None:
     directory, _ = place
     paths = []
     for content in (b"first", b"second"):

@@ -35,7 +35,7 @@ def test_the_loop_is_told_of_the_end_and_of_errors() -> None:
     assert done == [None, error]
 
 
-def test_who_waits_is_told_once() -> None:
+def test_waiting_caller_is_called_once() -> None:
     thread = FlushThread()
     go_on = threading.Event()
     done: list[Exception | None] = []

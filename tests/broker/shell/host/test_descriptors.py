@@ -61,7 +61,7 @@ def test_a_limit_that_is_less_than_the_configured_one_is_said(caplog: pytest.Log
     assert not caplog.text
 
 
-def test_what_is_in_use_is_counted() -> None:
+def test_descriptors_in_use_are_counted() -> None:
     before = descriptors_in_use()
     reading, writing = os.pipe()
     assert descriptors_in_use() == before + 2

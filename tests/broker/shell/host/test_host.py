@@ -62,7 +62,7 @@ async def is_readable(poller: Poller) -> None:
         await trio.lowlevel.wait_readable(poller.fileno())
 
 
-def test_what_is_ready_is_told_for_as_long_as_it_is(poller: Poller, ends: tuple[socket.socket, socket.socket]) -> None:
+def test_poller_reports_readiness_while_it_lasts(poller: Poller, ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     poller.register(ours.fileno(), READABLE)
     assert poller.poll(0) == []
@@ -214,7 +214,7 @@ def test_disk_is_allocated_and_content_stays(host: Host, tmp_path: Path) -> None
         os.close(fd)
 
 
-def test_what_cannot_be_allocated_is_an_error(host: Host, tmp_path: Path) -> None:
+def test_failed_allocation_is_an_error(host: Host, tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MIB, limits[1]))
@@ -274,7 +274,7 @@ async def test_alarm_comes_in_time(host: Host) -> None:
 
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("ps") is None, reason="no ps here")
-def test_what_another_process_uses(host: Host) -> None:
+def test_usage_of_another_process(host: Host) -> None:
     work = "import select, sys\nx = bytearray(64 << 20)\nprint(flush=True)\n"
     work += "while not select.select([sys.stdin], [], [], 0)[0]: pass"
     command = [sys.executable, "-c", work]

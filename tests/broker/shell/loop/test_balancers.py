@@ -44,7 +44,7 @@ def test_a_session_has_the_address_of_the_header(cut: int) -> None:
     serve(rig(), test, balancers=HERE)
 
 
-def test_what_follows_a_header_at_once_is_the_sessions() -> None:
+def test_bytes_after_a_header_belong_to_the_session() -> None:
     async def test(served: Served) -> None:
         peer = await served.connect()
         send = peer.send

@@ -84,7 +84,7 @@ def test_one_session_ends_and_no_other(
     assert "the session is closed because of a fault of this broker" in record.getMessage()
 
 
-def test_what_leaves_the_node_inconsistent_ends_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inconsistency_ends_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rig.node, "resolve_domain", fail_with(Inconsistent("a change", KeyError("x"))))  # type: ignore[arg-type]
 
     async def test(served: Served) -> None:

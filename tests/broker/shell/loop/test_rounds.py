@@ -167,7 +167,7 @@ def test_input_that_can_wait_is_read_by_the_rounds_of_others(loop: Loop) -> None
     assert loop.one.taken == b"abcd"
 
 
-def test_what_comes_seldom_is_read_at_once(loop: Loop) -> None:
+def test_rare_bytes_are_read_at_once(loop: Loop) -> None:
     for number in range(4):
         loop.send(loop.one, b"a")
         assert loop.take(1000 + number)

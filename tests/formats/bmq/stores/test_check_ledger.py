@@ -191,7 +191,7 @@ def test_an_app_that_only_the_ledger_has() -> None:
     assert disagreements(ledger, partition(known())) == [("ledger-ahead", QLIST_NAME, 36)]
 
 
-def test_what_is_not_committed_does_not_count() -> None:
+def test_uncommitted_advisory_does_not_count() -> None:
     """A stop may come between an advisory and its commit, and between these and the journal's record."""
     ledger = Ledger().snapshot().commit().assign(queue())
     assert disagreements(ledger, partition()) == []

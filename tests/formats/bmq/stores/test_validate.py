@@ -225,7 +225,7 @@ def test_neighbours_of_an_unreadable_record_are_not_blamed() -> None:
         pytest.param(lambda w: w.confirm(2, app=NULL_KEY), [], id="a confirm without an app"),
     ],
 )
-def test_what_records_refer_to(write: Callable[[Writer], Writer], codes: list[str]) -> None:
+def test_references_of_records_are_checked(write: Callable[[Writer], Writer], codes: list[str]) -> None:
     writer = healthy()
     assert write(writer).codes() == codes
 

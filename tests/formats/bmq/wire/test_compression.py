@@ -57,7 +57,7 @@ def test_streams_that_are_cut_short_are_refused() -> None:
         (compress(b"hello")[:-1] + b"!", "incorrect data check"),
     ],
 )
-def test_what_is_no_stream_is_refused(data: bytes, reason: str) -> None:
+def test_invalid_stream_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(FormatError, match=reason):
         decompress(data, ZLIB)
 

@@ -201,7 +201,7 @@ def test_a_payload_that_is_no_stream_is_refused_where_it_begins() -> None:
 
 
 @pytest.mark.parametrize("schema_id", [0, 1])
-def test_what_inflates_too_far_is_refused(schema_id: int) -> None:
+def test_data_that_inflates_too_far_is_refused(schema_id: int) -> None:
     area = encode_properties(TWO, schema_id)
     data, made = build_application_data(area, bytes(5000), schema_id, CompressionAlgorithm.ZLIB)
     size = 5000 if schema_id else 5000 + len(area)

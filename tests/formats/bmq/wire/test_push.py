@@ -179,7 +179,7 @@ def test_the_first_messages_for_one_subscription_are_those_of_all(messages: list
 
 
 @given(st.lists(st.just(ONE), max_size=3), st.data())
-def test_what_is_malformed_is_left(messages: list[Push], draw: st.DataObject) -> None:
+def test_malformed_rest_of_an_event_is_left(messages: list[Push], draw: st.DataObject) -> None:
     data = body(*messages, ONE)
     at = draw.draw(st.integers(0, len(data) - 1))
     data[at] ^= 1 << draw.draw(st.integers(0, 7))

@@ -95,7 +95,7 @@ def test_file_without_accounts_has_none(text: str) -> None:
         "SECRET",
     ],
 )
-def test_what_cannot_be_read_is_refused_and_nothing_is_told_of_it(text: str) -> None:
+def test_unreadable_accounts_are_refused_without_quoting_them(text: str) -> None:
     with pytest.raises(FormatError) as fault:
         read_accounts(text)
     assert "SECRET" not in str(fault.value)

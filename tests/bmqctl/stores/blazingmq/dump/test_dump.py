@@ -274,7 +274,7 @@ def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
     assert peak < 4_000_000
 
 
-def test_what_is_written_meanwhile_is_left_out(tmp_path: Path) -> None:
+def test_records_written_during_a_dump_are_left_out(tmp_path: Path) -> None:
     """A broker writes on while a block is printed: no gap is reported between the block and the new records."""
     file = tmp_path / "bmq_0.20261121_051104.bmq_journal"
     block = reader.BLOCK_RECORDS

@@ -341,7 +341,9 @@ def test_the_command_until_its_reader_leaves(broker: Broker) -> None:
         (["--output", "arrow"], "needs an end"),
     ],
 )
-def test_what_cannot_be_followed(run: Run, broker: Broker, arguments: list[str], reason: str) -> None:
+def test_dump_follow_refuses_a_source_that_cannot_grow(
+    run: Run, broker: Broker, arguments: list[str], reason: str
+) -> None:
     outcome = run("dump", "--follow", *arguments, broker.directory)
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.err.splitlines()

@@ -105,7 +105,7 @@ def test_the_newest_ledger_of_a_store(run: Run, copy: Path) -> None:
     assert rows(run("ledger", "dump", older))[0]["offset"] == 1272
 
 
-def test_what_is_not_there(run: Run, golden: Golden) -> None:
+def test_record_that_is_missing_from_a_ledger(run: Run, golden: Golden) -> None:
     outcome = run("ledger", "dump", "--from-begin", "--offset", 8, "--offset", 9, golden("single-clean"))
     assert (outcome.code, len(rows(outcome)), "no record at offset 9" in outcome.err) == (1, 1, True)
     arguments = ("--seqnum", "9-9", "--from-begin", "--output", "json-pretty")

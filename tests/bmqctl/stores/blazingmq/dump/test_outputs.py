@@ -267,7 +267,9 @@ def test_other_files(run: Run, golden: Golden, tmp_path: Path, kind: FileKind, o
     assert read == rows
 
 
-def test_what_cannot_be_printed(run: Run, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_that_cannot_be_printed_is_refused(
+    run: Run, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = golden("single-clean")
     file = only(store, ".bmq_journal")
     existing = tmp_path / "there.csv"

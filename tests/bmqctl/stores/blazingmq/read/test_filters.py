@@ -133,7 +133,7 @@ def test_contradictions_get_one_line(run: Run, golden: Golden, arguments: list[s
     assert reason in line
 
 
-def test_what_is_asked_for_and_not_there(run: Run, golden: Golden) -> None:
+def test_missing_guid_gives_exit_code_1(run: Run, golden: Golden) -> None:
     file = only(golden("single-clean"), ".bmq_journal")
     outcome = run("dump", "--guid", GUID, "--guid", "0" * 32, "--output", "json-line", file)
     assert outcome.code == 1

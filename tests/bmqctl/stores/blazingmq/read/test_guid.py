@@ -109,7 +109,7 @@ def test_the_kind_may_be_named() -> None:
 
 
 @pytest.mark.parametrize("text", ["4000", "G" * 32, "0" * 33])
-def test_what_is_no_guid_is_refused_in_a_line(text: str) -> None:
+def test_invalid_guid_is_refused_in_a_line(text: str) -> None:
     code, out, err = run(text)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "not 32" in err

@@ -105,7 +105,7 @@ def test_both_encodings_of_properties(tmp_path: Path, limit: int) -> None:
             assert found.properties == (PROPERTIES if number >= 2 else [])
 
 
-def test_what_is_printed(run: Run, tmp_path: Path) -> None:
+def test_payloads_and_properties_are_printed(run: Run, tmp_path: Path) -> None:
     """All types of properties; text, and what is none; dumped lines build the same store."""
     queue = "bmq://a.b/q"
     lines = [

@@ -47,7 +47,7 @@ def test_a_hole_at_the_end_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: None])
-def test_what_is_no_file(tmp_path: Path, make: Callable[[Path], object]) -> None:
+def test_path_that_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
     make(tmp_path / "file")
     with pytest.raises(NotAStoreFile):
         FileSource(tmp_path / "file")
@@ -87,7 +87,9 @@ def test_a_bad_sector_is_a_fault(run: Run, copy: Path, failing: tuple[str, int])
     assert {f["code"] for f in found} & {"payload-checksum", "data-record"}
 
 
-def test_what_is_around_a_bad_sector_is_kept(run: Run, copy: Path, tmp_path: Path, failing: tuple[str, int]) -> None:
+def test_repair_keeps_records_around_a_bad_sector(
+    run: Run, copy: Path, tmp_path: Path, failing: tuple[str, int]
+) -> None:
     outcome = run("repair", copy, "--out", tmp_path / "out", "--json")
     report = json.loads(outcome.out)
     assert (outcome.code, report["errors"]) == (1, 0)

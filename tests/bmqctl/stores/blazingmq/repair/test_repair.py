@@ -220,7 +220,7 @@ RESTORED = [
 
 
 @pytest.mark.parametrize(("damage", "what"), RESTORED)
-def test_what_the_rest_proves_is_restored(
+def test_repair_restores_fields_that_the_rest_proves(
     run: Run, store: Path, out: Path, damage: Callable[[Path], None], what: str
 ) -> None:
     sound = read_files(store)

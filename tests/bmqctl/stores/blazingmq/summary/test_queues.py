@@ -56,7 +56,7 @@ def test_golden_stores_have_the_queues_of_their_ledgers(tmp_path: Path) -> None:
             assert found == wanted, path
 
 
-def test_what_happened_to_a_queue(tmp_path: Path) -> None:
+def test_history_of_a_queue_is_shown(tmp_path: Path) -> None:
     fanout, gone, other = queues(built(tmp_path / "store"))
     assert (fanout["state"], gone["state"], other["partition_id"]) == ("open", "deleted", 1)
     assert fanout["created"] == {"offset": 104, "timestamp": START_S, "time": "2026-01-01T00:00:00Z"}
@@ -106,7 +106,7 @@ def test_a_file_under_another_name(tmp_path: Path) -> None:
     assert (found["partition_id"], found["queue_uri"], found["state"]) == (1, "bmq://other/q", "named")
 
 
-def test_what_names_no_queues_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_file_without_queue_names_is_refused_in_a_line(tmp_path: Path) -> None:
     store = built(tmp_path / "store")
     empty = tmp_path / "empty"
     empty.write_bytes(b"")

@@ -322,7 +322,7 @@ def test_a_journal_that_a_rollover_filled(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["data", "qlist", "ledger", "empty", "text", "zeros", "nothing", "directory", "cut"])
-def test_what_is_no_journal_gets_one_line(run: Run, tmp_path: Path, kind: str) -> None:
+def test_file_that_is_no_journal_gets_one_line(run: Run, tmp_path: Path, kind: str) -> None:
     store = two_queues(tmp_path / "store")
     path = tmp_path / "given"
     if kind in ("data", "qlist", "ledger"):

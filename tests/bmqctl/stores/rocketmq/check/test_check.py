@@ -211,7 +211,7 @@ def test_damage_is_found(tmp_path: Path, name: str) -> None:
         assert Path(found.file).is_relative_to(root)
 
 
-def test_what_a_crash_leaves_is_no_error(tmp_path: Path) -> None:
+def test_traces_of_a_crash_are_no_error(tmp_path: Path) -> None:
     root = write_store(tmp_path, 120, crashed=True)
     write_behind(root)
     report = check(root)

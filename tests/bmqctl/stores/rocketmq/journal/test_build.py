@@ -190,7 +190,7 @@ def test_log_that_begins_later(run: Run, tmp_path: Path) -> None:
         ('{"topic": "a", "payload": "%s"}' % ("x" * (1 << 16)), "does not fit into a file of 65536"),
     ],
 )
-def test_what_is_no_message_is_told(tmp_path: Path, line: str, reason: str) -> None:
+def test_line_without_a_message_is_reported(tmp_path: Path, line: str, reason: str) -> None:
     with pytest.raises(BadMessage) as raised:
         build_log_store(["", line], tmp_path, START_MS, BuildOptions(SIZES))
     assert str(raised.value).startswith("line 2: ")

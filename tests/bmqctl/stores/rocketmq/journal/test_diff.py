@@ -177,7 +177,7 @@ def test_contradiction_with_the_epochs_is_told(run: Run, tmp_path: Path) -> None
     assert "by other means than replication" in run("diff", a.root, b.root).out
 
 
-def test_what_is_no_pair_is_refused(run: Run, pair: tuple[Written, Path], tmp_path: Path) -> None:
+def test_stores_that_cannot_be_compared_are_refused(run: Run, pair: tuple[Written, Path], tmp_path: Path) -> None:
     written, _ = pair
     (tmp_path / "empty").mkdir()
     outcome = run("diff", written.root, tmp_path / "empty")

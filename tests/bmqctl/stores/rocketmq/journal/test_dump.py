@@ -94,7 +94,7 @@ def test_filters_select(run: Run, log: Written) -> None:
     assert numbers("--key", "k1", "--tag", "open") == []
 
 
-def test_what_does_not_exist_is_told(run: Run, log: Written) -> None:
+def test_missing_record_is_reported(run: Run, log: Written) -> None:
     missing = run("dump", "--id", "AB" * 16, log.root)
     assert (missing.code, missing.out) == (1, "")
     assert f"no record has the id {'AB' * 16}" in missing.err

@@ -38,7 +38,7 @@ def test_a_broker_that_has_no_such_command_is_said_to_be_another_one() -> None:
     ("text", "reason"),
     [("hello", "with no JSON: 'hello'"), ("[]", "without clusterList"), ('{"clusterList": 1}', "without clusterList")],
 )
-def test_what_is_no_answer(text: str, reason: str) -> None:
+def test_invalid_answer_is_refused(text: str, reason: str) -> None:
     with pytest.raises(AdminLost, match=reason):
         ask(text)
 
@@ -56,7 +56,7 @@ def test_an_endpoint_has_a_host_and_a_port() -> None:
 @pytest.mark.parametrize(
     "endpoint", ["", "node", ":1", "node:", "node:x", "node:-1", "node:65536", "node:99999", "n:²"]
 )
-def test_what_is_no_endpoint(endpoint: str) -> None:
+def test_invalid_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(AdminLost, match="is no endpoint"):
         endpoint_parts(endpoint)
 

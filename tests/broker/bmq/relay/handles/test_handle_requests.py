@@ -170,7 +170,7 @@ def test_an_upstream_without_a_link_is_told_nothing() -> None:
     assert upstream.take() == []
 
 
-def test_what_is_open_is_opened_again_and_then_configured() -> None:
+def test_open_apps_are_opened_again_and_then_configured() -> None:
     hop, upstream = reach(UpstreamState.OPENING)
     # One request for an app, and the writers with that of the default app.
     assert upstream.take() == [OpenQueue(handle_parameters=handle(5, URI, READ | WRITE))]
@@ -203,7 +203,7 @@ def test_an_upstream_that_is_not_ready_is_asked_again(category: StatusCategory, 
     assert [*states, hop.state] == [UpstreamState.OPENING, UpstreamState.OPEN]
 
 
-def test_who_opens_while_there_is_no_upstream_waits() -> None:
+def test_opening_without_an_upstream_waits() -> None:
     hop, _ = reach(UpstreamState.NONE)
     hop.open(READ)
     hop.wait()
@@ -232,7 +232,7 @@ def test_an_answer_of_an_upstream_that_was_left_counts_for_nothing() -> None:
     assert hop.outcomes == [None, None, None]
 
 
-def test_what_is_under_way_is_closed_at_an_upstream_that_is_left() -> None:
+def test_openings_under_way_are_closed_at_the_old_upstream() -> None:
     hop, upstream = reach(UpstreamState.OPEN)
     upstream.asked.clear()
     hop.open(READ)
@@ -258,7 +258,7 @@ def test_a_refusal_reaches_the_client() -> None:
     assert refusal.status == Status(category=StatusCategory.UNKNOWN, code=-7, message="no")
 
 
-def test_who_waits_for_a_configuration_waits_no_longer_than_for_the_upstream() -> None:
+def test_configuration_waits_no_longer_than_the_upstream_takes() -> None:
     hop, upstream = reach(UpstreamState.OPEN)
     told: list[str] = []
     hop.openings.configure("__default", (), lambda: told.append("configured"))
@@ -269,7 +269,7 @@ def test_who_waits_for_a_configuration_waits_no_longer_than_for_the_upstream() -
     assert told == ["configured"]
 
 
-def test_nobody_is_left() -> None:
+def test_last_handle_closes_the_upstream() -> None:
     hop, upstream = reach(UpstreamState.OPEN)
     upstream.asked.clear()
     hop.openings.give_back_reads("__default", 1)
@@ -463,7 +463,7 @@ def test_a_late_answer_that_may_pass_is_no_attempt() -> None:
     assert hop.late == ["__default"]
 
 
-def test_who_waits_for_an_upstream_that_was_left_does_not_wait_for_its_answer() -> None:
+def test_opening_does_not_wait_for_the_answer_of_an_old_upstream() -> None:
     hop, upstream = reach(UpstreamState.OPEN)
     upstream.asked.clear()
     hop.open(READ)
@@ -573,7 +573,7 @@ def test_a_consumer_that_goes_on_changing_its_subscriptions_does_not_hold_up_the
 
 
 @pytest.mark.parametrize("code", [-1, ClusterError.LIMIT])
-def test_what_is_refused_for_good_is_asked_for_at_the_configured_pace(code: int) -> None:
+def test_refused_opening_is_repeated_at_the_configured_pace(code: int) -> None:
     hop, upstream = reach(UpstreamState.OPENING)
     refusal = Status(category=StatusCategory.REFUSED, code=code, message="maximum number of queues reached")
     asked: list[object] = []

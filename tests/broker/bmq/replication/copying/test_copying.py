@@ -69,7 +69,7 @@ def test_a_process_killed_while_it_cuts_leaves_a_journal_that_ends_later(
         assert len(recovered.messages) == sum(record[0] >> 4 == RecordType.MESSAGE for record in left)
 
 
-def test_what_is_cut_off_is_gone() -> None:
+def test_records_cut_off_are_gone() -> None:
     partition = two_leases()
     files = partition.files
     behind = offset_behind(files, RecordNumber(1, RECORDS_BEFORE))
@@ -82,7 +82,7 @@ def test_what_is_cut_off_is_gone() -> None:
     assert not any(files.data.buffer[files.data_end :])
 
 
-def test_whoever_wrote_the_files_looks_at_nothing_behind_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_wrote_the_files_reads_nothing_after_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     files, found = two_leases().reopen()
     monkeypatch.setattr(partition_files, "written_end", None)
     monkeypatch.setattr(type(files.journal), "data_end", property(lambda file: len(file.buffer)))

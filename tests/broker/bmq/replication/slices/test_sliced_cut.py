@@ -115,7 +115,7 @@ def test_an_end_between_any_two_slices_loses_nothing(how: str) -> None:
         assert all(each.partition.is_healed for each in bus.nodes.values())
 
 
-def test_what_is_found_to_have_rotted_meanwhile_is_received_anew() -> None:
+def test_records_that_rotted_meanwhile_are_received_again() -> None:
     bus, node = cut_replica()
     assert node.partition.copy.rollovers.is_busy
     node.partition.copy.index.note_rot(FormatError("QLIST", 0, "rotten"))

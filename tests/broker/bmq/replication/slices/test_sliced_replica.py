@@ -306,7 +306,7 @@ def put_aside() -> tuple[Bus, Node]:
     return bus, replica
 
 
-def test_what_was_put_aside_is_written_in_slices_and_in_its_order() -> None:
+def test_records_put_aside_are_written_in_slices_and_in_order() -> None:
     bus, replica = put_aside()
     primary = bus.nodes[0]
     ends = [replica.partition.position]
@@ -332,7 +332,7 @@ def test_what_was_put_aside_is_written_in_slices_and_in_its_order() -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "garbage", "primary"])
-def test_what_was_put_aside_is_not_lost_in_the_midst_of_it(how: str) -> None:
+def test_records_put_aside_are_not_lost_between_slices(how: str) -> None:
     bus, replica = put_aside()
     assert replica.partition.position < bus.nodes[0].partition.position
     if how == "stopped":

@@ -88,7 +88,7 @@ def test_posts_wait_and_come_in_their_order() -> None:
     bus.check_equal()
 
 
-def test_what_is_removed_meanwhile_is_removed() -> None:
+def test_messages_removed_during_a_rollover_stay_removed() -> None:
     bus = full()
     primary = bus.nodes[0]
     removed: list[int] = []

@@ -161,7 +161,7 @@ def test_a_primary_whose_files_have_rotted_receives_them_from_others() -> None:
     check_served(bus)
 
 
-def test_what_is_cut_from_files_that_have_rotted_is_received_anew() -> None:
+def test_records_cut_from_rotten_files_are_received_again() -> None:
     bus = full()
     bus.part(0)
     old = bus.nodes[0]

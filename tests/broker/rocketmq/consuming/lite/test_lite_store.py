@@ -119,7 +119,7 @@ def test_copy_begins_the_queue_anew_that_was_removed_at_the_master() -> None:
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
-def test_what_is_not_confirmed_is_in_neither_queue(is_begun: bool) -> None:
+def test_unconfirmed_message_is_in_neither_queue(is_begun: bool) -> None:
     store = open_small(MemoryFolder(chunk=64))
     if is_begun:
         store.hold_back()
@@ -144,7 +144,7 @@ def test_what_is_not_confirmed_is_in_neither_queue(is_begun: bool) -> None:
     assert places(store, LITE) == places(store, "topic")[1::2]
 
 
-def test_what_is_held_back_at_a_start_is_entered_into_both_queues_later() -> None:
+def test_message_held_back_at_a_start_is_entered_into_both_queues_later() -> None:
     folder = MemoryFolder(chunk=64)
     store = open_small(folder)
     store.hold_back()

@@ -176,7 +176,7 @@ def test_suspension_does_not_count(rig: LiteRig) -> None:
     assert counts(client) == ["1", "1"]
 
 
-def test_what_was_under_way_comes_again_after_a_restart(rig: LiteRig) -> None:
+def test_messages_in_flight_come_again_after_a_restart(rig: LiteRig) -> None:
     client = rig.client("one")
     client.subscribe("a")
     for each in "xyz":
@@ -210,7 +210,7 @@ def test_requests_that_ask_for_what_cannot_be_are_refused(
     assert client.popped() == ["x"]
 
 
-def test_what_was_not_popped_cannot_be_acknowledged(rig: LiteRig) -> None:
+def test_message_that_was_not_popped_cannot_be_acknowledged(rig: LiteRig) -> None:
     client = rig.client("one")
     client.subscribe("a")
     client.send("x", "a")

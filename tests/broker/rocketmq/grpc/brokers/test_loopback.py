@@ -125,7 +125,7 @@ def test_bytes_of_frames_are_frames() -> None:
     assert rig.heard == [("a", b"x")]
 
 
-def test_who_is_told_too_much_at_once_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_with_too_much_output_at_once_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback, "OUTPUT_BYTES_MAX", 10)
     rig = Rig()
     for name in "abc":
@@ -143,7 +143,7 @@ def test_who_is_told_too_much_at_once_is_given_up(monkeypatch: pytest.MonkeyPatc
     assert [name for name, _ in rig.heard] == ["a", "b", "c"]
 
 
-def test_who_delivers_says_whether_the_broker_was_asked_anew() -> None:
+def test_delivery_reports_whether_the_broker_was_asked_again() -> None:
     rig = Rig()
     rig.ask("a")
     rig.link.ask("", Frame(1, 0), lambda _: rig.ask("c"))

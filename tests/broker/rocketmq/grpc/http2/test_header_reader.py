@@ -53,7 +53,7 @@ def test_fields_are_read_once_and_again() -> None:
     ],
     ids=lambda fields: repr(fields[-1])[:30],
 )
-def test_what_no_request_may_have_is_refused(fields: Fields) -> None:
+def test_invalid_request_headers_are_refused(fields: Fields) -> None:
     reader = HeaderReader()
     reader.read(REQUEST)
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_what_no_request_may_have_is_refused(fields: Fields) -> None:
     ],
     ids=lambda fields: repr(fields[-1])[:30],
 )
-def test_what_a_request_may_have_is_taken(fields: Fields) -> None:
+def test_valid_request_headers_are_taken(fields: Fields) -> None:
     headers = HeaderReader().read(fields)
     assert {name.encode(): value.encode("latin-1") for name, value in headers.items()} == dict(fields)
 

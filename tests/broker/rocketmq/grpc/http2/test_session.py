@@ -105,7 +105,7 @@ def test_a_call_that_is_not_known_is_refused_in_its_trailers(echo: Echo) -> None
     ("headers", "status"),
     [({":method": "GET"}, "405"), ({"content_type": "text/html"}, "415")],
 )
-def test_what_is_no_grpc_is_refused(echo: Echo, headers: dict[str, str], status: str) -> None:
+def test_call_that_is_not_grpc_is_refused(echo: Echo, headers: dict[str, str], status: str) -> None:
     client = Client(echo)
     stream = client.call("Late", **headers)
     assert client.headers[stream] == {":status": status}
@@ -276,7 +276,7 @@ def raw(client: Client, data: bytes) -> None:
         client._take(event)
 
 
-def test_who_cancels_all_that_it_calls_is_sent_away(echo: Echo) -> None:
+def test_client_that_cancels_every_call_is_disconnected(echo: Echo) -> None:
     client = Client(echo)
     for _ in range(501):
         stream = client.open("Never")
@@ -288,7 +288,7 @@ def test_who_cancels_all_that_it_calls_is_sent_away(echo: Echo) -> None:
     assert len(echo.cancelled_calls) == len(echo.calls) > 490
 
 
-def test_who_cancels_now_and_then_stays(echo: Echo) -> None:
+def test_client_that_cancels_some_calls_stays(echo: Echo) -> None:
     client = Client(echo)
     for _ in range(1_200):
         stream = client.open("Never")
@@ -323,7 +323,7 @@ def test_a_ping_for_each_answer_is_no_flood(echo: Echo) -> None:
     assert client.is_over()
 
 
-def test_who_pings_less_than_it_may_gathers_no_right_to_a_flood(echo: Echo) -> None:
+def test_unused_pings_give_no_right_to_a_flood(echo: Echo) -> None:
     client = Client(echo, Limits(calls_max=20, controls_max=50))
     for _ in range(200):
         client.call("Late", b"x")

@@ -264,7 +264,7 @@ def trio(**changes: Any) -> tuple[tuple[Broker, ...], list[tuple[ReplicationSess
 # -- roles
 
 
-def test_nobody_is_master_before_a_controller_says_so() -> None:
+def test_broker_is_master_only_once_a_controller_says_so() -> None:
     (broker,) = group(1)
     assert (broker.options.role, broker.role.takes_plain, broker.changes) == (Role.SLAVE, False, [])
     assert broker.send() == [ResponseCode.SERVICE_NOT_AVAILABLE]

@@ -302,7 +302,7 @@ def test_epoch_before_those_in_the_log_is_not_believed(master: int) -> None:
         {"members": set(range(2_000))},
     ],
 )
-def test_what_cannot_be_is_not_believed(changes: dict[str, Any]) -> None:
+def test_impossible_answer_of_a_controller_is_refused(changes: dict[str, Any]) -> None:
     cell = Cell()
     told: dict[str, Any] = {
         "masterBrokerId": 2,

@@ -246,7 +246,7 @@ def test_silence_is_filled_by_both_ends(master: Master, replica: Replica, clock:
     assert copy.acknowledged == end
 
 
-def test_whoever_is_silent_for_too_long_is_given_up(master: Master, replica: Replica, clock: Clock) -> None:
+def test_silent_slave_is_disconnected(master: Master, replica: Replica, clock: Clock) -> None:
     near, copy = master.accept()
     far = replica.connect()
     pump(near, far)

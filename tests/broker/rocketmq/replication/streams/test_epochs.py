@@ -73,7 +73,7 @@ def histories(draw: st.DrawFn) -> tuple[int, LogSpan, list[tuple[int, int]], Log
 
 
 @given(histories())
-def test_what_is_before_the_point_is_the_same_and_all_of_it(
+def test_logs_are_the_same_up_to_the_consistent_point(
     made: tuple[int, LogSpan, list[tuple[int, int]], LogSpan, list[tuple[int, int]]],
 ) -> None:
     same, one, log, other, other_log = made
