@@ -17,6 +17,7 @@ when their turn comes. A message in `awaiting` is in none of them: too few nodes
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -85,7 +86,7 @@ class HeldPost(NamedTuple):
     posters: Waiting
 
 
-class Queue:
+class Queue(ABC):
     """One queue and the decisions about it.
 
     `usage` is its usage; `domain_usage`, shared by the queues of the domain, is above it.
@@ -214,6 +215,7 @@ class Queue:
 
     # -- messages in
 
+    @abstractmethod
     def post(
         self,
         messages: Sequence[Message],
@@ -227,16 +229,15 @@ class Queue:
         replicas: `waiting`, a poster with its queue id and correlation id, gets the result. None, without effect, if
         several have to be posted one by one; only a single one may have options.
         """
-        raise NotImplementedError
 
     def post_one(self, guid: Guid, content: Content) -> Posted | None:
         """Post a message whose result nobody waits for."""
         message = message_of(guid, len(content.data), content, self.all_apps, self.now.ms)
         return self.post((message,), (content.data,), content.options)
 
+    @abstractmethod
     def acknowledge_later(self, guid: Guid, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
         """Tell the poster of a PENDING message later that it is kept, or that it will not be (UNKNOWN)."""
-        raise NotImplementedError
 
     def forward(
         self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]
