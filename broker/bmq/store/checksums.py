@@ -1,8 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Lookup of a payload's checksum in the journal, by the payload's place in DATA.
 
-The record usually follows soon after the previous lookup's, so NEAR_RECORDS records from there are examined before a
-search.
+The record usually follows soon after that of the previous lookup: the next NEAR_RECORDS are examined before a search.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from formats.bmq.disk.padding import DWORD
 
 __all__ = ["Checksums"]
 
-# Number of records after the previous lookup's that are examined first.
 NEAR_RECORDS: Final = 32
 
 _MESSAGE: Final = int(RecordType.MESSAGE)
@@ -27,14 +25,12 @@ _checksum: Final = MESSAGE_RECORD.word("crc32c").unpack_from
 
 
 class Checksums:
-    """Checksums of the payloads of one partition, in any set of its files."""
-
     def __init__(self) -> None:
         self._files: PartitionFiles | None = None
         self._start = self._near = 0
 
     def find(self, files: PartitionFiles, offset: int) -> int | None:
-        """Return the checksum of the payload whose DATA record is at `offset`; None if no message is there."""
+        """Return the checksum of the payload whose DATA record is at `offset`; None if there is no message."""
         journal = files.journal.buffer
         if self._files is not files:
             self._files = files

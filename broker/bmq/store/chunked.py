@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A dictionary of very many messages that never takes long to grow.
 
-A full dictionary moves all entries to a larger table at once: a tenth of a second for a million entries. This one
-spreads its entries, in order of arrival, over several dictionaries of at most `FULL`.
+A full dictionary moves all entries to a larger table at once: a tenth of a second for a million entries. This one has
+several dictionaries of at most `FULL` entries, in order of arrival.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Chunked(Mapping[bytes, V]):
     """Values by GUID, or by another key of messages, in the order in which they were added.
 
     A loop over single messages may use `newest` itself: look there first, then in the `older` chunks, oldest first; add
-    missing keys to it, and call `turn` once it has `FULL`. None of the `older` is empty.
+    missing keys to it, and call `turn` once it has `FULL`. No older chunk is empty.
     """
 
     __slots__ = ("newest", "older")
@@ -36,7 +36,7 @@ class Chunked(Mapping[bytes, V]):
     def turn(self) -> None:
         """Begin another chunk, and merge the first two neighbours that together fill at most half of one.
 
-        This bounds the number of chunks by four times the number needed, plus one.
+        There are at most four times as many chunks as needed, plus one.
         """
         older = self.older
         if self.newest:
@@ -44,16 +44,13 @@ class Chunked(Mapping[bytes, V]):
             self.newest = {}
         for at in range(len(older) - 1):
             if len(older[at]) + len(older[at + 1]) <= FULL // 2:
-                # A new dictionary: the old tables keep the size that they grew to.
+                # A new dictionary: the old tables keep their size.
                 older[at : at + 2] = [{**older[at], **older[at + 1]}]
                 break
 
     @property
     def chunks(self) -> list[dict[bytes, V]]:
-        """The dictionaries, oldest first."""
         return [*self.older, self.newest]
-
-    # -- as in any mapping
 
     def __len__(self) -> int:
         return len(self.newest) + sum(map(len, self.older))
@@ -92,8 +89,6 @@ class Chunked(Mapping[bytes, V]):
     def items(self) -> ItemsView[bytes, V]:
         return _Items(self)
 
-    # -- changes
-
     def __setitem__(self, key: bytes, value: V) -> None:
         """Set an entry; an existing one keeps its place."""
         for chunk in self.older:
@@ -105,13 +100,12 @@ class Chunked(Mapping[bytes, V]):
             self.turn()
 
     def add(self, key: bytes, value: V) -> None:
-        """Add an entry that is not there yet."""
         self.newest[key] = value
         if len(self.newest) >= FULL:
             self.turn()
 
     def put(self, keys: Collection[bytes], values: Iterable[V]) -> None:
-        """Set many entries; entries of older chunks move to the end."""
+        """Set many entries; those of older chunks move to the end."""
         if self.older:
             for chunk in list(self.older):
                 for key in chunk.keys() & set(keys):
@@ -121,7 +115,6 @@ class Chunked(Mapping[bytes, V]):
             self.turn()
 
     def take(self, key: bytes) -> V | None:
-        """Remove an entry and return its value; None if there is none."""
         value = self.newest.pop(key, None)
         return self._take_older(key) if value is None and self.older else value
 
@@ -145,13 +138,10 @@ class Chunked(Mapping[bytes, V]):
         return self.newest.popitem()
 
     def clear(self) -> None:
-        """Remove all entries, and release them at once."""
         self.newest, self.older = {}, []
 
 
 class _Values(ValuesView[V]):
-    """Values, oldest first, without a lookup for each."""
-
     _mapping: Chunked[V]
 
     def __iter__(self) -> Iterator[V]:
@@ -159,8 +149,6 @@ class _Values(ValuesView[V]):
 
 
 class _Items(ItemsView[bytes, V]):
-    """Items, oldest first, without a lookup for each."""
-
     _mapping: Chunked[V]
 
     def __iter__(self) -> Iterator[tuple[bytes, V]]:

@@ -1,8 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Truncation of a partition's files: the last journal records are cleared, and DATA and QLIST end where the remaining
-ones say.
+"""Truncation of a partition's files: clears the last journal records, and the ends of DATA and QLIST.
 
-Records are cleared in an order that leaves a valid, merely longer, journal if the process is killed meanwhile.
+If the process is killed meanwhile, the order of clearing leaves a valid, merely longer, journal.
 """
 
 from __future__ import annotations
@@ -28,24 +27,22 @@ _MAKING: Final = (QueueOpType.CREATION, QueueOpType.ADDITION)
 
 
 def ends_at(files: PartitionFiles, journal_end: int) -> FileEnds:
-    """Return the ends of all files for a journal that ends at `journal_end`, as `broker.bmq.store.recovery.recover`
-    finds them.
+    """Return the ends of all files for a journal that ends at `journal_end`; usually reads few records.
 
-    Usually reads few records. Raises FormatError if the files cannot be read.
+    Raises FormatError if the files cannot be read.
     """
     first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     return FileEnds(journal_end, _data_end(files, first, journal_end), _qlist_end(files, first, journal_end))
 
 
 def set_ends(files: PartitionFiles, ends: FileEnds) -> None:
-    """End the files at `ends`, and clear the rest of DATA and QLIST; the journal must have been cleared from there."""
+    """End the files at `ends`, and clear the rest of DATA and QLIST; the journal must have been cleared."""
     zero_from(files.data, ends.data, files.data_end)
     zero_from(files.qlist, ends.qlist, files.qlist_end)
     files.journal_end, files.data_end, files.qlist_end = ends
 
 
 def clear_records(journal: Buffer, start: int, end: int) -> None:
-    """Clear the records of a journal from `start` to `end`, in the order of `clear_order`."""
     writable = memoryview(journal)
     zeros = bytes(min(end - start, PART_RECORDS * JOURNAL_RECORD_SIZE))
     for part in clear_order(journal, start, end):
@@ -55,9 +52,9 @@ def clear_records(journal: Buffer, start: int, end: int) -> None:
 def clear_order(journal: Buffer, start: int, end: int) -> Iterator[slice]:
     """Yield the parts of a journal to clear, the last first.
 
-    Within a part, sync points are cleared first, from the last to the first: readers look for the end of a journal
-    after its last sync point (`formats.bmq.stores.recover.journal_extent`). If the process is killed while it clears a
-    part from its start, the records after the gap therefore do not count.
+    Within a part, sync points come first, from the last to the first: readers look for the end of a journal after its
+    last sync point (`formats.bmq.stores.recover.journal_extent`). If the process is killed while it clears a part from
+    its start, the records after the gap therefore do not count.
     """
     size = PART_RECORDS * JOURNAL_RECORD_SIZE
     while end > start:
@@ -72,7 +69,6 @@ def clear_order(journal: Buffer, start: int, end: int) -> Iterator[slice]:
 
 
 def _data_end(files: PartitionFiles, first: int, journal_end: int) -> int:
-    """Return the end of the last message's DATA record; DATA has records in the journal's order."""
     end = open_file(files.data.buffer, FileType.DATA).first_record_offset
     left = (journal_end - first) // JOURNAL_RECORD_SIZE
     while left:
@@ -86,11 +82,10 @@ def _data_end(files: PartitionFiles, first: int, journal_end: int) -> int:
 
 
 def _qlist_end(files: PartitionFiles, first: int, journal_end: int) -> int:
-    """Return the end of the last record that made a queue or app."""
     end = open_file(files.qlist.buffer, FileType.QLIST).first_record_offset
     if files.qlist_end == end:
         return end
-    # All at once: only one byte of each record is read, and few records make queues.
+    # Only one byte of each record is read, and few records make queues.
     count = (journal_end - first) // JOURNAL_RECORD_SIZE
     found, _ = select(scan(files.journal.buffer, first, count), RecordType.QUEUE_OP)
     offsets = QUEUE_OP_RECORD.column(found[np.isin(found["queue_op_type"], _MAKING)], "queue_uri_record_offset_words")

@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Notes in a store's folder that a part of it is damaged, kept until other nodes have healed it.
 
-A damaged node must not be counted on: it may have acknowledged records that it has lost. The note is written before any
-file is set aside, so that every process that starts on the folder finds it, however often one dies before the part is
-healed.
+A damaged node must not be counted on: it may have lost records that it acknowledged. The note is written before any
+file is set aside, so that every later process finds it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ TEXT_SIZE_MAX: Final = 16 << 10
 
 
 def partition_note(partition_id: int) -> str:
-    """Return the name of the note that a partition's files are damaged."""
     return f"bmq_{partition_id}.damaged"
 
 
@@ -51,7 +49,7 @@ class Damage:
         return True
 
     def set_aside(self, names: Iterable[str]) -> list[str]:
-        """Move the damaged files where nothing deletes them; return where they are now."""
+        """Move the damaged files where nothing deletes them; return their new places."""
         assert self.is_there
         moved = [self._directory.set_aside(name) for name in names]
         self._directory.flush()
@@ -60,8 +58,8 @@ class Damage:
     def heal(self, *, synced: bool = False) -> None:
         """Remove the note, once this node has the whole part again.
 
-        `synced` flushes the removal to the disk. Otherwise a power failure may bring the note back, and too few
-        undamaged nodes might remain.
+        `synced` flushes the removal to the disk. Otherwise a power failure may bring the note back, and leave too few
+        undamaged nodes.
         """
         if self.is_there:
             self._directory.remove(self.name)

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Search for the record of a message in a large journal, fast, since all other work waits for it."""
+"""Fast search for a message's record in a large journal: all other work waits for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _START_OF_OURS: Final = len(initial_bytes(FileType.JOURNAL, 0))
 
 
 def journal_start(files: PartitionFiles) -> int:
-    """Return the offset of the first record in the journal."""
     try:
         return open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     except FormatError:
@@ -31,7 +30,7 @@ def journal_start(files: PartitionFiles) -> int:
 
 
 def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
-    """Find the record of the message whose payload is at `offset` of DATA; it must exist."""
+    """Like `find_row`, but return the record, which must exist."""
     row = find_row(files, offset)
     assert row is not None
     return MESSAGE_RECORD.unpack(files.journal.buffer, journal_start(files) + row * JOURNAL_RECORD_SIZE)
@@ -40,7 +39,7 @@ def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
 def find_row(files: PartitionFiles, offset: int) -> int | None:
     """Find the index of the record of the message whose payload is at `offset` of DATA; None if there is none.
 
-    Uses bisection: messages are in DATA in the order of their records, including removed ones.
+    Uses bisection: DATA has messages, including removed ones, in the order of their records.
     """
     journal, first = files.journal.buffer, journal_start(files)
     records = scan(journal, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)

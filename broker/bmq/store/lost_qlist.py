@@ -1,16 +1,16 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Reconstruction of a missing QLIST file from the cluster's ledger, byte for byte.
 
-The journal has the place in QLIST of each CREATION and ADDITION record, and its sync points have the end of QLIST,
-which together give the size of each record. The ledger knows queues and apps by key. Every record is rebuilt at its
+The journal has the place in QLIST of each CREATION and ADDITION record, and its sync points have the end of QLIST;
+together they give the size of each record. The ledger knows queues and apps by key. Every record is rebuilt at its
 place, so that nodes with and without the original file agree. If the ledger lacks a name, nothing is made.
 
-If no sync point follows the newest record, as on a replica that ended within a second of it, its size is unknown. It is
-then built from the first state that the ledger has for it. If that state is wrong, the primary's next record does not
-fit, and the primary heals this node. But if messages of the queue follow the record and several states are possible,
-nothing is made: with the wrong one, an app would never get these messages.
+If no sync point follows the newest record, its size is unknown. It is then built from the first state that the ledger
+has for it. If that is wrong, the primary's next record does not fit, and the primary heals this node. But if messages
+of the queue follow the record and several states are possible, nothing is made: with the wrong one, an app would never
+get these messages.
 
-The reference ignores a set of files without QLIST, with all its contents, and begins with an empty set.
+The reference ignores a set of files without QLIST, and begins with an empty set.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Apps = tuple[tuple[str, bytes], ...]
 # The apps of a queue whose record names none.
 DEFAULT_APPS: Apps = ((DEFAULT_APP_ID, DEFAULT_APP_KEY),)
 
-# Maximum number of steps of the search for a reading of a queue's history.
+# Limit of the search for a reading of a queue's history.
 READINGS_MAX: Final = 1 << 14
 
 
@@ -77,7 +77,7 @@ class LedgerNames:
 
 
 def read_names(ledgers: Iterable[Buffer]) -> dict[bytes, LedgerNames]:
-    """Read all queues that ledger files mention, deleted ones included, from the oldest file on.
+    """Read all queues that ledger files mention, including deleted ones, from the oldest file on.
 
     The rest of a file after an error is skipped: opening the ledger reports it.
     """
@@ -166,9 +166,7 @@ def _texts(
     names: Mapping[bytes, LedgerNames],
     followed: Set[bytes],
 ) -> dict[int, bytes]:
-    """Return the records by the index of their operation; messages of the queues in `followed` come after the newest
-    record.
-    """
+    """Return the records by operation; messages of the `followed` queues come after the newest record."""
     by_queue: dict[bytes, list[int]] = {}
     for n, op in enumerate(ops):
         if _makes(op) or op.queue_op_type == QueueOpType.DELETION:
@@ -186,18 +184,17 @@ def _texts(
 
 
 class _Step(NamedTuple):
-    """An operation that makes or deletes something; `entry` is the place of its record, if it has one."""
+    """An operation that makes or deletes something; `entry` is the place of its record, if any."""
 
     op: QueueOpRecord
     entry: _Entry | None
 
 
 class _Reading(NamedTuple):
-    """A reading of a queue's first `done` operations: their records, the apps that the queue has then (None: no queue),
-    and the index of the ledger's state.
+    """A reading of a queue's first `done` operations.
 
-    `guess` has the apps in the record of unknown size, if that is among them, and `passed` the number of earlier states
-    that would have fitted as well.
+    It has their records, the queue's apps (None: no queue), and the index of the ledger's state. `guess` has the apps
+    in the record of unknown size, if read, and `passed` the number of earlier states that fit as well.
     """
 
     done: int
@@ -226,7 +223,6 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames, *, is_
             break
         reading = left.pop()
         if reading.done < len(steps):
-            # The earliest state is tried first.
             left += reversed(_follow(reading, steps[reading.done], key, known.uri, states, len(first)))
             continue
         is_last = reading.apps is None or frozenset(reading.apps) == frozenset(states[-1])

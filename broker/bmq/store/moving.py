@@ -1,11 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Rollover in slices: live records move to the next set of files while the current set is still written.
 
-The journal is walked once, up to the end that it has by then, and each record is judged when its turn comes. A message
-alive at that time is carried over, together with newer records about it: it may be confirmed or removed while others
-move. If nothing is written meanwhile, the result equals that of `broker.bmq.store.rollover` byte for byte.
-
-Until the new journal's header names its first sync point, the old files are complete and remain in force.
+The journal is walked once, up to its end at the beginning. A message that is alive when reached is carried over, with
+newer records about it. If nothing is written meanwhile, the result equals that of `broker.bmq.store.rollover` byte for
+byte. The old files remain in force until the new journal's header names its first sync point.
 """
 
 from __future__ import annotations
@@ -49,8 +47,6 @@ class LocatedMessage(Protocol):
 
 
 class _FoundMessages(NamedTuple):
-    """Live messages among some records, with their rows, places and sizes in DATA."""
-
     rows: NDArray[np.int64]
     messages: list[LocatedMessage]
     offsets: NDArray[np.int64]
@@ -60,10 +56,10 @@ class _FoundMessages(NamedTuple):
 class Moving:
     """Copies live records from `files` to `fresh`.
 
-    `find` takes a queue key and GUID, joined, and returns the message if it is alive at the time. Messages' offsets are
-    `base` more than their places in DATA. `queue_keys` are the existing queues. Confirms among the `ahead` records
-    before the last one belong to a message that is about to be written to the fresh files. `journal` has the records
-    that matter, by default all.
+    `find` takes a queue key and GUID, joined, and returns the message if it is alive then. Messages' offsets are `base`
+    more than their places in DATA. `queue_keys` are the existing queues. Confirms among the `ahead` records before the
+    last one belong to a message that is about to be written to the fresh files. `journal` has the records that matter,
+    by default all.
     """
 
     def __init__(
@@ -86,9 +82,9 @@ class Moving:
         self._rows_before = self._rows  # when the walk began
         self._ahead_from = self._rows - 1 - ahead if ahead else sys.maxsize
         self._looked_to = -1  # messages up to this place in DATA have been examined
-        self._outliving: dict[bytes, LocatedMessage] = {}  # removed since, but carried over all the same
-        self._removed: set[bytes] = set()  # messages that were carried over and removed since, by queue key and GUID
-        self._made: set[bytes] = set()  # the queues that were carried over
+        self._outliving: dict[bytes, LocatedMessage] = {}  # removed since, but carried over
+        self._removed: set[bytes] = set()  # carried over and removed since, by queue key and GUID
+        self._made: set[bytes] = set()  # the queues carried over
         self._moved: list[tuple[list[LocatedMessage], NDArray[np.int64]]] = []  # with their new places
 
     @property
@@ -97,23 +93,20 @@ class Moving:
 
     @property
     def rows_left(self) -> int:
-        """Number of records that have yet to be examined."""
+        """Records yet to be examined."""
         return self._rows - self._row
 
     def removes(self, queue_key: bytes, guid: bytes, offset: int) -> None:
-        """Note that a message that was alive until now is removed."""
+        """Note the removal of a message that was alive until now."""
         if offset - self._base <= self._looked_to:
             self._removed.add(queue_key + guid)
 
     def outlives(self, queue_key: bytes, guid: bytes, message: LocatedMessage) -> None:
-        """Carry over a removed message all the same: its deletion will be written after the rollover."""
+        """Carry over a removed message: its deletion will be written after the rollover."""
         self._outliving[queue_key + guid] = message
 
     def _find(self, key: bytes) -> LocatedMessage | None:
-        """Return the message with a queue key and GUID if it is to be carried over."""
         return self._alive(key) or self._outliving.get(key)
-
-    # -- the walk
 
     def advance(self, rows: int, bytes_max: int) -> bool:
         """Examine up to `rows` records and carry over about `bytes_max` bytes; return False if the disk is full."""
@@ -154,7 +147,7 @@ class Moving:
         find = self._find
         for row, key, offset in zip(at.tolist(), record_keys(found), offsets.tolist(), strict=True):
             message = find(key)
-            # A message is where its record says; another with the same GUID is elsewhere.
+            # Another message with the same GUID is elsewhere.
             if message is not None and message.offset - base == offset:
                 rows.append(row)
                 messages.append(message)
@@ -191,7 +184,6 @@ class Moving:
         return np.array(kept, np.int64)
 
     def _removals(self, part: NDArray[np.void]) -> NDArray[np.int64]:
-        """Return the rows of deletions of messages that were carried over."""
         deletions, at = select(part, RecordType.DELETION)
         is_new = at >= self._rows_before - self._row
         kept = []
@@ -215,8 +207,6 @@ class Moving:
                 kept.append(row)
         return np.array(kept, np.int64)
 
-    # -- copying
-
     def _has_room(self, records: int, size: int) -> bool:
         fresh = self.fresh
         return (
@@ -226,7 +216,6 @@ class Moving:
         )
 
     def _copy_data(self, found: _FoundMessages) -> NDArray[np.int64]:
-        """Copy the DATA records, contiguous ones together; return the new offset of each."""
         fresh = self.fresh
         ends = fresh.data_end + np.cumsum(found.sizes)
         starts: NDArray[np.int64] = ends - found.sizes
@@ -250,17 +239,14 @@ class Moving:
         for row in np.flatnonzero(kinds == RecordType.QUEUE_OP).tolist():
             copy_queue(self.files, fresh, first + row * JOURNAL_RECORD_SIZE)
 
-    # -- the end
-
     def finish(self, first_sync_point: int) -> None:
         """Complete the new set: name its first sync point in the header."""
         write_first_sync_point(self.fresh, first_sync_point)
 
     def place(self, count: int, base: int) -> int:
-        """Set the offsets of up to `count` messages to their new places in DATA plus `base`; return how many were set.
+        """Set the offsets of up to `count` messages to their new places plus `base`; return how many were set.
 
-        The newest come first: the remaining ones are older and have smaller offsets, so the order of offsets always
-        holds.
+        The newest come first: the others have smaller offsets, so offsets are always in order.
         """
         told = 0
         for message, start in self.take(count):
@@ -281,27 +267,25 @@ class Moving:
             yield from newest
 
     def forget(self) -> None:
-        """Drop the new places: nothing will ask for them."""
         self._moved.clear()
         self._outliving.clear()
 
     @property
     def is_placed(self) -> bool:
-        """Return whether all messages have their new offsets."""
         return not self._moved
 
 
 def _messages_of(part: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of messages among records, and their places in DATA."""
     found, at = select(part, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
     return at.astype(np.int64), offsets
 
 
 def confirms_ahead(files: PartitionFiles) -> int:
-    """Apps that never want a message confirm it automatically; the reference's primary writes these records before the
-    message. If the message has no room, it rolls over in between, carries them over, and writes the message to the new
-    files.
+    """Count the automatic confirms right before the last record, if their message is not written yet.
+
+    The reference's primary writes the confirms of apps that never want a message before the message. If that has no
+    room, it rolls over in between, carries them over, and writes the message to the new files.
     """
     first = open_file(files.journal.buffer, FileType.JOURNAL).first_record_offset
     records = scan(files.journal.buffer, first, (files.journal_end - first) // JOURNAL_RECORD_SIZE)

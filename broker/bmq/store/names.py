@@ -17,8 +17,8 @@ _SIZE: Final = len("YYYYMMDD_HHMMSS")
 def next_timestamp(prefix: str, names: Iterable[str], now: datetime) -> str:
     """Return `now` (UTC), or a second after the newest of the files whose names begin with `prefix` and a timestamp.
 
-    Recovery takes the newest by name, so a second rollover in one second, or a clock that was set back, must not
-    make a file look older than the one it replaces.
+    Recovery takes the newest by name: a second rollover in one second, or a clock that was set back, must not make a
+    file look older than the one it replaces.
     """
     for name in names:
         if name.startswith(prefix):

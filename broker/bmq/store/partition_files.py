@@ -2,12 +2,12 @@
 """The active files of one partition: their ends, and their room for further records.
 
 Invariants: `journal_end`, `data_end`, `qlist_end` are the offsets of the next records; everything below is written,
-everything above is zero. A DATA record is complete before the journal record that names it is written, so that a
-process killed at any point leaves at most bytes that nothing refers to.
+everything above is zero. A DATA record is complete before the journal record that names it is written, so a process
+killed at any point leaves at most bytes that nothing refers to.
 
-Fault model: a killed process loses nothing that was written, since the pages are the kernel's.
-A machine that loses power may lose any page that was not flushed: the journal then ends at the first record that is
-not whole, and a payload that does not match its checksum is found before the node serves it.
+Fault model: a killed process loses nothing that was written, since the pages are the kernel's. A machine that loses
+power may lose any page that was not flushed: the journal then ends at the first record that is not whole, and a payload
+that does not match its checksum is found before the node serves it.
 """
 
 from __future__ import annotations
@@ -41,16 +41,12 @@ class PartitionLimits:
 
 
 class FileEnds(NamedTuple):
-    """The ends of the written parts of the files; zeros follow them."""
-
     journal: int
     data: int
     qlist: int
 
 
 class PartitionFiles:
-    """The three open files of one set."""
-
     __slots__ = ("data", "data_end", "directory", "journal", "journal_end", "qlist", "qlist_end", "timestamp")
 
     def __init__(
@@ -81,7 +77,7 @@ class PartitionFiles:
     def create(
         cls, directory: Directory, partition_id: int, timestamp: str, limits: PartitionLimits
     ) -> PartitionFiles | None:
-        """Make an empty set like `make`; return None if that is not possible."""
+        """Make an empty set like `make`; return None on failure."""
         try:
             return cls.make(directory, partition_id, timestamp, limits)
         except OSError as error:
@@ -118,7 +114,6 @@ class PartitionFiles:
         return FileEnds(self.journal_end, self.data_end, self.qlist_end)
 
     def flush(self) -> None:
-        """Wait until all three are on the disk."""
         for file in (self.data, self.qlist, self.journal):
             file.flush()
 
@@ -129,13 +124,12 @@ class PartitionFiles:
         self.qlist.close(self.qlist_end)
 
     def remove(self) -> None:
-        """Close and delete the files, the journal last, so that the remains after a crash can be recognised."""
+        """Close and delete the files, the journal last, so that the remains after a crash are recognisable."""
         for file in (self.qlist, self.data, self.journal):
             file.close()
             self.directory.remove(file.name)
 
     def set_aside(self) -> None:
-        """Close damaged files, and move them where nothing uses them."""
         for file in (self.qlist, self.data, self.journal):
             file.close()
             self.directory.set_aside(file.name)
@@ -153,15 +147,15 @@ def _remove(directory: Directory, opened: list[StoreFile]) -> None:
 
 
 def readable(file: StoreFile, end: int | None = None) -> memoryview:
-    """Return the front of a file with all data ever written to it; up to `end`, if that is known.
+    """Return the front of a file with all data ever written to it; up to `end`, if known.
 
-    Reading a hole makes a file system in memory allocate pages; if it is full, it kills the reader.
+    Reading a hole makes a file system in memory allocate pages, and kills the reader if it is full.
     """
     return file.buffer[: file.data_end if end is None else end]
 
 
 def zero_from(file: StoreFile, end: int, dirty_end: int | None = None) -> int:
-    """Clear the file from `end`, up to `dirty_end` if that is known; return the number of bytes that were not zero."""
+    """Clear the file from `end`, up to `dirty_end` if known; return the number of bytes that were not zero."""
     if dirty_end is None:
         dirty_end = written_end(file)
     if dirty_end <= end:
@@ -175,7 +169,7 @@ def zero_from(file: StoreFile, end: int, dirty_end: int | None = None) -> int:
 def written_end(file: StoreFile) -> int:
     """Return the start of the zeros at the end of a file."""
     data = np.frombuffer(readable(file), np.uint8)
-    # Backwards in pieces: numpy skips zeros fast, but is slow to locate other values in a long array.
+    # In pieces: numpy skips zeros fast, but is slow to locate other values in a long array.
     for start in range(len(data) // SCAN_BYTES * SCAN_BYTES, -1, -SCAN_BYTES):
         dirty = np.flatnonzero(data[start : start + SCAN_BYTES])
         if dirty.size:

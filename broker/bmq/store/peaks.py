@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Peaks of a journal's last minute: how far queues and their apps exceeded their levels at its end.
 
-A replica does not count levels while records arrive. After a takeover the new primary walks over the newest records
-once, in slices, and reports as if it had counted all the time. Messages older than these records count as present
-throughout, with the apps that still want them: a peak may be too low, but never too high.
+A replica does not count levels. After a takeover the new primary walks over the newest records once, in slices. Older
+messages count as present throughout, with the apps that still want them: a peak may be too low, but never too high.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from formats.bmq.disk.padding import DWORD
 
 __all__ = ["Peak", "Peaks"]
 
-# The minute that statistics cover by default, and the maximum number of its records examined.
+# The default period of statistics, and the maximum number of its records examined.
 WINDOW_S: Final = 60
 RECORDS_MAX: Final = 1 << 14
 
@@ -49,8 +48,6 @@ class Peak(NamedTuple):
 
 
 class _Level:
-    """Messages and bytes of the window in a queue or app, and their maxima so far."""
-
     __slots__ = ("bytes", "messages", "most_bytes", "most_messages")
 
     def __init__(self) -> None:
@@ -70,9 +67,7 @@ class _Level:
 
 
 class _QueuePeaks(NamedTuple):
-    """Levels of a queue and of its apps; `since` has the first row whose messages are for an app that was added
-    later.
-    """
+    """Levels of a queue and its apps; `since` has the first row whose messages are for an app that was added later."""
 
     own: _Level
     apps: dict[bytes, _Level]
@@ -80,9 +75,7 @@ class _QueuePeaks(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A message of the window that still exists: its size, its queue's level, and the levels of the apps that want
-    it.
-    """
+    """A remaining message: its size, its queue's level, and the levels of the apps that want it."""
 
     size: int
     own: _Level
@@ -109,7 +102,6 @@ class Peaks:
         self._early: dict[bytes, set[bytes]] = {}
 
     def _begin(self) -> int:
-        """Return the row of the first record of the window."""
         first = max(0, self._rows - RECORDS_MAX)
         if first == self._rows:
             return first
@@ -121,7 +113,6 @@ class Peaks:
 
     @property
     def is_told(self) -> bool:
-        """Return whether the walk is over."""
         return self._row == self._rows
 
     def advance(self, rows: int) -> None:
@@ -159,8 +150,6 @@ class Peaks:
                 if any(peak):
                     yield key, app_key, peak
 
-    # -- records
-
     def _arrive(self, key: bytes, size: int, row: int) -> None:
         queue = self._queues.get(key[:KEY_SIZE])
         if queue is None:
@@ -195,7 +184,6 @@ class Peaks:
                 level.fall(message.size)
 
     def _purge(self, queue_key: bytes, app_key: bytes) -> None:
-        """Empty a queue, or one of its apps; the app's messages stay for other apps."""
         for key in [key for key in self._here if key.startswith(queue_key)]:
             if app_key == NULL_KEY:
                 self._leave(key)

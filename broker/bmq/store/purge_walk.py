@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Search for messages removed by purges, in parts: a purge is one record, but may concern all of the journal."""
+"""Search for messages removed by purges, in parts: one purge may concern all of the journal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PurgeWalk:
         self.end = max(purges.values()) + 1
         self._row = 0
         self._knows_refused = False
-        self._refused: dict[bytes, int] = {}  # by queue key and GUID: the row of the deletion that says so
+        self._refused: dict[bytes, int] = {}  # by queue key and GUID: the row of the refusing deletion
         self._refusing: list[Refusing] = []
 
     @property

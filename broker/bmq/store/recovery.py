@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Recovery of a partition's state from its files: its queues, and the messages that are still wanted.
 
-The journal is read once, in whole columns. A message is alive when no later record deletes it or its queue, or
-purges it, or confirms it for the last app (source: mqbs::FileStore::recoverMessages).
+The journal is read once, in whole columns. A message is alive unless a later record deletes or purges it, deletes its
+queue, or confirms it for the last app (source: mqbs::FileStore::recoverMessages).
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ __all__ = [
 
 
 class RecoveredMessage(NamedTuple):
-    """A message that some app still wants; `confirmed` has the keys of apps that do not: they confirmed it, never
-    wanted it, or were added later.
+    """A message that some app still wants; `confirmed` has the keys of all other apps.
 
     `offset` of its DATA record and `size` of the application's data are in bytes; `timestamp` is its arrival in seconds
     since the epoch, `checksum` the CRC32-C of the data.
@@ -92,8 +91,7 @@ class RecoveredMessage(NamedTuple):
 class RecoveredQueue:
     """A queue that the journal creates and does not delete.
 
-    `since` has the index of the record that added each later app, removed apps included: earlier messages are not for
-    it.
+    `since` has the index of the record that added each later app, even if removed: earlier messages are not for it.
     """
 
     uri: str
@@ -124,8 +122,8 @@ class Recovered:
 def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered:
     """Read the files, set their ends, and clear everything after them. Raises FormatError if they cannot be read.
 
-    `written` are the ends known to a process that wrote the files: the rest is not read, since that would take longer
-    than everything else.
+    `written` are the ends known to a process that wrote the files; reading the rest would take longer than everything
+    else.
     """
     journal_written, data_written, qlist_written = written or (None, None, None)
     extent = journal_extent(readable(files.journal, journal_written))
@@ -165,8 +163,8 @@ def recover(files: PartitionFiles, written: FileEnds | None = None) -> Recovered
 def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
     """Collect, by queue key, the GUIDs of messages that records delete, or purge with their queue.
 
-    Messages refused for want of replicas are left out: their producers may post them again. A deletion says so itself,
-    a purge names the first such message.
+    Messages refused for want of replicas are left out: their producers may post them again. A deletion has a flag for
+    that, a purge names the first such message.
     """
     gone = deleted_guids(records)
     purged = last_purges(purges(records))
@@ -189,7 +187,7 @@ def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
 
 
 def deleted_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
-    """Collect, by queue key, the GUIDs of messages that records delete, without those refused for want of replicas."""
+    """Collect the same of deletions only."""
     deletions, _ = select(records, RecordType.DELETION)
     are_refused = is_refused(deletions)
     return guids_by_queue(deletions[~are_refused] if are_refused.any() else deletions)
@@ -202,8 +200,9 @@ def is_refused(deletions: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 class Refusing(NamedTuple):
-    """A purge of a whole queue, at index `row` of the journal, that refused unacknowledged messages: all from
-    the record with this lease id and sequence number on.
+    """A purge of a whole queue, at index `row` of the journal, that refused all messages from one on.
+
+    That message's record has this lease id and sequence number.
     """
 
     queue_key: bytes
@@ -242,7 +241,6 @@ def refused_by_purges(
 
 
 def guids_by_queue(found: NDArray[np.void]) -> dict[bytes, bytes]:
-    """Collect the GUIDs of records by queue key, concatenated."""
     # As numbers: comparing rows of bytes takes forty times as long, and a partition waits for its new primary.
     keys = np.zeros((len(found), 8), np.uint8)
     keys[:, :KEY_SIZE] = found["queue_key"].reshape(-1, 1).view(np.uint8)
@@ -302,7 +300,7 @@ def _messages(
 ) -> tuple[list[RecoveredMessage], dict[bytes, bytearray], int]:
     """Return the messages alive, the GUIDs of ended ones, and the offset of the last DATA record (0: none).
 
-    An ended message has no deletion: a process may die after an app's purge or confirm, and before the deletion.
+    An ended message has no deletion: a process may die between an app's purge or confirm and the deletion.
     """
     found, at = select(records, RecordType.MESSAGE)
     offsets = MESSAGE_RECORD.column(found, "message_offset_dwords").astype(np.int64) * DWORD
@@ -328,7 +326,7 @@ def _messages(
         MESSAGE_RECORD.column(found, "crc32c").tolist(),
         *data_headers(files, offsets),
     )
-    # In queues without later apps and without purges, an unconfirmed message is wanted by all.
+    # In queues without later apps and without purges, all apps want an unconfirmed message.
     simple = {key for key, queue in queues.items() if not queue.since and key not in purged}
     messages = []
     ended: dict[bytes, bytearray] = {}
@@ -373,12 +371,10 @@ def _undeleted(
 
 
 def _rows_of(keys: list[bytes], rows: dict[bytes, int]) -> NDArray[np.int64]:
-    """Look up many keys; -1 for missing ones."""
     return np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
 
 
 def reference_counts(found: NDArray[np.void]) -> NDArray[np.int64]:
-    """Return the number of apps that each message was for."""
     counts: NDArray[np.int64] = MESSAGE_RECORD.column(found, "ref_count_low").astype(np.int64)
     counts |= MESSAGE_RECORD.column(found, "ref_count_high").astype(np.int64) << 12
     return counts
@@ -400,7 +396,7 @@ def judge(
         if index < purged_at:
             if app_key == NULL_KEY:
                 return None
-            # Apps added after the message, and apps that never wanted it, are not counted.
+            # Apps added later, or that never wanted it, are not counted.
             if queue.since.get(app_key, -1) < index and app_key not in unasked:
                 done |= {app_key}
     if len(done) >= max(1, ref_count):
@@ -412,7 +408,7 @@ def judge(
 
 
 def data_headers(files: PartitionFiles, offsets: NDArray[np.int64]) -> tuple[list[int], list[bool], list[int]]:
-    """Read the DATA records at `offsets`: size of the application's data, presence of properties, schema id."""
+    """Read size of the application's data, presence of properties, and schema id of DATA records."""
     buffer = files.data.buffer
     if offsets.size and int(offsets.max()) + DATA_HEADER.size > len(buffer):
         raise FormatError("MessageRecord.message_offset_dwords", int(offsets.max()), "lies after the end of DATA")
@@ -442,8 +438,8 @@ def _confirmed(
 ) -> dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]]:
     """Return, by live message, the apps that are done with it and the apps that never wanted it (auto-confirm).
 
-    A message's reference count excludes the latter, and their records come before it; `since` has the deletions of
-    earlier messages with the same GUID, `purged` the purges of queues.
+    A message's reference count excludes the latter, whose records come before it; `since` has the deletions of earlier
+    messages with the same GUID, `purged` the purges of queues.
     """
     found, confirmed_at = select(records, RecordType.CONFIRM)
     out: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
@@ -484,7 +480,7 @@ def purges(records: NDArray[np.void], since: int = 0) -> dict[bytes, list[tuple[
 
 
 def is_among(numbers: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark the numbers that are in `wanted`. numpy's `isin` imports modules on its first call, which takes 10 ms."""
+    """Mark the numbers that are in `wanted`. numpy's `isin` imports modules on its first call, for 10 ms."""
     ordered = np.sort(wanted)
     at = np.searchsorted(ordered, numbers)
     found: NDArray[np.bool_] = at < len(ordered)
@@ -493,7 +489,6 @@ def is_among(numbers: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def record_keys(found: NDArray[np.void]) -> list[bytes]:
-    """Return queue key and GUID of each record, joined."""
     parts = [found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid")]
     keys: list[bytes] = np.concatenate(parts, axis=1).view(_MESSAGE_KEY).reshape(-1).tolist()
     return keys

@@ -1,22 +1,21 @@
 """The messages removed from a partition, by GUID, for as long as producers may repeat them.
 
-A journal has its removals only until the partition rolls over. They are kept in separate files beside the
-partition's, which the reference ignores:
+A journal has its removals only until the partition rolls over. They are kept in separate files beside the partition's,
+which the reference ignores:
 
     bmqctl_<partition id>.<YYYYMMDD_HHMMSS>.removed
 
 They are only appended to. A file begins with `FILE_MAGIC` and holds blocks of a header and a body. The header (`_HEAD`)
 has a magic, the length of the body, the time of the last record in seconds, the monotonic clock in milliseconds, the
 timestamp of the journal, and a CRC-32C over these and the body. The body has, for each queue, its key, the numbers of
-producers and of GUIDs, for each producer its client id and greatest tick, and 64 bits of each GUID in ascending
-order, since a new primary has no time to sort. Integers are little-endian.
+producers and of GUIDs, for each producer its client id and greatest tick, and 64 bits of each GUID in ascending order,
+since a new primary has no time to sort. Integers are little-endian.
 
-A journal is read in parts while it grows, by primary and replica alike, and its removals are written here before
-it is given up. Thus nothing is written for each message, and both nodes have the same. An incomplete block ends its
-file: no message is lost, but a removed one that is repeated may be taken for a new one.
+Primary and replicas read a journal in parts while it grows, and write its removals here before they remove it. An
+incomplete block ends its file: a repetition of a removed message may then be taken for a new one.
 
-Either clock may overstate the time that has passed: a wall clock may be set, and a monotonic one restarts with the
-machine, or is another machine's. A block's age is the lesser of the two.
+A block's age is the lesser of those by two clocks, either of which may overstate it: a wall clock may be set, and a
+monotonic one restarts with the machine, or is another machine's.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ SUFFIX: Final = ".removed"
 
 # Number of records read, or GUIDs packed, at once.
 SLICE_RECORDS: Final = 1 << 16
-# Removals in a journal in use wait in memory up to this size.
+# Maximum size of removals of the journal in use that wait in memory.
 PENDING_BYTES_MAX: Final = 1 << 20
 # Minimum time for which files are kept.
 RETENTION_MS: Final = 900_000
-# A file is closed after this fraction of that time, so that it can be removed in time.
+# A file is closed after this fraction of that time, to be removed in time.
 AGE_PART_MAX: Final = 4
 
 # The journal's name in a block from another node.
@@ -82,9 +81,7 @@ class Unreadable(OSError):
 
 
 class Removed(NamedTuple):
-    """Messages removed from a queue: 64 bits of each GUID in ascending order; for each producer its client id
-    and greatest tick, concatenated; and the age of the last removal.
-    """
+    """Messages removed from a queue: 64 bits of each GUID, ascending; their `latest_of`; and the last one's age."""
 
     hashes: NDArray[np.uint64]
     latest: bytes
@@ -92,9 +89,7 @@ class Removed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A block for another node, or from one: the time of its last record, and the age at which it was
-    sent, by the sender's monotonic clock.
-    """
+    """A block for another node, or from one: the time of its last record, and its age by the sender's clock."""
 
     last_s: int
     age_ms: int
@@ -102,7 +97,7 @@ class Told(NamedTuple):
 
 
 class RemovalBlock(NamedTuple):
-    """Part of a file: a journal's removals; `last_s` and `ms` are the times in its header."""
+    """A journal's removals, from a file; `last_s` and `ms` are the times in its header."""
 
     last_s: int
     ms: int
@@ -111,7 +106,6 @@ class RemovalBlock(NamedTuple):
 
 
 def hashes_of(guids: Buffer) -> NDArray[np.uint64]:
-    """Return 64 bits of each GUID."""
     halves = np.frombuffer(guids, ">u8").astype(np.uint64).reshape(-1, 2)
     mixed: NDArray[np.uint64] = halves[:, 0] * _MIX ^ halves[:, 1]
     return mixed
@@ -136,14 +130,13 @@ def latest_of(guids: Buffer) -> bytes:
 
 
 def _numbers(cells: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Convert rows of up to eight bytes to numbers, the first byte the highest."""
     wide = np.zeros((len(cells), 8), np.uint8)
     wide[:, 8 - cells.shape[1] :] = cells
     return wide.view(">u8").astype(np.uint64).reshape(-1)
 
 
 class Removals:
-    """The removals of one partition. `retention_ms` is the minimum time for which they are kept."""
+    """The removals of one partition, kept for at least `retention_ms`."""
 
     def __init__(self, directory: Directory, partition_id: int, make_timestamp: Callable[[str], str]) -> None:
         self._directory = directory
@@ -163,8 +156,6 @@ class Removals:
         self._opened_ms = 0
         self._lacks_room = False
 
-    # -- reading journals
-
     def tick(self, files: PartitionFiles, now_ms: int) -> None:
         """Read on in the journal in use; called a few times a second, so that little is left at the end."""
         self._read(files)
@@ -180,7 +171,6 @@ class Removals:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
-        """Remove a file that is no longer needed."""
         del self._closed_ms[name]
         try:
             self._directory.remove(name)
@@ -188,7 +178,7 @@ class Removals:
             log.warning("obsolete file %s cannot be removed: %s", name, error.strerror)
 
     def cut(self, files: PartitionFiles) -> None:
-        """Note that the last records of a journal were truncated."""
+        """Note that the last records were truncated."""
         name = files.journal.name
         if name in self._read_to:
             self._read_to[name] = min(self._read_to[name], files.journal_end)
@@ -197,7 +187,7 @@ class Removals:
             del self._walks[name]
 
     def catch_up(self, files: PartitionFiles, now_ms: int) -> bool:
-        """Read a part of a journal that is about to be removed; return True if there is more to read."""
+        """Read a part of a journal that is about to be removed; return True if there is more."""
         more = self._read(files)
         self._pack(files, SLICE_RECORDS, now_ms)
         if sum(map(len, self._pending)) > PENDING_BYTES_MAX:
@@ -207,7 +197,7 @@ class Removals:
     def note(self, queue_key: bytes, guids: bytes) -> None:
         """Keep GUIDs of messages that no app wants any longer, and that the journal in use does not remove.
 
-        A process that dies after an app's purge or confirm leaves such messages to the next one, which finds them.
+        A process that dies after an app's purge or confirm leaves such messages.
         """
         self._found.append((queue_key, guids))
 
@@ -245,7 +235,6 @@ class Removals:
         return True
 
     def _pack(self, files: PartitionFiles, count: int, now_ms: int) -> None:
-        """Make a block of up to `count` of the GUIDs found."""
         parts: list[bytes] = []
         while count and self._found:
             key, guids = self._found.popleft()
@@ -318,7 +307,7 @@ class Removals:
         self._file = None
 
     def close(self, now_ms: int) -> None:
-        """Close the file when the node stops; removals that are only in the journal in use stay there."""
+        """Close the file; removals in the journal in use stay there."""
         if self._file is not None:
             self._close_file(now_ms)
 
@@ -343,7 +332,7 @@ class Removals:
     def take(self, files: PartitionFiles, told: Told, now_ms: int) -> None:
         """Keep a block from another node. Raises FormatError if its body is malformed."""
         _check_body(told.body)
-        # The block belongs to no journal of this node, whatever their names.
+        # The block belongs to no journal of this node, even one of that name.
         fields = _BLOCK_MAGIC, len(told.body), told.last_s, now_ms - told.age_ms, NO_JOURNAL
         self._pending.append(_HEAD.pack(*fields, _checksum(fields, told.body)) + told.body)
         self._write(files, now_ms)
@@ -383,13 +372,13 @@ class Removals:
     def _content_of(self, name: str) -> bytes:
         """Return a copy of a file's contents. Raises `Unreadable` for a temporary failure.
 
-        A copy, since other work is done meanwhile, and a file that is being read cannot be closed: the one in use when
-        it is full or old enough, another when it was read to its end.
+        A copy, since a file that is being read cannot be closed: the one in use when it is full or old enough, another
+        when read to its end.
         """
         if self._file is not None and name == self._file.name:
             return bytes(self._file.buffer[: self._end])
         if name not in self._closed_ms:
-            return b""  # removed meanwhile, as too old
+            return b""  # removed meanwhile as too old
         try:
             file = self._directory.open(name, len(FILE_MAGIC))
         except OSError as error:
@@ -410,7 +399,6 @@ def _records(files: PartitionFiles) -> NDArray[np.void]:
 
 
 def _age_ms(block: RemovalBlock, newest_s: int, now_ms: int) -> int:
-    """Return the age of a block, the lesser of those by the two clocks."""
     return min(_passed_ms(block, now_ms), max(0, newest_s - block.last_s) * 1000)
 
 
@@ -454,7 +442,6 @@ def _checksum(fields: tuple[int, int, int, int, bytes], body: Buffer) -> int:
 
 
 def _check_body(body: bytes) -> None:
-    """Raise FormatError unless a block's body consists of queues."""
     at = 0
     while at < len(body):
         if len(body) - at < _QUEUE.size:

@@ -1,12 +1,11 @@
 """Rollover: copies everything alive from one set of files to the next.
 
-These records are kept, in the order of the old journal: the operations that created the existing queues, operations on
+It keeps these records, in the order of the old journal: the operations that created the existing queues, operations on
 single apps, purges, live messages, and their confirms. They keep their lease id, sequence number and time; only the
 offsets of payloads and QLIST records are new.
 
 A copy of the sync point that ended the old journal follows, under its own number: a replica writes it itself. The new
-journal's header names it last of all: a set without that is unfinished, and recovery takes the older one (source:
-mqbs::FileStore::rolloverImpl).
+journal's header names it last; recovery ignores a set without that (source: mqbs::FileStore::rolloverImpl).
 """
 
 from __future__ import annotations
@@ -69,8 +68,8 @@ class Located(Protocol):
 class Rollover:
     """The plan of a rollover; `journal` has the records that matter, by default all.
 
-    `journal_bytes`, `data_bytes` and `qlist_bytes` are the sizes to be copied, without headers of files. A million
-    messages may be alive, so they are handled in columns.
+    `journal_bytes`, `data_bytes` and `qlist_bytes` are to be copied, besides headers. Messages are handled in columns:
+    a million may be alive.
     """
 
     def __init__(
@@ -97,11 +96,10 @@ class Rollover:
         return self._journal.part(0, len(self._journal))
 
     def _select(self) -> NDArray[np.int64]:
-        """Select the indexes of the records to keep."""
         records = self._records()
         messages, message_rows = select(records, RecordType.MESSAGE)
         offsets = MESSAGE_RECORD.column(messages, "message_offset_dwords").astype(np.int64) * DWORD
-        # A message is at its record's offset; an earlier one with the same GUID was elsewhere.
+        # An earlier message with the same GUID was elsewhere.
         is_alive = is_among(offsets, np.fromiter((m.offset for m in self._alive.values()), np.int64, len(self._alive)))
         self._offsets = offsets[is_alive]
         assert len(self._offsets) == len(self._alive), "every message alive has one record"
@@ -115,8 +113,7 @@ class Rollover:
         """
         if not self._alive:
             return []
-        # A cheap filter first: the first half of a GUID (counter and time; the other is mostly the client's id) selects
-        # nearly only live messages.
+        # A cheap filter first: the first half of a GUID (counter and time) selects nearly only live messages.
         halves = _numbers(b"".join(key[KEY_SIZE : KEY_SIZE + 8] for key in self._alive))
         since = dict(self._sieved(records, RecordType.DELETION, halves))
         purged = last_purges(purges(records))
@@ -181,7 +178,6 @@ class Rollover:
         return fresh
 
     def _copy_data(self, fresh: PartitionFiles) -> NDArray[np.int64]:
-        """Copy the DATA records, contiguous ones together; return the new offset of each."""
         ends = fresh.data_end + np.cumsum(self._sizes)
         starts = ends - self._sizes
         breaks = np.flatnonzero(self._offsets[1:] != self._offsets[:-1] + self._sizes[:-1]) + 1
@@ -196,7 +192,6 @@ class Rollover:
         return starts
 
     def finish(self, fresh: PartitionFiles, first_sync_point: int) -> None:
-        """Complete the new set: write its header, and update the messages' offsets."""
         write_first_sync_point(fresh, first_sync_point)
         for message in self._alive.values():
             message.offset = self._moved[message.offset]
@@ -210,14 +205,13 @@ def _numbers(data: bytes) -> NDArray[np.uint64]:
 def is_kept_operation(op: QueueOpRecord) -> bool:
     """Return True if an operation on an existing queue is carried over.
 
-    Operations on one app still matter for earlier messages. The reference keeps all purges, and other brokers must do
-    the same to stay in step with it.
+    Operations on one app still matter for earlier messages. The reference keeps all purges; others must do the same to
+    stay in step.
     """
     return op.queue_op_type in (*MAKING, QueueOpType.PURGE) or op.app_key != NULL_KEY
 
 
 def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
-    """Copy the QLIST record of the operation at `at` of the new journal, if it has one."""
     record = QUEUE_OP_RECORD.unpack(fresh.journal.buffer, at)
     if record.queue_op_type not in MAKING:
         return
@@ -229,9 +223,7 @@ def copy_queue(files: PartitionFiles, fresh: PartitionFiles, at: int) -> None:
 
 
 def copy_sync_point(fresh: PartitionFiles, record: Buffer) -> None:
-    """Write the first sync point of new files: the one that ended the old ones, with the new ends. There must be room
-    for it.
-    """
+    """Write the first sync point of new files: the last one of the old files, with the new ends. There must be room."""
     ended = JOURNAL_OP_RECORD.unpack(record)
     pack_sync_point(
         fresh.journal.buffer,
@@ -250,7 +242,6 @@ def copy_sync_point(fresh: PartitionFiles, record: Buffer) -> None:
 
 
 def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:
-    """Set the first sync point after a rollover in the header of the new journal."""
     header_at = FILE_HEADER.size
     header = JOURNAL_FILE_HEADER.unpack(fresh.journal.buffer, header_at)
     JOURNAL_FILE_HEADER.pack_into(
@@ -261,10 +252,7 @@ def write_first_sync_point(fresh: PartitionFiles, offset: int) -> None:
 
 
 def clear_header(fresh: PartitionFiles) -> None:
-    """Clear the header of a new journal whose records are written in any order, until `write_header`.
-
-    Without it, no process takes any part of the set for written.
-    """
+    """Clear the header of a new journal until `write_header`, so that no process takes it for written."""
     size = len(initial_bytes(FileType.JOURNAL, 0))
     fresh.journal.buffer[:size] = bytes(size)
 
@@ -272,7 +260,7 @@ def clear_header(fresh: PartitionFiles) -> None:
 def write_header(fresh: PartitionFiles, partition_id: int, first_sync_point: int) -> None:
     """Write the header of a journal without one; `first_sync_point` is 0 if there is none.
 
-    The magic comes last, in one write: a process killed before leaves a journal that does not exist yet.
+    The magic comes last, in one write: for a process killed before, the journal does not exist.
     """
     head = bytearray(initial_bytes(FileType.JOURNAL, partition_id))
     header = JOURNAL_FILE_HEADER.unpack(head, FILE_HEADER.size)

@@ -2,8 +2,8 @@
 
 A rollover looks for live messages among all records of a journal, and nothing is acknowledged meanwhile. In a full
 journal nearly all records are of messages that are gone. The sieve drops these in advance, a part of the journal at a
-time: the records of a message up to its deletion, the deletions themselves, and sync points. The remaining records, in
-order, yield the same messages, confirms and queues as the whole journal.
+time: the records of a message up to its deletion, the deletions themselves, and sync points. The rest, in order, yields
+the same messages, confirms and queues.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from formats.bmq.disk.keys import KEY_SIZE
 
 __all__ = ["CHUNKS_MAX", "CHUNK_ROWS", "PART_ROWS", "REST_ROWS", "JournalRows", "JournalSieve"]
 
-# Number of records examined in one part, which takes about a millisecond.
+# Records examined in one part: about a millisecond.
 PART_ROWS: Final = 4096
-# Maximum number of unexamined records that a rollover sieves before it begins; more are taken as they are.
+# Maximum number of unexamined records that a rollover sieves before it begins.
 REST_ROWS: Final = 32 * PART_ROWS
-# Each part's deletions are looked up in all chunks, so their size and their number are limited.
+# Each part's deletions are looked up in all chunks, so their size and number are limited.
 CHUNK_ROWS: Final = 8192
 CHUNKS_MAX: Final = 16
 
@@ -39,10 +39,7 @@ Hashes = NDArray[np.uint64]
 
 
 class JournalRows:
-    """Records of a journal: the rows in `kept`, and all rows from number `behind` on, including rows yet to be written.
-
-    By default all records.
-    """
+    """The rows in `kept`, and all from number `behind` on, including rows yet to be written; by default all."""
 
     __slots__ = ("_behind", "_files", "_first", "_kept")
 
@@ -85,7 +82,7 @@ class JournalSieve:
         self._has_given_up = False
 
     def advance(self, files: PartitionFiles) -> bool:
-        """Examine the next part of the records, if it is complete; return True if there is another."""
+        """Examine the next part of the records, if complete; return True if there is another."""
         if self._journal is not files.journal:
             self._begin(files)
         rows = (files.journal_end - self._first) // JOURNAL_RECORD_SIZE
@@ -167,13 +164,11 @@ class _Keys(NamedTuple):
 
     @classmethod
     def of(cls, found: NDArray[np.void]) -> _Keys:
-        """Return the keys of records of one kind."""
         queues, guids = (found[name].reshape(-1, 1).view(np.uint8) for name in ("queue_key", "guid"))
         return cls(queues, np.ascontiguousarray(guids).view(np.uint64))
 
     @classmethod
     def of_any(cls, records: NDArray[np.void]) -> _Keys:
-        """Return the keys of messages' and confirms' records."""
         keys = cls(np.zeros((len(records), KEY_SIZE), np.uint8), np.zeros((len(records), 2), np.uint64))
         for kind in (RecordType.MESSAGE, RecordType.CONFIRM):
             found, at = select(records, kind)
@@ -190,7 +185,6 @@ class _Keys(NamedTuple):
         return mixed
 
     def equal(self, other: _Keys) -> NDArray[np.bool_]:
-        """Mark the rows that are equal in both."""
         same = self.guids == other.guids
         marks: NDArray[np.bool_] = same[:, 0] & same[:, 1] & (self.queues == other.queues).all(axis=1)
         return marks
@@ -213,7 +207,7 @@ class _Deletions:
         self.hashes, self.keys, self.rows = hashes[order], keys.taken(order), rows[order]
 
     def ends(self, hashes: Hashes, keys: _Keys, rows: Rows) -> NDArray[np.bool_]:
-        """Mark the records that a deletion of their message follows, given their keys and rows."""
+        """Mark the records that a deletion of their message follows."""
         which, of = _pairs(hashes, self.hashes)
         ended = np.zeros(len(hashes), bool)
         if len(which):
@@ -233,7 +227,6 @@ class _Chunk:
         self.hashes: Hashes = hashes[order]
 
     def drop(self, deleted: _Deletions, records: NDArray[np.void]) -> None:
-        """Drop the rows of messages that were deleted later."""
         of, which = _pairs(deleted.hashes, self.hashes)
         if not len(which):
             return

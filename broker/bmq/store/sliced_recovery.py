@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Recovery in slices: the same results as `broker.bmq.store.recovery.recover`, a part of the journal at a time.
 
-For files whose ends this process knows, having written or read them, while it has other work. The journal is walked
-twice: `advance` learns which records concern which message, then `messages` returns the messages that are still wanted,
-in order. Nothing may be added to the files meanwhile.
+For files whose ends this process knows. The journal is walked twice: `advance` learns which records concern which
+message, then `messages` returns the messages that are still wanted, in order. Nothing may be added meanwhile.
 """
 
 from __future__ import annotations
@@ -60,9 +59,7 @@ class _Confirms(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """Messages of a part of the journal that are still wanted: their records, their queue keys and GUIDs joined, the
-    apps that are done with each, and their places in DATA.
-    """
+    """Messages of a part of the journal that are still wanted, and the apps that are done with each."""
 
     found: NDArray[np.void]
     keys: list[bytes]
@@ -71,10 +68,10 @@ class Alive(NamedTuple):
 
 
 class SlicedRecovery:
-    """See the module. `queues` are complete once it `is_read`. `journal` has the records that matter, by default all.
+    """The recovery of one set of files. `queues` are complete once it `is_read`. `journal` has the records that matter.
 
-    If it `remembers`, it adds to `gone` queue keys with the concatenated GUIDs of messages whose removal is in the
-    journal, as in `Recovered`; the caller takes them out. It adds messages without such a record to `ended`.
+    If it `remembers`, it adds to `gone`, as in `Recovered`, for the caller to take out; and messages whose removal is
+    not in the journal to `ended`.
     """
 
     def __init__(self, files: PartitionFiles, *, remembers: bool = False, journal: JournalRows | None = None) -> None:
@@ -103,8 +100,6 @@ class SlicedRecovery:
     def _part(self, start: int, rows: int) -> NDArray[np.void]:
         return self._journal.part(start, min(start + rows, self._rows))
 
-    # -- the first walk
-
     def advance(self, rows: int) -> None:
         start = self._row
         part = self._part(start, rows)
@@ -117,7 +112,6 @@ class SlicedRecovery:
 
     @property
     def is_read(self) -> bool:
-        """Return whether the first walk is over."""
         return self._row == self._rows
 
     def _look_at_queues(self, part: NDArray[np.void], start: int) -> None:
@@ -167,11 +161,8 @@ class SlicedRecovery:
             app = {app_key}
             confirms[key] = _Confirms(done, unasked | app, row) if is_auto else _Confirms(done | app, unasked, row)
 
-    # -- the second walk
-
     @property
     def is_told(self) -> bool:
-        """Return whether the second walk is over."""
         return self._told == self._rows
 
     def alive(self, rows: int) -> Alive:
@@ -217,7 +208,7 @@ class SlicedRecovery:
         return Alive(found, keys, done, offsets)
 
     def messages(self, rows: int) -> list[RecoveredMessage]:
-        """Return the messages still wanted among the next `rows` records, with all that is known of them."""
+        """Return the messages of `alive` with all that is known of them."""
         found, keys, done, offsets = self.alive(rows)
         columns = (
             keys,
