@@ -31,15 +31,15 @@ _OUT_OF_ORDER: Final = int(PushFlag.OUT_OF_ORDER)
 POISONOUS: Final = RDA_INFO.pack(RdaInfo(0, 1, 0))[0]
 DEFAULT_INFO: Final = SubQueueInfo(DEFAULT_SUBSCRIPTION_ID, UNLIMITED)
 
-# Reads the message of a GUID in this node's own store, or None.
+# Finds a message in this node's own store.
 StoreReader = Callable[[bytes], Content | None]
 
 
 class Arrivals:
     """The arrivals of one queue, `pushed` in number; it delivers them.
 
-    `lacking` holds the arrivals that wait for this node's store, which `read` reads. `is_stored` is True if the
-    messages are in that store, too. `out_of_step` is called when it lacks a message that it should have.
+    `lacking` are the arrivals that wait for this node's store, which `read` reads. `is_stored` is True if the messages
+    are in that store, too. `out_of_step` is called when it lacks a message that it should have.
     """
 
     __slots__ = ("_asked", "_opens", "_out_of_step", "_queue", "_rejects", "is_stored", "lacking", "pushed", "read")
@@ -65,12 +65,11 @@ class Arrivals:
         self.is_stored = False
 
     def number(self, message: Message) -> None:
-        """Give a message its place after all others."""
         self.pushed += 1
         message.offset = self.pushed
 
     def on_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
-        """Deliver a message from the upstream, after the messages that wait for their content."""
+        """Deliver a message from the upstream, after messages that wait for their content."""
         if self._queue.broadcast:
             message = self._taken(push)
             if message is not None:
@@ -87,7 +86,7 @@ class Arrivals:
             self.lacking.begin()
 
     def _wait(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
-        """Have a push wait for this node's store, or give up on them all."""
+        """Make a push wait for this node's store, or give up on them all."""
         if not self.lacking.add(push, infos):
             self._miss(self.lacking.waiting[0][0])
 
@@ -121,7 +120,6 @@ class Arrivals:
             lacking.is_going_on = False
 
     def _miss(self, push: Push) -> None:
-        """Log that this node's store lacks a message that it should have, and reopen the queue at the upstream."""
         log.error(
             "#QUEUE_UNKNOWN_MESSAGE queue '%s': message %s came from the primary, and is not in the store",
             self._queue.uri,
@@ -130,7 +128,7 @@ class Arrivals:
         self._out_of_step()
 
     def _hand_out_push(self, push: Push, infos: Sequence[SubQueueInfo]) -> bool:
-        """Deliver a message from the upstream; return False if its content is missing."""
+        """Deliver a message; return False if its content is missing."""
         try:
             found = self._found(push)
             if found is None:
@@ -175,7 +173,7 @@ class Arrivals:
         return found
 
     def _is_forgotten(self, message: Message) -> bool:
-        """Discard a resent message if a task has yet to do that; return True if so. Its place is after all others."""
+        """Discard a resent message, and return True, if a task has yet to do that. Its place is after all others."""
         ghosts = 0
         for bit in self._queue.ghosts:
             ghosts |= bit
@@ -195,10 +193,7 @@ class Arrivals:
         return self._queue.apps.get(self._asked.app_ids.get(info.sub_queue_id, DEFAULT_APP_ID))
 
     def _content(self, push: Push) -> Content | None:
-        """Return the content of a message from the upstream, which may be in this node's own store.
-
-        Returns None if the store lacks it.
-        """
+        """Return the content of a message; None if this node's store should have it, and lacks it."""
         if not push.flags & _IMPLICIT_PAYLOAD:
             has_properties = push.flags & _PUSH_PROPERTIES != 0
             return Content(push.data, 0, push.compression, has_properties, push.schema_id)
@@ -206,7 +201,6 @@ class Arrivals:
         return self.read(push.guid)
 
     def _taken(self, push: Push) -> Message | None:
-        """Make a new message for a push, or None if its content is missing (see `_content`)."""
         content = self._content(push)
         if content is None:
             return None
@@ -219,8 +213,8 @@ class Arrivals:
     def _hand_out(self, app: App, message: Message, data: Buffer, rda: int) -> None:
         """Send a message to a consumer of the app, or append it to the waiting ones.
 
-        The upstream sends each app its messages in order. The flag for a message out of order means that another app
-        has got a newer one, or that this app has got it before.
+        The upstream sends each app its messages in order. It flags a message as out of order if another app has got a
+        newer one, or this app has got it before.
         """
         guid = message.guid
         counter = rda & RDA_COUNTER_MAX
@@ -229,9 +223,9 @@ class Arrivals:
         if message.outstanding & app.bit:
             return  # it came before, from an upstream that was lost: brokers below count on from there
         if not app.streams and app.app_id not in self._opens.consumers:
-            return  # as in `RelayQueue._drop_app`: it was in flight
+            return  # it was in flight, see `RelayQueue._drop_app`
         if app.only is None and (texts := self._asked.texts(app)) and not self._queue.is_wanted(message, texts):
-            return  # as in `RelayQueue._forget_unwanted`: likewise
+            return  # likewise, see `RelayQueue._forget_unwanted`
         message.outstanding |= app.bit
         app.messages += 1
         app.bytes += message.size
@@ -243,14 +237,13 @@ class Arrivals:
             self.give(app, message, data)
 
     def give(self, app: App, message: Message, data: Buffer) -> None:
-        """Send a message that has just come to a consumer of the app, or append it to the waiting ones."""
         if app.redelivery or app.pending or app.is_behind:
             app.pending.append(message)
         else:
             self._queue.offer(app, message, data)
 
     def hold(self, app: App, message: Message) -> None:
-        """Add a message that a consumer of the app has from before."""
+        """Add a message that a consumer of the app had before."""
         if message.guid not in self._queue.messages:
             self._queue.messages[message.guid] = message
             self._queue.usage.add(message.size)
@@ -260,7 +253,7 @@ class Arrivals:
         app.bytes += message.size
 
     def is_kept(self, message: Message) -> bool:
-        """Return True if this node's own store has a message, which then keeps its payload."""
+        """Return True if this node's store has a message, and so keeps its payload."""
         content = self.read(message.guid)
         if content is not None and message.payload is None:
             # The root may remove it while the next consumer has it.

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The subscriptions that a relay asks its upstream for: for each app, the sum of those of its consumers."""
+"""The subscriptions that a relay asks its upstream for: for each app, the sum of its consumers'."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class AskedSubscriptions:
-    """The subscriptions of one queue, as its consumers want them. Each allows at most `bytes_max` unconfirmed bytes."""
+    """The subscriptions of one queue. Each allows at most `bytes_max` unconfirmed bytes."""
 
     __slots__ = ("_bytes_max", "_ids", "_last_id", "app_ids", "wanted")
 
@@ -28,12 +28,10 @@ class AskedSubscriptions:
         self._bytes_max = bytes_max
 
     def forget(self, app_id: str) -> None:
-        """Forget the numbers of an app that no client has open."""
         for key in [key for key in self._ids if key[0] == app_id]:
             del self.app_ids[self._ids.pop(key)]
 
     def texts(self, app: App) -> set[str]:
-        """Return the expressions that were sent to the upstream."""
         return {each.text for stream in app.streams for each in self.wanted.get(stream, ())}
 
     def summed(self, app: App) -> tuple[SubscriptionInfo, ...]:

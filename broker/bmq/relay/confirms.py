@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The confirms of a relay's consumers in flight. Confirms that may have been lost are sent to the next upstream, too.
+"""A relay's confirms in flight. Those that may have been lost are sent to the next upstream, too.
 
-An upstream accepts them only from a reader of the app. If the app has no reader left, they wait until a client opens it
-again, which must not receive those messages. The confirms of a closed relay wait in the same way.
+An upstream accepts them only from a reader of the app. Without a reader, or after the relay is closed, they wait until
+a client opens the app again, which must not receive those messages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["UNSENT_CONFIRMS_MAX", "Confirms", "Given", "LeftConfirms"]
 SENT_CONFIRMS_MAX: Final = CONFIRMS_KEPT_MAX
 SENT_CONFIRMS_MS: Final = CONFIRMS_KEPT_MS
 
-# Number of confirms sent again in a unit of work.
+# Confirms sent again in a unit of work.
 SENT_PER_UNIT: Final = 16
 
 # Minimum interval between searches for old confirms.
 FORGET_MS: Final = 200
 
-# Number of confirms of unknown messages that are kept at least while the upstream is not open.
+# Confirms of unknown messages that are kept at least while the upstream is not open.
 UNKNOWN_CONFIRMS_MAX: Final = 1 << 16
 
 # Recent confirms that are to be resent are kept in addition.
@@ -41,13 +41,11 @@ UNSENT_CONFIRMS_MAX: Final = UNKNOWN_CONFIRMS_MAX + SENT_CONFIRMS_MAX
 
 _OPEN: Final = UpstreamState.OPEN
 
-# When a consumer gave a confirm, the message's GUID, and the app.
+# The time of a confirm, the message's GUID, and the app.
 Given = tuple[int, bytes, str]
 
 
 class Confirms:
-    """The confirms of one queue, whose number upstream is `queue_id`."""
-
     def __init__(self, queue_id: int, opens: ClientHandles, now: Now, timers: Timers) -> None:
         self._queue_id = queue_id
         self._opens = opens
@@ -63,7 +61,6 @@ class Confirms:
         return self._opens.state is _OPEN or len(self._unsent) + count <= UNSENT_CONFIRMS_MAX
 
     def send(self, app_id: str, guids: Sequence[bytes]) -> None:
-        """Send an app's confirms, at once or when that is possible."""
         if not guids:
             return
         if self._opens.state is not _OPEN:
@@ -94,7 +91,7 @@ class Confirms:
     def begin_resending(self) -> None:
         """Begin to resend pending and possibly lost confirms to an upstream that knows the opens.
 
-        Call `send_some` until none are left; confirms that come until the queue is open again are included.
+        Call `send_some` until none are left; confirms that come meanwhile are included.
         """
         since_ms = self._now.ms - SENT_CONFIRMS_MS
         self._unsent.extendleft([each for each in reversed(self._sent) if each[0] >= since_ms])
@@ -103,11 +100,10 @@ class Confirms:
 
     @property
     def has_unsent(self) -> bool:
-        """Return True if there are confirms to be sent by `send_some`."""
         return bool(self._unsent)
 
     def send_some(self) -> int:
-        """Send some of the kept confirms; return the units of work that took."""
+        """Send some of the kept confirms; return the units of work."""
         part = [self._unsent.popleft() for _ in range(min(len(self._unsent), SENT_PER_UNIT))]
         for app_id, of_app in groupby(part, itemgetter(2)):
             self._send_up(app_id, [guid for _, guid, _ in of_app])
@@ -122,7 +118,7 @@ class Confirms:
             self.send(app_id, guids)
 
     def _recent(self) -> list[tuple[bytes, str]]:
-        """Return the confirms that another upstream may not have: recently sent to this one, or about to be."""
+        """Return the confirms that another upstream may not have."""
         since_ms = self._now.ms - SENT_CONFIRMS_MS
         return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]
 
@@ -145,7 +141,6 @@ class Confirms:
         return confirms
 
     def leave(self) -> list[Given]:
-        """Take the confirms like `take`, for the successor of this relay."""
         given = [*self._sent, *self._unsent]
         self.take()
         return given
@@ -157,7 +152,7 @@ class Confirms:
 
 
 class LeftConfirms:
-    """Recent confirms of queues that no client has open any longer: they may be lost with an upstream."""
+    """Recent confirms of queues that no client has open: they may be lost with an upstream."""
 
     def __init__(self, now: Now) -> None:
         self._now = now
@@ -166,11 +161,9 @@ class LeftConfirms:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """The queues with such confirms."""
         return tuple(self._left)
 
     def keep(self, uri: str, given: list[Given]) -> None:
-        """Keep the confirms of a closed relay."""
         given = self.take(uri) + given
         if given:
             self._left[uri] = given
@@ -183,7 +176,6 @@ class LeftConfirms:
             self._count -= len(self._left.pop(oldest))
 
     def take(self, uri: str) -> list[Given]:
-        """Take the confirms of a queue, for which the caller is responsible from now on."""
         given = self._left.pop(uri, [])
         self._count -= len(given)
         since_ms = self._now.ms - SENT_CONFIRMS_MS

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A broker below this one: another member of the cluster at the primary, or a proxy (source: mqbblp::QueueHandle).
 
-It opens queues like a client, for all of its own clients together. It differs from a client in these points: it gets
-the remaining delivery attempts of each message, reports messages that may have crashed its consumers, gets a message
-for several apps only once, and, if it is a member of the cluster, gets no payload that is in its own store.
+It opens queues like a client, for all of its own clients together. Unlike a client, it gets the remaining delivery
+attempts of each message, reports messages that may have crashed its consumers, gets a message for several apps only
+once, and, if it is a member of the cluster, gets no payload that is in its own store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INFO_WORDS: Final = SUB_QUEUE_INFO.size // 4
 
 
 class Last:
-    """The message pushed last, and its place in the outbox: the next app's consumer may be at this broker, too."""
+    """The last message pushed, and its place in the outbox: the next app's consumer may be at this broker, too."""
 
     __slots__ = ("at", "data", "end", "infos_end", "message", "queue_id")
 
@@ -87,7 +87,7 @@ class Downstream(QueueUser):
         self._newest: dict[int, Message] = {}
 
     def lost(self) -> None:
-        """Handle the loss of the link; the messages of the broker's consumers go to others."""
+        """Give the messages of the broker's consumers to others."""
         self.requests.drop()
 
     def forget(self, queues: Iterable[Queue]) -> None:
@@ -102,16 +102,12 @@ class Downstream(QueueUser):
         """True if `output_sent` lets it have messages again."""
         return not self.has_room
 
-    # -- requests
-
     def on_request(self, message: ControlMessage) -> bool:
         """Handle a request about a queue; return False for anything else."""
         return self.requests.serve(message)
 
-    # -- messages in
-
     def on_put(self, data: memoryview, frame: Frame) -> None:
-        """Handle posts of the broker's clients. Raises FormatError if they are malformed."""
+        """Raises FormatError for malformed posts."""
         take_posts(self, self.number, self.handles, data, [frame])
 
     def refuse(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
@@ -125,24 +121,22 @@ class Downstream(QueueUser):
         self.acknowledge(queue_id, 0, guid, status)
 
     def note_duplicate(self, queue: Queue, guid: bytes) -> None:
-        """Note nothing: a broker posts again what a former primary did not acknowledge."""
+        """Ignore a duplicate: a broker posts again what a former primary did not acknowledge."""
 
     def on_confirm(self, data: memoryview, frame: Frame) -> None:
-        """Handle confirms of the broker's consumers. Raises FormatError if they are malformed."""
+        """Raises FormatError for malformed confirms."""
         take_confirms(self, self.handles, data, [frame])
 
     def log_improper(self, what: str) -> None:
         """Log nothing: a confirm may cross a change of the primary; it is sent again if it matters."""
 
     def on_reject(self, data: memoryview, frame: Frame) -> None:
-        """Handle rejects of the broker's consumers. Raises FormatError if they are malformed."""
+        """Raises FormatError for malformed rejects."""
         for queue_id, guid, sub_queue_id in iter_rejects(data, frame.body, frame.end):
             handle = self.handles.get(queue_id)
             stream = handle.streams.get(sub_queue_id) if handle else None
             if handle is not None and stream is not None:
                 handle.queue.reject(stream, guid)
-
-    # -- messages out
 
     def takes_run(self, size: int) -> bool:
         return False
@@ -189,7 +183,7 @@ class Downstream(QueueUser):
         last.end = len(data)
         words, sizes = _SIZES.unpack_from(data, last.at)
         _SIZES.pack_into(data, last.at, words + _INFO_WORDS, sizes + (_INFO_WORDS << 8))
-        # The option's header: its length is in the low bits.
+        # The option's length is in its header's low bits.
         option = last.at + PUSH_HEADER.size
         (head,) = struct.unpack_from(">I", data, option)
         struct.pack_into(">I", data, option, head + _INFO_WORDS)
@@ -204,7 +198,7 @@ class Downstream(QueueUser):
             data = b""
             compression = schema_id = 0
         newest = self._newest.get(queue_id)
-        # The reference's relays deliver what is flagged at once, and what is not after that: no app may get a message
+        # The reference's relays deliver a flagged message at once, and others after it: no app may get a message
         # without the flag before one with it. So the flag of a relay's upstream holds here, too.
         if message.offset == NO_PLACE or (newest is not None and not _is_newer(message, newest)):
             # Broadcast messages are delivered once, in order, and have no offset to tell it by.
@@ -231,7 +225,7 @@ class Downstream(QueueUser):
 
 @lru_cache(maxsize=1024)
 def _options(info: SubQueueInfo) -> bytes:
-    """Encode a push's options, which are the same for nearly all messages of a queue."""
+    """Encode a push's options: nearly all messages of a queue have the same."""
     return pack_sub_queue_infos((info,))
 
 

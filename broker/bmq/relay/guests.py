@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The brokers below this one that are not in its cluster: proxies, which open queues here like clients.
+"""The brokers below this one outside its cluster: proxies, which open queues here like clients.
 
 They have no node id, and there may be any number of them (source: mqbnet::SessionNegotiator, mqbblp::Cluster).
 """
@@ -45,12 +45,12 @@ FIRST_NUMBER: Final = -(1 << 32)
 # bmqp::HighAvailabilityFeatures: brokers that answer a StopRequest of this version when they hold their posts back.
 STOP_FEATURE: Final = "GRACEFUL_SHUTDOWN_V2"
 STOP_VERSION: Final = 2
-# The only request that a proxy is sent.
+# A proxy gets no other request.
 STOP_REQUEST_ID: Final = 1
 
 # A proxy's requests are for all of its clients together.
 CONTROL_BYTES_MAX: Final = 4 << 20
-# It is pushed no more than it accepts: other pending output is acknowledgments and answers.
+# Pushes stay within what it accepts: other pending output is acknowledgments and answers.
 BACKLOG_BYTES_MAX: Final = 64 << 20
 
 # A proxy that gets this retries: elsewhere, or here if the node stays after all.
@@ -60,14 +60,14 @@ IS_STOPPING: Final = Status(
 
 
 class Guest:
-    """The handler of one proxy's session; see `broker.bmq.session.session.BrokerPeer`."""
+    """One proxy's session; see `broker.bmq.session.session.BrokerPeer`."""
 
     def __init__(self, guests: Guests, session: Session, node: Node, features: str = "") -> None:
         self.session = session
         self.control_bytes_max = CONTROL_BYTES_MAX
         self.backlog_bytes_max = BACKLOG_BYTES_MAX
         self.standing = Standing.CLIENT
-        self.has_answered = False  # that it is ready for this node's stop
+        self.has_answered = False  # it is ready for this node's stop
         self._cluster_name = node.identity.cluster_name
         self._answers_stop = STOP_FEATURE in features
         self.heartbeats_missed_max = node.identity.downstream_heartbeats_missed_max
@@ -112,15 +112,14 @@ class Guest:
         self._guests.ended(self)
 
     def advise(self, status: NodeStatus) -> None:
-        """Advise the proxy of this node's status."""
         self._send(ControlMessage(choice=ClusterMessage(choice=NodeStatusAdvisory(status=status))))
 
     def ask_to_leave(self) -> None:
-        """Tell the proxy that this node stops.
+        """Announce to the proxy that this node stops.
 
         Proxies that answer keep their posts until the link ends or they have another node, and confirm meanwhile. The
-        reference's proxies open their queues elsewhere at once if they are merely advised: messages on their way to
-        them here would arrive late, after newer ones.
+        reference's proxies, if merely advised, open their queues elsewhere at once: messages on their way to them here
+        would arrive after newer ones.
         """
         if self._answers_stop:
             request = StopRequest(cluster_name=self._cluster_name, version=STOP_VERSION)
@@ -150,7 +149,7 @@ class Guest:
 
 
 class Guests:
-    """All proxies of a node: a `Door` for brokers without a node id, and for no others.
+    """All proxies of a node: a `Door` for brokers without a node id.
 
     They are the first to leave when the node is to stop. `status` is the node's status as advised to them.
     """
@@ -166,13 +165,11 @@ class Guests:
         return all(guest.has_answered or not guest.downstream.handles for guest in self._guests)
 
     def admit(self, session: Session, identity: ClientIdentity) -> Guest | str:
-        """See `Door`."""
         if identity.cluster_node_id != NO_NODE_ID:
             return f"This broker knows no node {identity.cluster_node_id} of cluster '{identity.cluster_name}'"
         return Guest(self, session, self._node, identity.features)
 
     def set_status(self, status: NodeStatus) -> None:
-        """Set this node's status, and advise all guests of it if it changes."""
         if status is not self.status:
             self.status = status
             for guest in self._guests:

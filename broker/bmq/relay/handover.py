@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Handover of a queue's clients when its root moves from this node to another, or to this one.
 
-The move is transparent to clients, whose handles are kept: a consumer may still confirm its unconfirmed messages, and
-an unacknowledged post is sent to the new root, which recognises a duplicate by its GUID.
+Clients do not notice the move, and keep their handles: a consumer may still confirm its unconfirmed messages, and an
+unacknowledged post is sent to the new root, which recognises a duplicate by its GUID.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ HANDED_OVER: Final = -(1 << 31)
 
 
 class Nobody:
-    """The sink of a disconnected consumer."""
-
     ready = False
     has_room = False
     takes_all = False
@@ -100,7 +98,7 @@ def _posts(
 
 
 def _content(old: Queue, new: RelayQueue, message: Message) -> Content | None:
-    """Return the content of a message, to be posted again; None if its payload is corrupted."""
+    """Return the content of a message; None if its payload is corrupted."""
     data = bytes(old.log.read(message))
     if crc32c(data) != message.checksum:
         return None
@@ -109,7 +107,6 @@ def _content(old: Queue, new: RelayQueue, message: Message) -> Content | None:
 
 
 def retire(queue: Queue) -> None:
-    """Empty a queue."""
     queue.usage.remove(queue.usage.bytes, queue.usage.messages)
     queue.consumption.configure(0)
     queue.delivery.end()
@@ -149,7 +146,6 @@ def to_root(old: RelayQueue, new: Queue, handles: Sequence[Handle]) -> None:
 
 
 def confirm_all(root: Queue, confirms: Iterable[tuple[bytes, str]]) -> None:
-    """Apply relays' pending confirms at the restored root."""
     for guid, app_id in confirms:
         if app_id in root.apps:
             root.confirm(Stream(root.apps[app_id], Nobody(), 0, 0), (guid,))
@@ -172,7 +168,7 @@ def _post(queue: Queue, guid: bytes, put: Unacknowledged) -> None:
 def _move(old: Queue, new: Queue, handles: Sequence[Handle]) -> dict[str, Chunked[int]]:
     """Move handles from one queue to the other; consumers' unconfirmed messages are unchanged.
 
-    Returns the attempts that each app had left at its rejected messages.
+    Returns the attempts left at each app's rejected messages.
     """
     apps = set()
     for handle in handles:

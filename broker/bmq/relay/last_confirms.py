@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The last confirms: a stopping broker pushes no more messages, and lets their holders confirm them.
 
-The holders are clients, proxies, and the other members that have queues open at their primary. Messages that
-are confirmed here are not redelivered elsewhere. The wait ends after the configured time. Source:
-mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
+The holders are clients, proxies, and the other members that have queues open at their primary. Messages confirmed here
+are not redelivered elsewhere. The wait is limited. Source: mqbblp::ClusterQueueHelper::checkUnconfirmedV2.
 """
 
 from __future__ import annotations
@@ -24,17 +23,13 @@ SAY_AGAIN_MS: Final = 1000
 
 
 class MessageHolder(Protocol):
-    """A peer that may hold messages."""
-
     @property
     def handles(self) -> Mapping[int, Handle]: ...
-    def hold(self) -> None:
-        """Stop pushing messages to it."""
-        ...
+    def hold(self) -> None: ...
 
 
 class LastConfirms:
-    """The last confirms of one node; `done` is called repeatedly. `members` are the other members' holders, if any."""
+    """The last confirms of one node; `members` are the other members' holders. Call `done` repeatedly."""
 
     def __init__(self, node: Node, members: Callable[[], Iterable[MessageHolder]] = tuple) -> None:
         self._node = node
@@ -45,11 +40,10 @@ class LastConfirms:
         self._is_over = False
 
     def awaited(self) -> bool:
-        """Return True while the stop of the node waits for confirms."""
         return self._until_ms is not None and not self._is_over
 
     def done(self) -> bool:
-        """Return True if nobody holds messages of this node, or for too long; stop sending them more."""
+        """Return True if this node's messages are no longer held, or for too long; stop sending more."""
         now_ms = self._node.now.ms
         if self._until_ms is None:
             self._until_ms = now_ms + self._node.shutdown_timeout_ms
@@ -70,7 +64,6 @@ class LastConfirms:
         return self._is_over
 
     def _hold(self) -> int:
-        """Stop sending messages; return the number of messages held."""
         holders: Iterable[MessageHolder] = chain(self._node.sessions.values(), self._members())
         count = 0
         for holder in holders:

@@ -2,7 +2,7 @@
 """Pushes that wait until this node's own store has the message of the first one.
 
 A primary pushes to a replica without the payload, which is in the replica's store. While that is being healed, it may
-lack the message. All pushes that follow wait as well, as they are in order.
+lack the message. All later pushes wait as well, to stay in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAITING_MAX: Final = 1 << 16
 
 
 class PendingPushes:
-    """The pushes of one queue that wait, oldest first.
+    """The waiting pushes of one queue, oldest first.
 
     `begin` is called when the first one begins to wait, or the first message is dropped; None if there is no store to
     wait for.
@@ -30,9 +30,9 @@ class PendingPushes:
     def __init__(self, begin: Callable[[], None] | None) -> None:
         self.begin: Final = begin
         self.waiting: deque[tuple[Push, Sequence[SubQueueInfo]]] = deque()
-        self.removed: set[bytes] = set()  # messages of waiting pushes that the store has had a removal of
-        self.dropped: set[bytes] = set()  # messages that were taken from consumers for a removal in the store
-        self.is_going_on = False  # True while they are delivered, in slices
+        self.removed: set[bytes] = set()  # messages of waiting pushes that the store has removed
+        self.dropped: set[bytes] = set()  # messages taken from consumers for a removal in the store
+        self.is_going_on = False  # they are delivered, in slices
 
     def add(self, push: Push, infos: Sequence[SubQueueInfo]) -> bool:
         """Add a push, whose buffers may be reused; return False if there are too many."""
@@ -43,7 +43,7 @@ class PendingPushes:
         return True
 
     def note_removed(self, guids: Sequence[Container[bytes]]) -> None:
-        """Note that messages are removed. A push of one waits nevertheless: the message may have been posted again."""
+        """Note that messages are removed. Their pushes wait nevertheless: a message may have been posted again."""
         for push, _ in self.waiting:
             if any(push.guid in some for some in guids):
                 self.removed.add(push.guid)
@@ -51,7 +51,7 @@ class PendingPushes:
     def note_dropped(self, guid: bytes) -> None:
         """Note that a message was taken from consumers.
 
-        A store that heals learns of removals late: if it has the message when it is healed, that was posted again.
+        A store that heals learns of removals late: if it has the message once healed, that was posted again.
         """
         if self.begin is not None:
             if not self.dropped:
@@ -59,18 +59,15 @@ class PendingPushes:
             self.dropped.add(guid)
 
     def take_dropped(self) -> set[bytes]:
-        """Return the messages that were taken from consumers, and forget them."""
         dropped, self.dropped = self.dropped, set()
         return dropped
 
     def pop(self) -> None:
-        """Drop the oldest push."""
         self.waiting.popleft()
         if not self.waiting:
             self.removed.clear()
 
     def clear(self) -> None:
-        """Drop all pushes."""
         self.waiting.clear()
         self.removed.clear()
         self.dropped.clear()

@@ -2,12 +2,12 @@
 """Discarding of a relay's waiting messages in slices, and the actions that must wait for that.
 
 A lost upstream leaves messages that no consumer has; the next one sends them again. They are removed from the apps at
-once and discarded one by one. Until that is done the relay gets no other upstream: repeated messages could not be
-distinguished from those to be discarded. Between slices posts and confirms are kept, as without an upstream.
+once and discarded one by one. Until then the relay gets no other upstream, whose repeated messages it could not
+distinguish from these, and keeps posts and confirms.
 
 Messages that no consumer of an app wants or may receive any longer are filtered out when messages are returned (see
-`broker.bmq.core.redelivery`): the app delivers nothing until all of them are in order again. Reports to the upstream
-about the app's consumers wait for that, too, since the upstream may resend a message as soon as it receives them.
+`broker.bmq.core.redelivery`). Until all are in order again, the app delivers nothing, and the upstream gets no news of
+its consumers, since it may resend a message at once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ __all__ = ["DelayedActions", "Discards", "PendingWork"]
 
 
 class Discards:
-    """The messages that one queue discards. `done` is called when a task has discarded the last of them."""
-
     def __init__(self, queue: Queue, done: Callable[[], None]) -> None:
         self.bits: list[int] = []  # bits of the apps with messages left to discard
         self._queue = queue
@@ -51,7 +49,7 @@ class Discards:
                 held = lot.pop() if isinstance(lot, deque) else lot.popitem()[1]
                 message = held[0] if isinstance(held, tuple) else held
                 work.left -= 1
-                # It may have been removed in the meantime, with the queue's other messages or by itself.
+                # It may have been removed in the meantime, alone or with the queue's other messages.
                 if not message.outstanding & bit or queue.messages.get(message.guid) is not message:
                     continue
                 if app.bit == bit:
@@ -74,7 +72,6 @@ class DelayedActions:
         self._waiting: dict[App, deque[Callable[[], None]]] = {}
 
     def add(self, app: App, action: Callable[[], None]) -> None:
-        """Run an action for an app, at once or later."""
         waiting = self._waiting.get(app)
         if waiting is not None:
             waiting.append(action)
@@ -91,7 +88,6 @@ class DelayedActions:
         self._act(app)
 
     def finish(self) -> None:
-        """Run all actions at once."""
         for app in list(self._waiting):
             self._act(app)
 
@@ -104,7 +100,7 @@ class DelayedActions:
 class PendingWork:
     """Work that a queue must finish before an upstream may send it messages, or gets news of its consumers.
 
-    `found` is called with `upstream`, the next one, when the work is done; `hold` is passed to `Takeover`.
+    Then `found` is called with `upstream`, the next one; `hold` is passed to `Takeover`.
     """
 
     def __init__(self, queue: Queue, hold: Callable[[App, Message], None], found: Callable[[Upstream], None]) -> None:
@@ -116,11 +112,9 @@ class PendingWork:
 
     @property
     def is_busy(self) -> bool:
-        """Return True if messages are to be discarded or taken over."""
         return bool(self.forgetting.bits or self.inherited.held)
 
     def _settled(self) -> None:
-        """Continue after all messages, or all of one app, are discarded or taken over."""
         upstream = self.upstream
         if upstream is not None and not self.is_busy:
             self.upstream = None

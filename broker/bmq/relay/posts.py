@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The posts of a relay's clients: each is forwarded, and kept until its acknowledgment arrives.
 
-Successive messages of one client differ in little: the bytes before the GUID are compared with those of the previous
-message, and parsed only where they differ. The event is copied once, since bytes are cheaper to compare and to slice
-than views.
+Successive messages of one client differ in little: the bytes before the GUID are compared with the previous message's,
+and parsed only where they differ. The event is copied once: bytes are cheaper to compare and to slice than views.
 
 Source: mqbblp::RemoteQueue.
 """
@@ -38,13 +37,13 @@ log: Final = logging.getLogger("broker.relay")
 # Time until a post is repeated to a root that was not ready for it.
 RETRY_MS: Final = 200
 
-# Number of posts sent again in a unit of work.
+# Posts sent again in a unit of work.
 SENT_PER_UNIT: Final = 8
 
 # Maximum size of events that are taken at once.
 EVENT_BYTES_MAX: Final = 1 << 20
 
-# Number of posts given up at a time.
+# Posts given up at a time.
 EXPIRED_MAX: Final = 1 << 12
 
 _OPEN: Final = UpstreamState.OPEN
@@ -88,7 +87,6 @@ class Unacknowledged:
 
     @property
     def content(self) -> Content:
-        """The content of the post."""
         put = next(iter_puts(memoryview(self.message), 0, len(self.message)))
         has_properties = put.flags & _PROPERTIES != 0
         return Content(put.data, put.crc32c, put.compression, has_properties, put.schema_id, put.options)
@@ -125,7 +123,7 @@ class Posts:
     def forward(
         self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]
     ) -> bool:
-        """See `broker.bmq.queue.queue.Queue`; the posts are unchanged except for the queue id."""
+        """See `broker.bmq.queue.queue.Queue`; only the queue id of the posts changes."""
         queue = self._queue
         if queue.broadcast or frames[-1].end - frames[0].body > EVENT_BYTES_MAX:
             return False
@@ -154,8 +152,8 @@ class Posts:
     ) -> tuple[dict[bytes, Unacknowledged], int, list[tuple[Unacknowledged, int]]] | None:
         """Read posts to the poster's queue `queue_id`, with the queue id that they have upstream.
 
-        Returns them by GUID, with the size of their data together, and those whose properties have a schema, with its
-        id as the poster gave it. Returns None if one is malformed, more than plain, of another queue, or known.
+        Returns them by GUID, the size of their data together, and those whose properties have a schema, with its id as
+        given. Returns None if one is malformed, more than plain, of another queue, or known.
         """
         start: int = frames[0].body
         raw = bytes(data[start : frames[-1].end])
@@ -241,23 +239,22 @@ class Posts:
     def _passes_through(self) -> bool:
         """Return True if posts to this broadcast queue are sent and not kept.
 
-        A message that its root hands out while it knows of no consumer here is lost for those.
+        A message that its root delivers before it knows of a consumer here does not come here.
         """
         return self._opens.state is _OPEN and not self._opens.is_leaving
 
     def adopt(self, guid: bytes, content: Content, posters: list[tuple[MessagePoster, int, int]]) -> None:
-        """Adopt a post that was begun at a root, to be sent up; while there is no upstream."""
+        """Adopt a post that was begun at a root; while there is no upstream."""
         self.take({guid: self._packed(guid, content, tuple(posters))}, len(content.data))
 
     def acknowledge_later(self, guid: bytes, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
-        """See `broker.bmq.queue.queue.Queue`."""
         put = self.unacknowledged[guid]
         put.posters = (*put.posters, (poster, queue_id, correlation_id))
 
     def begin_resending(self) -> None:
         """Begin to resend the kept posts to an upstream that knows the opens.
 
-        Call `send_some` until none are left; posts that come until the queue is open again are included.
+        Call `send_some` until none are left; posts that come meanwhile are included.
         """
         if not self._opens.writers:
             # The upstream would refuse them, and their posters are gone.
@@ -270,11 +267,10 @@ class Posts:
 
     @property
     def has_unsent(self) -> bool:
-        """Return True if there are posts to be sent by `send_some`."""
         return bool(self._unsent)
 
     def send_some(self) -> int:
-        """Send some of the kept posts again; return the units of work that took."""
+        """Send some of the kept posts again; return the units of work."""
         size = 0
         for _ in range(min(len(self._unsent), SENT_PER_UNIT)):
             size += self._send_kept(self._unsent.popleft())
@@ -296,10 +292,7 @@ class Posts:
         return put.size
 
     def forget_all(self) -> None:
-        """Discard all posts, since their posters are gone; pending ones are not sent.
-
-        Their room is released when their memory is freed, in slices if they are many.
-        """
+        """Discard all posts, whose posters are gone. Their room is released with their memory, maybe in slices."""
         gone, self.unacknowledged = self.unacknowledged, {}
         self._queue.work.start(self._let_go(gone))
 
@@ -324,7 +317,7 @@ class Posts:
             raise Inconsistent("acknowledging posts", error) from error
 
     def _refuse(self, guid: bytes) -> None:
-        """Note that the root, which may be the same again without notice, was not ready for a post."""
+        """Note that the root, which may be the same as before, was not ready for a post."""
         if not self.unacknowledged:
             return
         if guid not in self.unacknowledged:
@@ -344,13 +337,12 @@ class Posts:
         refused, self._refused = self._refused, set()
         if not refused or self._opens.state is not _OPEN:
             return  # all posts have been sent again, or will be
-        # All that follow the first: the refusals of some may be on their way yet, and later posts come after them.
+        # All that follow the first: refusals may still be on their way, and later posts come after them.
         later = dropwhile(lambda item: item[0] not in refused, self.unacknowledged.items())
         for _, put in later:
             self._send((put,))
 
     def expire_later(self) -> None:
-        """Schedule the expiry of kept posts."""
         if not self._expires and self.unacknowledged:
             self._expires = True
             oldest = next(iter(self.unacknowledged.values()))
@@ -363,11 +355,10 @@ class Posts:
         oldest = islice(self.unacknowledged.items(), EXPIRED_MAX)
         expired = takewhile(lambda item: item[1].posted_ms <= limit_ms, oldest)
         self._acknowledge([guid for guid, _ in expired], AckStatus.UNKNOWN)
-        # If there are more, with the next tick.
         self.expire_later()
 
     def _acknowledge(self, guids: Sequence[bytes], status: int) -> None:
-        """Pass the result of posts on; those in a row of the same posters are passed on together."""
+        """Pass the result of posts on; consecutive ones of the same posters together."""
         unacknowledged = self.unacknowledged
         posters: tuple[tuple[MessagePoster, int, int], ...] = ()
         together: list[bytes] = []
@@ -392,7 +383,6 @@ class Posts:
     def _packed(
         self, guid: bytes, content: Content, posters: tuple[tuple[MessagePoster, int, int], ...]
     ) -> Unacknowledged:
-        """Encode a post for the upstream."""
         flags = 0 if self._queue.broadcast else _ACK_REQUESTED
         if content.has_properties:
             flags |= _PROPERTIES
@@ -423,7 +413,6 @@ class Posts:
 
 
 def _answer(posters: tuple[tuple[MessagePoster, int, int], ...], guids: Sequence[bytes], status: int) -> None:
-    """Acknowledge posts of the same posters."""
     for poster, queue_id, correlation_id in posters:
         try:
             if status == AckStatus.SUCCESS:

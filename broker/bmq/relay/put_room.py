@@ -11,7 +11,7 @@ __all__ = ["PutRoom"]
 
 # Default limit of the unacknowledged posts of a queue, in bytes.
 PUT_BYTES_MAX: Final = 256 << 20
-# Default limit of the number of unacknowledged posts of a queue.
+# Default limit of their number.
 PUTS_MAX: Final = 1 << 20
 
 
@@ -26,14 +26,12 @@ class PutRoom:
         self.bytes = self.messages = 0
 
     def check(self, size: int) -> None:
-        """Raise `Full` if there is no room for another post."""
         if self.messages >= self.messages_max:
             raise Full("LIMIT_MESSAGES", f"{self.messages} posts are unacknowledged")
         if self.bytes + size > self.bytes_max:
             raise Full("LIMIT_BYTES", f"{self.bytes} bytes of posts are unacknowledged")
 
     def has(self, size: int, count: int) -> bool:
-        """Return True if there is room for `count` more posts, of `size` bytes together."""
         return self.messages + count <= self.messages_max and self.bytes + size <= self.bytes_max
 
     def take(self, size: int, count: int = 1) -> None:
@@ -42,6 +40,5 @@ class PutRoom:
         self.bytes += size
 
     def give(self, size: int, count: int = 1) -> None:
-        """Release `count` posts, of `size` bytes together."""
         self.messages -= count
         self.bytes -= size

@@ -2,12 +2,11 @@
 """The relay of a queue whose root is elsewhere.
 
 It has the same tree of apps, streams and subscriptions as the root. It sends the sum of its clients' opens and
-subscriptions to its upstream (`HandleRequests`). Posts are forwarded, and kept until they are acknowledged. Messages
-arrive with the subscriptions that they are for, and are delivered here; confirms and rejects are forwarded.
+subscriptions to its upstream (`HandleRequests`), and forwards posts, which it keeps until they are acknowledged,
+confirms and rejects. Messages arrive with the subscriptions that they are for.
 
-Invariant: a message is in `messages` until every app that it came for has confirmed it; until then it is held by this
-relay at the root. Messages that no consumer here has are discarded when the upstream is lost: the next one resends
-them.
+Invariant: a message is in `messages`, and held by this relay at the root, until every app that it came for has
+confirmed it. Messages that no consumer here has are discarded when the upstream is lost: the next one resends them.
 Source: mqbblp::RelayQueueEngine, mqbblp::RemoteQueue.
 """
 
@@ -71,8 +70,8 @@ class RelayQueue(Queue):
 
     `queue_id` is its number on links to upstreams. `read` finds messages in this node's own store. `unused` is called
     when no client has the queue open any longer. `lacks` is called when the store lacks a message that it may get, to
-    have `arrivals.go_on` called when the store is healed, and `out_of_step` when it lacks one that it should have.
-    Without `lacks` it should have each. `room` limits the posts in flight; further ones are refused.
+    have `arrivals.go_on` called when the store is healed, and `out_of_step` when it lacks one that it should have;
+    without `lacks` it should have each. `room` limits the posts in flight.
     """
 
     def __init__(
@@ -106,7 +105,6 @@ class RelayQueue(Queue):
 
     @property
     def asked_bytes_max(self) -> int:
-        """Limit of unconfirmed bytes in a subscription upstream."""
         return INT64_MAX
 
     def app(self, app_id: str) -> App:
@@ -152,7 +150,7 @@ class RelayQueue(Queue):
 
     @property
     def upstream(self) -> Upstream | None:
-        """The upstream, or the next one while the last one's messages are still being discarded."""
+        """The upstream, or the next one while the last one's messages are being discarded."""
         return self._unsettled.upstream or self.opens.upstream
 
     def found(self, upstream: Upstream) -> None:
@@ -191,9 +189,8 @@ class RelayQueue(Queue):
     def send_kept(self, sent: Callable[[], None]) -> None:
         """Send the kept posts and confirms, in slices, to an upstream that knows the opens; then call `sent`.
 
-        Subscriptions come first at an upstream that discards the data until it has them, and of a broadcast queue,
-        whose consumers would miss posts that the root has before. Otherwise they come last: what was confirmed is not
-        pushed again.
+        Subscriptions come first at an upstream that discards the data until it has them, and for a broadcast queue,
+        whose consumers would miss earlier posts. Otherwise they come last: confirmed messages are not pushed again.
         """
 
         def send() -> None:
@@ -221,7 +218,6 @@ class RelayQueue(Queue):
             upstream.knows_opens()
 
     def reads(self, app_id: str) -> None:
-        """Handle an app opened by the upstream, before its first push."""
         self.confirms.opened(app_id)
 
     # -- opening, configuring, closing
@@ -261,13 +257,12 @@ class RelayQueue(Queue):
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
         for each in subscriptions:
-            # As in `Queue.configure`.
             if each.text:
                 with suppress(ExpressionError):
                     compile_expression(each.text)
 
         def answered() -> None:
-            # Not earlier, since a client does not know these subscriptions before it has its answer.
+            # Not earlier: a client knows these subscriptions only after its answer.
             if (subscriptions or self.broadcast) and self._asked.wanted.get(stream) is subscriptions:
                 self.configure(stream, subscriptions)
                 # Messages returned by a broker below are for others, too.
@@ -277,7 +272,7 @@ class RelayQueue(Queue):
         with Change(f"the configuration of a consumer of queue '{self.uri}'"):
             self._asked.wanted[stream] = subscriptions
             self._forget_unwanted(stream.app)
-            # A broadcast queue's consumer gets all that the root has sent before it knows.
+            # A broadcast queue's consumer gets everything until the root knows.
             if not (subscriptions or self.broadcast):
                 self.configure(stream, subscriptions)
             self._tell(stream.app, answered)
@@ -325,7 +320,7 @@ class RelayQueue(Queue):
             self.gone((message,))
 
     def _drop_app(self, app_id: str) -> None:
-        """Drop an app that no client has open or is opening: for the upstream this relay holds no message of it."""
+        """Drop an app that no client has open or is opening: the upstream knows of no messages of it here."""
         app = self.apps.get(app_id)
         if app is not None and not app.streams and app_id not in self.opens.consumers:
             strip(self, app)
@@ -348,7 +343,7 @@ class RelayQueue(Queue):
         self.delivery.take_back(app)
 
     def _later(self, app_id: str, action: Callable[[], None]) -> None:
-        """Run an action for an app, if it is here, once no messages are being returned to it."""
+        """Run an action for an app once no messages are being returned to it."""
         app = self.apps.get(app_id)
         if app is None:
             action()
@@ -363,11 +358,10 @@ class RelayQueue(Queue):
         self._drop_unread(app_id)
 
     def asked(self, app_id: str) -> None:
-        """See `HandleRequestsListener`."""
         self._drop_unread(app_id)
 
     def _drop_unread(self, app_id: str) -> None:
-        """Drop an app, or the queue, if no client has it open, or is opening it."""
+        """Drop an app, or the queue, that no client has open or is opening."""
         if app_id not in self.opens.consumers:
             self._asked.forget(app_id)
             self._drop_app(app_id)
@@ -389,7 +383,6 @@ class RelayQueue(Queue):
 
     @property
     def unacknowledged(self) -> dict[bytes, Unacknowledged]:
-        """The posts in flight to the upstream, by GUID."""
         return self.posts.unacknowledged
 
     def post(
@@ -399,7 +392,6 @@ class RelayQueue(Queue):
         options: Buffer = b"",
         waiting: tuple[MessagePoster, int, int] | None = None,
     ) -> Posted | None:
-        """Send a message up. Raises `Full` if too many are in flight already."""
         if len(messages) > 1:
             return None
         message = messages[0]
@@ -419,8 +411,8 @@ class RelayQueue(Queue):
     def purged(self, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
         """Drop the messages that the root has purged, even from consumers.
 
-        `guids` are those of them that this node's store had. While it `heals`, it learns of a purge late: messages that
-        were posted afterwards may be here already.
+        `guids` are those that this node's store had. While it `heals`, it learns of a purge late: later posts may be
+        here already.
         """
         self.arrivals.lacking.note_removed(guids)
         if not heals:
@@ -478,7 +470,6 @@ class RelayQueue(Queue):
         self._unsettled.inherited.begin(before, attempts)
 
     def adopt(self, handle: Handle) -> None:
-        """Adopt a handle; while there is no upstream."""
         if handle.writes:
             self.opens.adopt_writes(handle.writes)
         for stream in handle.streams.values():

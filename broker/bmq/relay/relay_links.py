@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A broker's links to possible upstreams of its relays, with dispatch of their messages to relays."""
+"""A broker's links to possible upstreams of its relays, and the dispatch of their messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _schema_id: Final = PUSH_HEADER.word("schema_id").unpack_from
 
 
 class PushForm:
-    """The common parts of messages in a row: `before` and `after` the GUID, as in the event, and what they say.
+    """The common parts of consecutive messages: `before` and `after` the GUID, as in the event, and their meaning.
 
     `size` is that of the whole message, in bytes.
     """
@@ -93,9 +93,9 @@ class PushForm:
 
 
 def _one_app(relay: RelayQueue, raw: bytes, at: int, end: int) -> tuple[App, bytes] | None:
-    """Return the only app of the message at `at`, which has one group and awaits messages, and the message's options.
+    """Return the only app of the message at `at`, and the message's options; None if it needs more work.
 
-    Returns None if the message needs more work than that.
+    The app has one group and awaits messages.
     """
     if relay.broadcast or end - at <= _SIZE:
         return None
@@ -114,8 +114,8 @@ def _one_app(relay: RelayQueue, raw: bytes, at: int, end: int) -> tuple[App, byt
 def hand_out(relay: RelayQueue, raw: bytes, at: int, end: int) -> int:
     """Deliver a run of the messages of `raw[at:end]` to their only app; return the offset of the first left.
 
-    It ends before a message that needs anything else. Messages in a row differ in little: the bytes around the GUID are
-    compared with those of the message before, and are read only where they differ.
+    The run ends before a message that needs anything else. Consecutive messages differ in little: the bytes around the
+    GUID are compared with the previous message's, and read only where they differ.
     """
     found = _one_app(relay, raw, at, end)
     if found is None:
@@ -168,7 +168,7 @@ def hand_out(relay: RelayQueue, raw: bytes, at: int, end: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _known_infos(options: bytes) -> list[SubQueueInfo]:
-    """Parse like `sub_queue_infos`, cached, since nearly all messages of a queue have the same."""
+    """Do `sub_queue_infos`, cached."""
     return sub_queue_infos(memoryview(options))
 
 
@@ -198,8 +198,8 @@ class PeerUpstream:
         try:
             # After everything queued for that node.
             self._relay_links.send_to(self.node_id)
-            # A node without an upstream keeps an open request as long as it likes, and may grant it at last: an open
-            # that is taken for lost would be made twice.
+            # No time limit for opens: a node without an upstream keeps a request for any time, and may then grant it.
+            # An open that is taken for lost would be made twice.
             timeout_ms = None if isinstance(choice, OpenQueue) else REQUEST_TIMEOUT_MS
             return self._relay_links.requests.send(self.node_id, choice, answered, timeout_ms)
         except Exception as error:
@@ -236,11 +236,10 @@ class RelayLinks:
 
     @property
     def reopening(self) -> int:
-        """Count the relays whose upstream does not know all their opens yet."""
+        """Number of relays whose upstream does not know all their opens yet."""
         return len(self._reopening)
 
     def next_queue_id(self) -> int:
-        """Return a number for another relay."""
         while True:
             # The wire's numbers are signed: after very many, free ones are reused.
             self._last_queue_id = (self._last_queue_id + 1) & QUEUE_ID_MAX
@@ -248,31 +247,25 @@ class RelayLinks:
                 return self._last_queue_id
 
     def remove(self, relay: RelayQueue) -> bool:
-        """Remove a relay; return False if it is not one of these."""
         self._reopening.discard(relay.queue_id)
         return self.relays.pop(relay.queue_id, None) is not None
 
     def begin(self, relay: RelayQueue) -> None:
-        """Add the relay of a newly opened queue."""
         relay.confirms.inherit(self.left.take(relay.uri))
 
     def end(self, relay: RelayQueue) -> None:
-        """Remove a relay that no client has open any longer."""
         self.left.keep(relay.uri, relay.confirms.leave())
 
     def found(self, relay: RelayQueue, node_id: int) -> None:
-        """Set a relay's upstream."""
         if not relay.openings.is_unused:
             self._reopening.add(relay.queue_id)
         relay.found(PeerUpstream(self, node_id, relay.queue_id))
 
     def lost(self, relay: RelayQueue) -> None:
-        """Remove a relay's upstream."""
         self._reopening.discard(relay.queue_id)
         relay.lost()
 
     def reopened(self, queue_id: int) -> None:
-        """Note that a relay's upstream knows all its opens."""
         if queue_id in self._reopening:
             self._reopening.discard(queue_id)
             if not self._reopening:
@@ -287,12 +280,11 @@ class RelayLinks:
     def link_up(self, node_id: int, outbox: Callable[[], Outbox]) -> None:
         """Register a node reachable by a link whose `outbox` is sent with the step.
 
-        Output need not be buffered here, as nothing else has to precede it.
+        Nothing has to precede its output, which need not be buffered here.
         """
         self._direct[node_id] = outbox
 
     def node_down(self, node_id: int) -> None:
-        """Unregister an unreachable node."""
         self._direct.pop(node_id, None)
         self._outboxes.pop(node_id, None)
         self._dirty.discard(node_id)
@@ -306,31 +298,27 @@ class RelayLinks:
         return self._outboxes[node_id]
 
     def wake(self, node_id: int) -> None:
-        """Note output in a node's outbox."""
         self._dirty.add(node_id)
 
     def send_to(self, node_id: int) -> None:
-        """Send the output for a node."""
         self._dirty.discard(node_id)
         outbox = self._outboxes.get(node_id)
         if outbox is not None and outbox.size:
             self.links.send(node_id, outbox.take())
 
     def send_all(self) -> None:
-        """Send the output of the step."""
         for node_id in list(self._dirty):
             self.send_to(node_id)
 
     def on_ack(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Handle acks of posts. Raises FormatError if they are malformed."""
+        """Handle acks of posts. Raises FormatError."""
         for queue_id, status, guids in ack_runs(data, frame.body, frame.end):
             relay = self._relay(node_id, queue_id)
             if relay is not None:
                 relay.posts.on_acks(guids, status)
 
     def on_push(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Handle messages from an upstream. Raises FormatError if they are malformed."""
-        # Bytes are cheaper to compare and to cut than views.
+        """Handle messages from an upstream. Raises FormatError."""
         raw = bytes(data[frame.body : frame.end])
         at, end = 0, len(raw)
         while end - at >= _GUID_AT:
@@ -348,7 +336,6 @@ class RelayLinks:
                 relay.arrivals.on_push(push, _infos(push.options))
 
     def _relay(self, node_id: int, queue_id: int) -> RelayQueue | None:
-        """Return the relay of that number, if the node is its upstream."""
         relay = self.relays.get(queue_id)
         upstream = None if relay is None else relay.opens.upstream
         return relay if isinstance(upstream, PeerUpstream) and upstream.node_id == node_id else None

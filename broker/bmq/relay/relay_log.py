@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The part of messages and of a domain's parameters that a relay keeps for delivery."""
+"""The parts of messages and of a domain's parameters that a relay keeps for delivery."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def relay_config(config: DomainConfig) -> DomainConfig:
 class RelayLog(Unrecorded):
     """The contents of the messages that have arrived; see `broker.bmq.core.messages.Log`.
 
-    `find` returns a message of the node's own store, or None. Messages delivered while this node was their root are
-    read there, unless they are to be redelivered.
+    `find` returns a message of the node's own store, or None: those delivered while this node was their root are there,
+    unless they are to be redelivered.
     """
 
     def __init__(self, find: Callable[[bytes], Content | None]) -> None:

@@ -38,7 +38,7 @@ class RelayRejects(Rejects):
         return self.limit
 
     def count(self, app: App, guid: bytes, attempts_max: int) -> int:
-        """Send a reject up, before the end of its consumer; return the number of attempts left."""
+        """Send a reject up, before its consumer's end; return the number of attempts left."""
         opens = self._opens
         consumer, upstream = opens.consumers.get(app.app_id), opens.upstream
         if opens.state is _OPEN and consumer is not None and upstream is not None:
@@ -52,8 +52,7 @@ class RelayRejects(Rejects):
     def give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
         """Drop a message whose last attempt has failed.
 
-        An upstream that did not get all rejects of it has counted fewer attempts. It gets a confirm, too: otherwise it
-        would wait for one from here.
+        The upstream also gets a confirm: if it did not get all rejects, it would wait for one.
         """
         self.finish(app, message)
         if self._opens.state is not _OPEN or message.arrived_ms <= self._opens.found_ms:

@@ -2,11 +2,10 @@
 """Takeover of consumers' unconfirmed messages, in slices, after the root of their queue has moved.
 
 The consumers join the new queue at once, with their remaining room. Their messages are set aside and returned in
-slices, and until then the app delivers nothing (`broker.bmq.queue.delivery.Delivery.begin_with`): posts wait in order
-after the existing messages. Each message moves in one operation to the consumer that holds it, so a confirm between
-two slices finds it either in its old place or in the new one. Its attempts move with it, since brokers below count the
-same ones. If a consumer leaves before its messages are returned, others get them: at a root they still wait, and a
-relay's next upstream sends them again. Their delivery count is then one lower.
+slices; until then the app delivers nothing (`broker.bmq.queue.delivery.Delivery.begin_with`). Each message moves in one
+operation, with its attempts, so a confirm between two slices finds it in its old place or in the new one. If a consumer
+leaves before its messages are returned, others get them: at a root they still wait, and a relay's next upstream sends
+them again. Their delivery count is then one lower.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ def set_aside(app: App, before: dict[Stream, Unconfirmed]) -> dict[Stream, Uncon
 
 
 def let_go(queue: Queue, held: Unconfirmed) -> Task:
-    """Release messages from consumers' limits."""
     while held and not queue.delivery.is_over:
         while not queue.work.may_go_on():
             yield
@@ -95,13 +93,11 @@ def find_held(queue: Queue, app: App, held: dict[Stream, Unconfirmed], attempts:
 
 
 def throw(queue: Queue, left: Unconfirmed | Chunked[int]) -> None:
-    """Free the memory of entries, in slices."""
     if left:
         queue.work.start(throw_away(queue.work, [*left.chunks]))
 
 
 def _move_attempts(before: Chunked[int], app: App, guid: bytes) -> None:
-    """Carry a message's remaining attempts over to an app."""
     left = before.take(guid) if before else None
     if left is not None:
         app.attempts[guid] = left
@@ -121,7 +117,7 @@ class Takeover:
         self._attempts: dict[App, Chunked[int]] = {}  # until all messages of the app are taken over
 
     def begin(self, before: dict[Stream, Unconfirmed], attempts: dict[str, Chunked[int]]) -> None:
-        """Begin with the new consumers; the root may not have returned all their messages yet, either.
+        """Begin with the new consumers, whose messages the root may not have returned yet.
 
         `attempts` has the remaining delivery attempts at the root, by app id and GUID.
         """
@@ -151,7 +147,6 @@ class Takeover:
         self._done()
 
     def take(self, guid: bytes) -> None:
-        """Take over a message before its turn."""
         for stream in list(self.held):
             self._take(stream, guid)
 
@@ -175,12 +170,11 @@ class Takeover:
             _move_attempts(self._attempts[app], app, guid)
 
     def leave(self, stream: Stream) -> None:
-        """Drop the messages of a leaving consumer, which the next upstream sends again."""
+        """Drop a leaving consumer's messages, which the next upstream sends again."""
         before = self.held.pop(stream, None)
         if before is not None:
             throw(self._queue, before)
 
     def purge(self) -> None:
-        """Drop all messages of the purged queue."""
         for stream in list(self.held):
             self.leave(stream)

@@ -16,14 +16,10 @@ class Upstream(Protocol):
     """A link to an upstream. Requests and events are sent in the order of the calls."""
 
     @property
-    def description(self) -> str:
-        """A description of the node, for people."""
-        ...
+    def description(self) -> str: ...
 
     @property
-    def is_up(self) -> bool:
-        """True if the link is still up."""
-        ...
+    def is_up(self) -> bool: ...
 
     @property
     def takes_early(self) -> bool:
@@ -51,8 +47,6 @@ class Upstream(Protocol):
 
 
 class UpstreamState(Enum):
-    """The state of a relay with respect to its upstream."""
-
     NONE = "none"
     OPENING = "opening"
     OPEN = "open"

@@ -25,7 +25,7 @@ class UpstreamConsumer:
         self.reads = Count()
         self.asking = 0  # open requests in flight
         self.asked = False
-        self.is_refused = False  # it is not open at this upstream
+        self.is_refused = False  # not open at this upstream
         self.subscriptions: tuple[Subscription, ...] = ()
         self.told: tuple[Subscription, ...] = ()
 
@@ -39,7 +39,7 @@ class UpstreamConsumer:
 
     @property
     def is_untold(self) -> bool:
-        """Return True if the upstream is to get the subscriptions, and has not got them."""
+        """Return True if the upstream is still to get the subscriptions."""
         return self.subscriptions != self.told and not self.is_refused
 
 
@@ -47,8 +47,7 @@ class ClientHandles:
     """The opens of one queue, whose number upstream is `queue_id`.
 
     `generation` is incremented with each upstream, found at `found_ms`: answers of older ones are ignored. `sent` are
-    the requests that the upstream has got, and not answered. While `is_leaving`, it has been asked to send no more
-    messages.
+    the unanswered requests to the upstream. While `is_leaving`, it has been asked to send no more messages.
     """
 
     __slots__ = (
@@ -82,16 +81,13 @@ class ClientHandles:
 
     @property
     def writers(self) -> int:
-        """Number of clients' opens for writing."""
         return self.writes.open
 
     @property
     def untold(self) -> list[UpstreamConsumer]:
-        """The consumers whose subscriptions the upstream has not got."""
         return [each for each in self.consumers.values() if each.is_untold]
 
     def forget_asked(self) -> None:
-        """Reset the state known to the upstream."""
         self.writers_asked = False
         self.writes.forget()
         for consumer in self.consumers.values():
@@ -112,7 +108,6 @@ class ClientHandles:
         self.writes.open += count
 
     def consumer(self, app_id: str) -> UpstreamConsumer:
-        """Return the consumer of an app, which may be new."""
         return self.consumers.get(app_id) or self._add_consumer(app_id)
 
     def _add_consumer(self, app_id: str) -> UpstreamConsumer:
@@ -134,7 +129,7 @@ class ClientHandles:
     def parameters(
         self, consumer: UpstreamConsumer | None, flags: int, reads: int, writes: int
     ) -> QueueHandleParameters:
-        """Return the parameters of a request about an app, or about the writers alone."""
+        """Return a request's parameters for an app, or for the writers alone."""
         return QueueHandleParameters(
             uri=self._uri(consumer),
             q_id=self.queue_id,

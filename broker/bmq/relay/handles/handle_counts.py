@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Counts of the opens of a relay's clients, and of those reported to its upstream.
 
-Each client's count fits the wire format, but the sum of many need not. The count reported to the upstream is capped at
-the format's maximum; a close is reported once the sum falls below the reported count.
+Each client's count fits the wire format, but the sum of many need not. The reported count is capped at the format's
+maximum; a close is reported once the sum falls below it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Count:
 
     def __init__(self) -> None:
         self.open = 0
-        self.told = 0  # how many the upstream has opened
+        self.told = 0  # opens at the upstream
         self._asking = 0
 
     def ask(self, count: int) -> int:

@@ -36,10 +36,10 @@ __all__ = ["HandleRequest", "HandleRequests", "HandleRequestsListener"]
 
 log: Final = logging.getLogger("broker.relay")
 
-# Rounds in which an upstream is sent all subscriptions, since a consumer may change its own without end.
+# Rounds in which an upstream is sent all subscriptions: a consumer may change its own without end.
 CONFIGURE_ROUNDS: Final = 2
 
-# Callback with the result of an open request: None if it is open.
+# Called with the result of an open request: None if it is open.
 Answered = Callable[[Refusal | None], None]
 
 
@@ -55,7 +55,7 @@ class PendingAnswers:
         self._numbers = count()
 
     def configuring(self, configured: Action) -> Action:
-        """Note a configuration that is sent; return what is to be called when it is answered."""
+        """Note a configuration that is sent; return the callback for its answer."""
         self._configuring.append(configured)
 
         def answered() -> None:
@@ -66,7 +66,7 @@ class PendingAnswers:
         return answered
 
     def closing(self) -> Action:
-        """Note a close request that is sent; return what is to be called when it is answered."""
+        """Note a close request that is sent; return the callback for its answer."""
         number = next(self._numbers)
         self._closing[number] = []
 
@@ -85,7 +85,6 @@ class PendingAnswers:
             closed()
 
     def give_up(self) -> None:
-        """Call everything that waits, as no answers will come."""
         configuring, self._configuring = self._configuring, []
         closing, self._closing = self._closing, {}
         for action in configuring:
@@ -96,8 +95,6 @@ class PendingAnswers:
 
 
 class HandleRequest:
-    """A client's request to open the queue."""
-
     __slots__ = ("answered", "consumer", "is_withdrawn", "parameters")
 
     def __init__(self, parameters: QueueHandleParameters, answered: Answered) -> None:
@@ -133,8 +130,8 @@ class HandleRequestsListener(Protocol):
 class HandleRequests:
     """The requests for one queue's opens.
 
-    When an upstream knows them all, the pending posts and confirms are sent; after that the subscriptions that the
-    upstream has not got, and further data is sent directly.
+    An upstream that knows them all gets the pending posts and confirms, then the subscriptions that it has not got;
+    further data is sent directly.
     """
 
     def __init__(
@@ -146,13 +143,12 @@ class HandleRequests:
         self._finished = False
         self._unanswered = PendingAnswers()
         self._in_flight: dict[HandleRequest, None] = {}  # sent to this upstream, oldest first
-        self._pausing = 0  # number of requests that wait for a retry
+        self._pausing = 0  # requests that wait for a retry
         self._now = now
         self._reopening = ReopenRequests(opens, now, timers, pace, self)
 
     @property
     def is_unused(self) -> bool:
-        """Return True if no client has the queue open, or is opening it."""
         return not (self._opens.writers or self._opens.consumers or self._waiting or self._in_flight or self._pausing)
 
     def finish(self) -> None:
@@ -165,12 +161,10 @@ class HandleRequests:
         for opening in waiting:
             self._open(opening)
 
-    # -- the upstream comes and goes
-
     def leave(self, answered: Callable[[], None]) -> int:
         """Ask the upstream, which will be left soon, to send no more messages.
 
-        Returns the number of requests: `answered` is called as often, later.
+        Returns the number of requests; `answered` is called for each, later.
         """
         self._opens.is_leaving = True
         consumers = [each for each in self._opens.consumers.values() if each.subscriptions and not each.is_refused]
@@ -181,7 +175,6 @@ class HandleRequests:
         return len(consumers)
 
     def found(self, upstream: Upstream) -> None:
-        """Set the upstream, and send it the opens."""
         if self._opens.state is not UpstreamState.NONE:
             self.lost()
         self._opens.state = TRANSITIONS[self._opens.state, UpstreamTrigger.FOUND]
@@ -208,7 +201,7 @@ class HandleRequests:
         self._take_back()
 
     def _take_back(self) -> None:
-        """Have the requests in flight wait for the next upstream: the last one may take its time to answer."""
+        """Leave the requests in flight to the next upstream: the last one may take its time to answer."""
         in_flight, self._in_flight = self._in_flight, {}
         asking = [each for each in self._opens.consumers.values() if each.asking]
         for consumer in asking:
@@ -220,14 +213,13 @@ class HandleRequests:
             self._listener.asked(consumer.app_id)
 
     def all_opened(self) -> None:
-        """See `ReopeningListener`."""
         generation = self._opens.generation
         self._listener.send_kept(lambda: self._kept_sent(generation))
 
     def configure_all(self, configured: Callable[[], None], rounds: int = CONFIGURE_ROUNDS) -> None:
         """Send the upstream, which knows the opens, all subscriptions; call `configured` when it has answered.
 
-        That never happens if the upstream is to be left. Later changes by consumers are sent in further rounds.
+        It is not called if the upstream is to be left. Later changes by consumers are sent in further rounds.
         """
         if self._opens.is_leaving:
             return
@@ -255,11 +247,9 @@ class HandleRequests:
         self._open_waiting()
 
     def learn(self, response: OpenQueueResponse) -> None:
-        """See `ReopeningListener`."""
         self._listener.learn(response)
 
     def opened_late(self, consumer: UpstreamConsumer | None, surplus: int) -> None:
-        """See `ReopeningListener`."""
         if surplus and consumer is None:
             self._close(self._opens.parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, surplus))
         elif surplus:
@@ -270,16 +260,13 @@ class HandleRequests:
             if self._opens.state is UpstreamState.OPEN and consumer.subscriptions:
                 self._send_subscriptions(consumer, lambda: None)
 
-    # -- what clients ask
-
     def open(self, parameters: QueueHandleParameters, answered: Answered) -> HandleRequest:
-        """Open the queue upstream for a client."""
         opening = HandleRequest(parameters, answered)
         self._open(opening)
         return opening
 
     def withdraw(self, opening: HandleRequest) -> None:
-        """Have an open refused that its client does not wait for any longer, unless the upstream is being asked."""
+        """Have an open refused that its client no longer awaits, unless the upstream is being asked."""
         opening.is_withdrawn = True
         if opening in self._waiting:
             self._waiting.remove(opening)
@@ -333,7 +320,6 @@ class HandleRequests:
             came(None)
 
     def asked_late(self, consumer: UpstreamConsumer) -> None:
-        """See `ReopeningListener`."""
         consumer.asking -= 1
         self._opens.drop_unused(consumer)
         self._listener.asked(consumer.app_id)
@@ -361,7 +347,7 @@ class HandleRequests:
         opening.answered(Refusal(category, text, status.code if status else -1))
 
     def _ask(self, parameters: QueueHandleParameters, consumer: UpstreamConsumer | None) -> QueueHandleParameters:
-        """Return the request upstream for a client's open, without counts beyond the maximum."""
+        """Return the request upstream for an open, without counts beyond the maximum."""
         flags = parameters.flags
         reads = writes = 0
         if consumer is not None:
@@ -391,7 +377,6 @@ class HandleRequests:
             self._opens.writers_asked |= granted
 
     def give_back_reads(self, app_id: str, count: int) -> None:
-        """Give back a client's opens of an app."""
         consumer = self._opens.consumers.get(app_id)
         if consumer is None:
             return
@@ -403,7 +388,6 @@ class HandleRequests:
         self._opens.drop_unused(consumer)
 
     def give_back_writes(self, count: int) -> None:
-        """Give back a client's opens for writing."""
         known = self._opens.writes.give_back(count)
         if self._opens.upstream is not None and known:
             self._close(self._opens.parameters(None, QueueFlag.WRITE | QueueFlag.ACK, 0, known))

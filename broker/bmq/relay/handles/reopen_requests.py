@@ -44,12 +44,12 @@ PASSING: Final = {
     StatusCategory.CANCELED,
     StatusCategory.NOT_READY,
 }
-# Codes of refusals that likewise end when the partition has its next primary, or that one has heard of the queue.
+# Codes of refusals that end when the partition has its next primary, or that one has heard of the queue.
 PASSING_CODES: Final = {ClusterError.STOPPING, ClusterError.NOT_PRIMARY, ClusterError.UNKNOWN_QUEUE}
 
 
 class HandlePart(NamedTuple):
-    """The clients' opens that one request is about: of an app's readers, of the writers, or of both."""
+    """The clients' opens in one request: of an app's readers, of the writers, or of both."""
 
     consumer: UpstreamConsumer | None
     writes: bool
@@ -66,15 +66,13 @@ class HandlePart(NamedTuple):
 
 
 class ReopenListener(Protocol):
-    """The requests of clients, which go on when the upstream knows the opens."""
+    """The requests of clients, which continue when the upstream knows the opens."""
 
     def all_opened(self) -> None:
         """Go on, since the upstream knows all opens, or has refused them."""
         ...
 
-    def learn(self, response: OpenQueueResponse) -> None:
-        """Take the parameters in the upstream's response."""
-        ...
+    def learn(self, response: OpenQueueResponse) -> None: ...
 
     def opened_late(self, consumer: UpstreamConsumer | None, surplus: int) -> None:
         """Handle opens of an app, or of writers, that were refused before; `surplus` have been closed meanwhile."""
@@ -86,7 +84,7 @@ class ReopenListener(Protocol):
 
 
 class ReopenRequests:
-    """The opens of one queue, after each change of its upstream; see the module."""
+    """The opens of one queue, after each change of its upstream."""
 
     def __init__(
         self, opens: ClientHandles, now: Now, timers: Timers, pace: ReopenPace, listener: ReopenListener
@@ -100,7 +98,6 @@ class ReopenRequests:
         self._again = False  # one of them is to be repeated
 
     def begin(self) -> None:
-        """Send the upstream all opens that it does not know."""
         opens = self._opens
         self._left, self._again = 0, False
         writes = bool(opens.writers) and not self._opens.writers_asked
@@ -114,7 +111,6 @@ class ReopenRequests:
             self._listener.all_opened()
 
     def _send_all(self, part: HandlePart) -> None:
-        """Tell of all opens of a part."""
         opens, consumer = self._opens, part.consumer
         reads = writes = 0
         if consumer is not None:
@@ -158,7 +154,7 @@ class ReopenRequests:
                 log.warning("queue '%s' cannot be opened again upstream for %s: %s", opens.uri, part.name, choice)
                 self._again = True
             elif part.consumer is not None and part.writes:
-                # It is the readers who may be too many: the writers do not wait for that.
+                # The readers may be too many: the writers do not wait for that.
                 self._refused(HandlePart(part.consumer, False), asked, choice)
                 self._send_all(HandlePart(None, True))
             else:
@@ -176,7 +172,7 @@ class ReopenRequests:
             self.begin()
 
     def _forget(self, part: HandlePart, *, is_asked: bool) -> None:
-        """Note that the upstream does not know of a part, and that `begin` is to leave it alone if it `is_asked`."""
+        """Note that the upstream does not know of a part, and that `begin` is to skip it if it `is_asked`."""
         if part.consumer is not None:
             part.consumer.asked = part.consumer.is_refused = is_asked
             part.consumer.reads.forget()
@@ -185,10 +181,8 @@ class ReopenRequests:
             self._opens.writes.forget()
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> None:
-        """Take an action later, with which the upstream is asked again."""
+        """Take an action later that asks the upstream again."""
         self._timers.at(self._now.ms + wait_ms, action)
-
-    # -- what is refused
 
     def _refused(self, part: HandlePart, asked: SentOpen, status: Status) -> None:
         """Ask again later what is refused, unless that was the last attempt."""
@@ -220,7 +214,7 @@ class ReopenRequests:
         self.after(wait_ms, ask)
 
     def _ask_missing(self, part: HandlePart, attempt: int) -> None:
-        """Ask for the opens that the upstream does not know of, if they have not been closed."""
+        """Ask for the opens that the upstream does not know, if not closed meanwhile."""
         opens, count = self._opens, self._count(part)
         missing = count.ask(max(0, count.open - count.told))
         if not missing:
@@ -229,7 +223,7 @@ class ReopenRequests:
         parameters = opens.parameters(part.consumer, part.flags, reads, writes)
         opens.sent.append(parameters)
         if part.consumer is not None:
-            # Clients that close the app and open it again meanwhile do so under the same number.
+            # Clients that close the app and open it again meanwhile keep the same number.
             part.consumer.asking += 1
         self._send(part, parameters, attempt, self._missing_answered)
 
@@ -256,7 +250,7 @@ class ReopenRequests:
 
 
 class SentOpen(NamedTuple):
-    """A request that was sent, its number, and how often it has been."""
+    """A request, its number, and the number of times that it was sent."""
 
     number: int
     request: OpenQueue
@@ -267,5 +261,4 @@ class SentOpen(NamedTuple):
 
 
 def may_pass(status: Status) -> bool:
-    """Return True if a request that failed so may succeed when it is repeated soon."""
     return status.category in PASSING or status.code in PASSING_CODES
