@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The sets of files of a partition: a new one is made, put into use, and the old one taken out of service."""
+"""The sets of files of a partition: how a new one replaces the old one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ log: Final = logging.getLogger("broker.partition")
 class FileSets:
     """The sets of one partition in a directory, each named by the time that `make_timestamp` gives it.
 
-    With `outlives_power`, new files are flushed to the disk before they replace others. `removals` outlive the journals
-    that have recorded them.
+    With `outlives_power`, new files are flushed to the disk before they replace others. `removals` outlive their
+    journals.
     """
 
     __slots__ = ("_directory", "_now", "_partition_id", "make_timestamp", "outlives_power", "removals")
@@ -44,11 +44,11 @@ class FileSets:
         self.removals = Removals(directory, partition_id, make_timestamp)
 
     def timestamp(self) -> str:
-        """Return the timestamp of the next set. Raises OSError if the directory cannot be read."""
+        """Return the timestamp of the next set. Raises OSError."""
         return self.make_timestamp(f"bmq_{self._partition_id}.")
 
     def create(self, limits: PartitionLimits) -> PartitionFiles:
-        """Make a set of these sizes. Raises `Full` if there is no disk for it."""
+        """Make a set. Raises `Full` if the disk has no room."""
         fresh = None
         try:
             fresh = PartitionFiles.create(self._directory, self._partition_id, self.timestamp(), limits)
@@ -59,14 +59,13 @@ class FileSets:
         return fresh
 
     def keep_removals(self, old: PartitionFiles) -> None:
-        """Keep the removals of a journal whose files are about to be retired."""
         self.removals.give_up(old, self._now.ms, synced=self.outlives_power)
 
     def finish(self, fresh: PartitionFiles, write_header: Callable[[], None]) -> None:
-        """Make `fresh` the files that a next process goes on with: those before it can go then.
+        """Make `fresh` the files with which the next process continues; earlier ones may be removed then.
 
-        The header says that all is there, so that it follows all else to the disk, the names of the new files, too; and
-        nothing goes before it is there.
+        The header marks the set as complete, so it reaches the disk after everything else, including the new files'
+        names; nothing is removed before.
         """
         if self.outlives_power:
             fresh.flush()
@@ -76,7 +75,7 @@ class FileSets:
             fresh.journal.flush()
 
     def retire(self, old: PartitionFiles) -> None:
-        """Take old files out of service. They are not needed: another process finds the newer ones whole."""
+        """Take old files out of service: another process finds the newer ones whole."""
         name = old.journal.name
 
         def note(error: Exception) -> None:

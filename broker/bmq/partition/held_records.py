@@ -1,9 +1,8 @@
 """Records held back while a partition's files must not change, and written afterwards.
 
-All replicas of a partition roll over between the same two records. From the moment when a primary begins to carry over
-live records, until its new files are in use, nothing may be added to the old ones. Nobody waits for the records of
-confirms and removals, so these are kept in memory meanwhile; a process killed then has not written them, as if
-it had been killed earlier.
+All replicas of a partition roll over between the same two records, so nothing may be added to the old files while a
+primary carries over live records. Nobody awaits the records of confirms and removals, which stay in memory meanwhile; a
+process killed then has not written them, as if killed earlier.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ _NUMBER_MASK: Final = np.uint64(SEQUENCE_NUMBER_MASK)
 
 
 class _Memory:
-    """A growing file in memory."""
-
     __slots__ = ("buffer",)
 
     def __init__(self, size: int) -> None:
@@ -50,10 +47,7 @@ class HeldRecords:
         self.number = number
 
     def append_to(self, files: PartitionFiles, number: int) -> int:
-        """Write all held records to files whose last record has that number; return the new last number.
-
-        There is room for them: it was reserved for the messages that they concern.
-        """
+        """Write all held records to files whose last record has that number; return the new last number."""
         count = self.journal_end // JOURNAL_RECORD_SIZE
         records = np.frombuffer(self.journal.buffer, ANY_RECORD.dtype, count).copy()
         numbers = np.arange(number + 1, number + 1 + count, dtype=np.uint64)

@@ -16,12 +16,12 @@ from broker.common.faults import Inconsistent
 
 __all__ = ["Awaiting", "KeptRecords"]
 
-# The constructor of a named tuple is interpreted, and there is one for each message.
+# A named tuple's own constructor is interpreted.
 _new: Final = tuple.__new__
 
 
 class Awaiting(NamedTuple):
-    """A message that must be replicated before it is acknowledged or delivered; `sequence_number` is its record's."""
+    """A message to be replicated before it is acknowledged or delivered; `sequence_number` is its record's."""
 
     sequence_number: int
     message: Message
@@ -31,11 +31,10 @@ class Awaiting(NamedTuple):
 class KeptRecords:
     """The records of the current lease that enough nodes have.
 
-    `copies_wanted` is the number of nodes, this one included, that must have a record for it to count as stored.
-    `awaiting` are the messages that wait for that, in the order of their records. `copied_number` is the last record
-    that `copies_wanted` nodes have, `kept_number` the last that a majority has. `is_copied` is True if other nodes
-    write the same records, whatever `copies_wanted` is; `is_cut_off` if too few nodes can be reached. Long tasks are
-    done with `work`, at once without it.
+    A record counts as stored when `copies_wanted` nodes, this one included, have it. `awaiting` are the messages that
+    wait for that, in the order of their records. `copied_number` is the last such record, `kept_number` the last that a
+    majority has. `is_copied` is True if other nodes write the same records, whatever `copies_wanted` is; `is_cut_off`
+    if too few nodes can be reached. Long tasks are done with `work`, at once without it.
     """
 
     __slots__ = (
@@ -61,32 +60,32 @@ class KeptRecords:
         self.is_copied = self.is_cut_off = False
         self.awaiting: deque[Awaiting] = deque()
         self.copied_number = self.kept_number = 0
-        self._tells = False  # True while a task runs the actions of replicated messages
+        self._tells = False  # a task runs the actions of replicated messages
         self.unkept_before = b""  # records after `kept_number` in files before those in use
         self.purges = UnkeptPurges()
 
     def begin_lease(self) -> None:
-        """Begin to count the records of another lease."""
         self.copied_number = self.kept_number = 0
         self.unkept_before = b""
         self.purges.clear()
 
     def await_copies(self, sequence_number: int, message: Message, action: Callable[[Sequence[Message]], None]) -> None:
-        """Call `action` when enough nodes have the last record, `sequence_number`, which is the message's.
+        """Call `action` when enough nodes have the message's record `sequence_number`, the last one.
 
-        Messages in a row with the same action are given to it together.
+        Consecutive messages with the same action are given to it together.
         """
         self.awaiting.append(_new(Awaiting, (sequence_number, message, action)))
         if self.copies_wanted <= 1:
-            # It only follows those before it, of which more copies were wanted: no receipt is needed for its turn.
+            # It only follows earlier ones, of which more copies were wanted, and needs no receipt.
             self.copied_number = sequence_number
             if not self._tells and self.work is not None:
                 self._tells = True
                 self.work.add(self._tell_of_copies(self.work))
 
     def copied(self, sequence_number: int, kept_number: int | None = None) -> None:
-        """Note that as many nodes as are wanted have all records of this lease up to this one; waiting actions follow
-        in slices. A majority has those up to `kept_number`, if that is another.
+        """Note that enough nodes have all records of this lease up to this one; waiting actions follow in slices.
+
+        A majority has the records up to `kept_number`, if that is another.
         """
         self.copied_number = sequence_number
         self.kept_number = sequence_number if kept_number is None else kept_number
@@ -103,7 +102,6 @@ class KeptRecords:
     def _tell_of_copies(self, work: Work) -> Task:
         awaiting = self.awaiting
         try:
-            # Another lease begins with others that wait.
             while self.awaiting is awaiting and awaiting and awaiting[0].sequence_number <= self.copied_number:
                 if work.left <= 0 and not work.may_go_on():
                     yield
@@ -129,7 +127,7 @@ class KeptRecords:
             self._tells = False
 
     def forget_awaiting(self) -> None:
-        """Forget the messages that wait, as this node is no longer their primary."""
+        """Forget the messages that wait: this node is no longer their primary."""
         thrown, self.awaiting = self.awaiting, deque()
         self._tells = False
         if thrown and self.work is not None:

@@ -16,7 +16,7 @@ __all__ = ["FileLog", "MemoryLog"]
 
 
 class FileLog:
-    """One queue's messages in its partition; see `broker.bmq.core.messages.Log`."""
+    """One queue's messages in its partition."""
 
     __slots__ = ("_key", "_partition", "_records")
 

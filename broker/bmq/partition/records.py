@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The records of a partition: where the next one goes, under which number, and how many the messages still need."""
+"""The records of a partition: the place and number of the next one, and the count that the messages still need."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["WRITTEN_BYTES_MIN", "PartitionRecords", "RolloverUnderWay"]
 # From this size on, a write to the file costs less than one to its mapping, whose pages the kernel clears first.
 WRITTEN_BYTES_MIN: Final = 8 << 10
 
-# Looking up an enumeration's member costs as much as writing a record.
+# A lookup of an enumeration's member costs as much as writing a record.
 _AUTO: Final = ConfirmReason.AUTO_CONFIRMED
 _NO_FLAG: Final = DeletionRecordFlag.NONE
 
@@ -60,7 +60,7 @@ class RolloverUnderWay(Protocol):
         ...
 
     def forget_messages(self) -> None:
-        """Stop tracking messages, since the partition is no longer served here."""
+        """Stop tracking messages: the partition is no longer served here."""
         ...
 
 
@@ -68,8 +68,8 @@ class PartitionRecords:
     """Writes a partition's records to `files`, under the lease's next numbers. The caller makes room for them.
 
     `due` counts the confirm and deletion records that the messages stored here will still need. `stores` are the
-    messages by queue key, owned by the queues; their offsets in DATA are relative to `offsets_from`: after a rollover
-    in slices, those in older files are below. `held` are records in memory while nothing may be added to the files.
+    messages by queue key, owned by the queues; their offsets in DATA are relative to `offsets_from`, and lower in older
+    files after a rollover in slices. `held` are records in memory while nothing may be added to the files.
     """
 
     # Slots, since every message touches most of them.
@@ -106,10 +106,7 @@ class PartitionRecords:
 
     @property
     def message_count(self) -> int:
-        """Number of messages alive."""
         return sum(map(len, self.stores.values()))
-
-    # -- writing
 
     def sync_point(self, kind: SyncPointType = SyncPointType.REGULAR) -> None:
         files = self.files
@@ -139,10 +136,11 @@ class PartitionRecords:
         ref_count: int,
         auto_confirms: Sequence[bytes],
     ) -> bool:
-        """Write messages that `ref_count` apps want, whose `total` bytes in DATA are `parts`; the offset of each is
-        relative to the first. Return False, having written nothing, if the disk has no room for a large run.
+        """Write messages that `ref_count` apps want, whose `total` bytes in DATA are `parts`.
 
-        A message comes after the confirms of apps that do not want it, so that recovery never assigns it to them.
+        The offset of each is relative to the first before the call. Return False, having written nothing, if the disk
+        has no room for a large run. A message comes after the confirms of apps that do not want it, so that recovery
+        never assigns it to them.
         """
         files = self.files
         try:
@@ -194,7 +192,7 @@ class PartitionRecords:
     ) -> None:
         """Record that an app is done with messages: a confirm, or the deletion of one that no app wants any more.
 
-        The room of these records was reserved with the messages.
+        Their room was reserved with the messages.
         """
         files, rolling = self.out, self.rolling
         buffer, at, number = files.journal.buffer, files.journal_end, self.sequence_number
@@ -269,8 +267,6 @@ class PartitionRecords:
         )
         files.journal_end += JOURNAL_RECORD_SIZE
 
-    # -- reading
-
     def read(self, message: Message) -> memoryview:
         """Return a message's properties and payload, in the mapped file: valid until the next step."""
         files, offset = self.place_of(message)
@@ -280,17 +276,14 @@ class PartitionRecords:
         return buffer[start : start + message.size]
 
     def place_of(self, message: Message) -> tuple[PartitionFiles, int]:
-        """Return the files that have a message, and the offset of its record in DATA."""
         files, offset = self.files, message.offset - self.offsets_from
         if offset < 0 and self.rolling is not None:
             files, offsets_from = self.rolling.old
             offset = message.offset - offsets_from
         return files, offset
 
-    # -- holding
-
     def hold_in(self, held: HeldRecords) -> None:
-        """Add records to `held` from now on. The records already in it follow the last one written."""
+        """Add records to `held`. Those already in it follow the last one written."""
         self.out = self.held = held
         self.sequence_number = held.number + held.journal_end // JOURNAL_RECORD_SIZE
 
@@ -304,7 +297,7 @@ class PartitionRecords:
         return bytes(held.journal.buffer[: held.journal_end])
 
     def release_held(self, number: int) -> None:
-        """Write the held records after the record with that number, the last of the files in use."""
+        """Write the held records after the one with that number, the last of the files in use."""
         held, self.held = self.held, None
         self.out = self.files
         if held is not None:
@@ -312,10 +305,10 @@ class PartitionRecords:
 
     @property
     def records_held(self) -> int:
-        """Number of records that follow when the rollover is over."""
+        """Number of records that follow after the rollover."""
         return self.held.journal_end // JOURNAL_RECORD_SIZE if self.held is not None else 0
 
     @property
     def qlist_held(self) -> int:
-        """Bytes of QLIST that follow when the rollover is over."""
+        """Bytes of QLIST that follow after the rollover."""
         return self.held.qlist_end if self.held is not None else 0

@@ -40,11 +40,11 @@ class RollingPartition(Protocol):
 
     @property
     def work(self) -> Work | None:
-        """The long tasks of the node; None if everything is done at once."""
+        """None if everything is done at once."""
         ...
 
     def hold_records(self) -> None:
-        """Stop adding to the files: further records follow when the rollover is over."""
+        """Stop adding to the files: further records follow after the rollover."""
         ...
 
     def take_purges(self) -> list[Task]:

@@ -2,7 +2,7 @@
 """The rollovers of a partition: when a file is full, live records move to a new set of files, with their numbers.
 
 The old set goes to the archive (source: mqbs::FileStore::rollover). Few messages are copied at once; very many in
-slices (`broker.bmq.partition.sliced_rollover`), during which posts may have to wait.
+slices (`broker.bmq.partition.sliced_rollover`), while posts may have to wait.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["Rollovers"]
 
 log: Final = logging.getLogger("broker.partition")
 
-# A rollover must free at least this part of a file to be worthwhile (mqbs::FileStore, 20 percent).
+# A rollover must free at least this part of a file (mqbs::FileStore, 20 percent).
 FREED_PART_MIN: Final = 0.2
 
 # Time from a failed rollover to the next attempt.
@@ -93,7 +93,7 @@ class Rollovers:
         self._is_sifting = False  # in a task
         self._purges: list[Task] = []
         self._waiting = WaitingPosts(self)
-        self._not_before_ms = now.ms  # time before which no rollover begins by itself
+        self._not_before_ms = now.ms  # no rollover begins by itself before
         self._declined_at = 0  # number of messages alive when a rollover was not worthwhile
 
     def change(self) -> Change:
@@ -134,7 +134,7 @@ class Rollovers:
             room.closed = False
         elif files.journal_end > room.journal_late:
             self._roll_over_early(count - records.due)
-        # As long as posts wait, each asks for room, so that none overtakes them.
+        # While posts wait, each asks for room, so that none overtakes them.
         room.reserve(size, due, grants=not self._waiting)
         files = records.files
         journal_end = files.journal_end + count * JOURNAL_RECORD_SIZE
@@ -155,7 +155,6 @@ class Rollovers:
                 self._begin_slices(1 - FREED_PART_MIN)
 
     def has_room_for(self, size: int, due: int) -> bool:
-        """Return True if several messages have room without `make_room`; see `PartitionRoom.has_room_for`."""
         return not (self.is_closed_to_posts or self._waiting) and self.room.has_room_for(size, due)
 
     def make_room_at_start(self, *, is_begun: bool) -> None:
@@ -172,7 +171,7 @@ class Rollovers:
             room.widen_limits()
         least, limit = room.least, room.limits.journal
         if least > limit:
-            # No need to walk over all that is there, while others wait.
+            # Without a walk over all records, while others wait.
             if self.records.rolling is not None:
                 self.records.rolling.complete()
             reason = f"the journal file of partition {self.partition_id} is full, {least} of {limit} bytes reserved"
@@ -183,7 +182,7 @@ class Rollovers:
                 return
             except Full as full:
                 if room.has_room(not is_begun):
-                    raise  # there is no disk
+                    raise  # the disk is full
                 reason = str(full)
         journal = self.records.files.journal
         if not is_begun:
@@ -209,8 +208,8 @@ class Rollovers:
     def free(self, wanted: WantedRoom) -> None:
         """Roll over at once, with room for `wanted` beyond what is due.
 
-        Raises `Full`, the old files still in use, if that would not help or there is no disk. It takes a walk over the
-        whole journal to find out, so that once refused, the next try waits for the next tick.
+        Raises `Full`, the old files still in use, if that would not help or the disk is full. Finding out takes a walk
+        over the whole journal, so the next try waits for the next tick.
         """
         records, room = self.records, self.room
         if room.full or room.tight is not None:
@@ -231,9 +230,9 @@ class Rollovers:
         room.alarmed = False
 
     def roll_over(self) -> None:
-        """Roll over, however little that frees; with very many messages in slices, so that it finishes later.
+        """Roll over, even if that frees little; finish later if there are very many messages.
 
-        Raises `Full` if there is no disk for them.
+        Raises `Full` if the disk has no room for them.
         """
         if self.records.rolling is not None:
             return
@@ -261,18 +260,16 @@ class Rollovers:
         self._is_sifting = False
 
     def _may_slice(self) -> bool:
-        """Return True if a rollover can be made in slices, and is large enough."""
         if self.work is None or self.records.rolling is not None:
             return False
         count = self.records.message_count
         return count > self.work.amount and not self._is_declined(count)
 
     def _is_declined(self, count: int) -> bool:
-        """Return True if a rollover was not worthwhile, and few messages have been removed since."""
         return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
 
     def _begin_slices(self, part_max: float, wanted: WantedRoom = _NOTHING_WANTED) -> None:
-        """Begin a rollover in slices. Raises `Full` if there is no disk for its files."""
+        """Begin a rollover in slices. Raises `Full` if the disk has no room for its files."""
         assert self.work is not None
         with self.change():
             try:
@@ -289,13 +286,11 @@ class Rollovers:
             self.work.add(self.records.rolling.task())
 
     def roll_slowly(self, rolling: TightRollover) -> None:
-        """Begin the rollover of `Tight`."""
         self.records.rolling = rolling
         if self.work is not None:
             self.work.add(rolling.task())
 
     def rollover_is_over(self) -> None:
-        """Finish a rollover in slices, whether it succeeded or not."""
         records = self.records
         rolling, records.rolling = records.rolling, None
         if isinstance(rolling, SlicedRollover):
@@ -310,7 +305,6 @@ class Rollovers:
         self._let_posts_in()
 
     def hold_records(self) -> None:
-        """Stop adding to the files: further records follow when the rollover is over."""
         self.records.hold_in(HeldRecords(self.room.held_max, self.room.limits.qlist, self.records.sequence_number))
 
     # -- what waits for a rollover
@@ -329,7 +323,7 @@ class Rollovers:
     def when_open(self, post: Callable[[], None], size: int) -> None:
         """Call `post`, which takes `size` bytes of memory, when messages are taken again, in the order of the calls.
 
-        `Full` if too many wait already.
+        Raises `Full` if too many wait already.
         """
         self._waiting.add(post, size)
 
@@ -338,13 +332,10 @@ class Rollovers:
             self.work.add(self._waiting.let_in(self.work))
 
     def begin_purge(self, task: Task) -> None:
-        """Remove messages of a recorded purge in slices, by `task`."""
         self._purges.append(task)
 
     def take_purges(self) -> list[Task]:
-        """Take the unfinished purges. A restart or a replica counts their messages as removed, so a rollover must not
-        carry them over.
-        """
+        """Take the unfinished purges, whose messages must not be carried over: a restart counts them as removed."""
         purges, self._purges = self._purges, []
         return purges
 
@@ -392,10 +383,10 @@ class Rollovers:
     def change_files(
         self, fresh: PartitionFiles, write_header: Callable[[int], None], offsets_from: int | None = None
     ) -> None:
-        """Write to new files from now on, which have all that is alive; `write_header` gets their first sync point.
+        """Write to new files, which have all that is alive; `write_header` gets the offset of their first sync point.
 
-        That is a copy of the one that ends the old files, which replicas write by themselves. They are sent what
-        follows it: the first is a sync point of the new files.
+        That is a copy of the one that ends the old files, and replicas write it by themselves. They are sent what
+        follows: first, a sync point of the new files.
         """
         records, room = self.records, self.room
         old, held = records.files, records.held
@@ -418,7 +409,7 @@ class Rollovers:
         room.closed = room.alarmed = False
         self.sets.keep_removals(old)
         self.sets.finish(fresh, lambda: write_header(first_sync_point))
-        # Not before: by anything after the first sync point a next process would take the new files for whole.
+        # Not before: anything after the first sync point marks the new files as whole.
         self.after(fresh.journal_end)
         records.sync_point()
         records.release_held(records.sequence_number)
@@ -430,10 +421,8 @@ class Rollovers:
         records, kept = self.records, self._kept
         return unkept_records(records.files, records.primary_lease_id, kept.kept_number, kept.unkept_before)
 
-    # -- giving up
-
     def give_up(self) -> None:
-        """Write the records held back for a rollover, since this node will soon stop being primary."""
+        """Write the records held back for a rollover: this node will soon stop being primary."""
         rolling = self.records.rolling
         if rolling is not None and not rolling.is_changed:
             rolling.give_up("another node becomes primary")
@@ -442,7 +431,7 @@ class Rollovers:
             tight.give_up()
 
     def stop(self) -> None:
-        """Give up, since this node is no longer the primary: forget messages, and drop waiting posts."""
+        """Forget messages, and drop waiting posts: this node is no longer the primary."""
         self.give_up()
         if self.records.rolling is not None:
             self.records.rolling.forget_messages()
@@ -450,7 +439,6 @@ class Rollovers:
         self._purges.clear()
 
     def close(self) -> None:
-        """Finish what can be finished, when the node stops."""
         rolling, tight = self.records.rolling, self.room.tight
         if rolling is not None and rolling.is_changed:
             rolling.complete()

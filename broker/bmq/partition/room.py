@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The room of a partition's files: what may be added to them within their limits, and the disk reserved for it.
+"""The room of a partition's files: the amount that may be added within their limits, and the disk reserved for it.
 
-Room is reserved ahead: a message is taken only if it, and the records that the messages stored here will still need,
-fit. A full partition thus refuses messages, and consuming goes on.
+A message is taken only if it fits together with the records that the stored messages will still need. A full partition
+thus refuses messages while consuming goes on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ EARLY_PART: Final = 7 / 8
 # Maximum number of operations on queues held back during a rollover.
 HELD_OPERATIONS_MAX: Final = 1 << 16
 
-# Maximum size of the headers at the start of a file.
 FILE_HEADERS_SIZE_MAX: Final = 64
 
 # Carried-over records are followed by the old files' last sync point, and by one of the new files' own.
@@ -68,7 +67,7 @@ class Draining(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Write what still fits, since the partition is no longer served here."""
+        """Write what still fits: the partition is no longer served here."""
         ...
 
 
@@ -99,7 +98,7 @@ class PartitionRoom:
         self.data_granted = 0
         self.tight: Draining | None = None
         self.full = ""  # reason for which the last rollover was refused, until the next tick
-        self.alarmed = False  # True if the alarm that it is full has been raised
+        self.alarmed = False  # the alarm that it is full has been raised
         self.closed = False  # a message had no room: all are refused until a rollover frees some
         self.available = True
 
@@ -114,7 +113,7 @@ class PartitionRoom:
         self.spare_records = max(SYNC_POINTS_KEPT, min(SPARE_RECORDS_MAX, records))
 
     def exceeds_limits(self) -> bool:
-        """Return True if the files were filled under larger limits: this node's earlier ones, or another primary's."""
+        """Return True if the files were filled under larger limits: earlier ones, or another primary's."""
         files, limits = self._records.files, self._limits
         return files.journal_end > limits.journal or files.data_end > limits.data or files.qlist_end > limits.qlist
 
@@ -130,13 +129,12 @@ class PartitionRoom:
 
     @property
     def least(self) -> int:
-        """The size of a journal with nothing but messages and what is due in it."""
+        """The size of a journal with only messages, and what is due."""
         records = self._records
         return FILE_HEADERS_SIZE_MAX + (records.message_count + records.due + SYNC_POINTS) * JOURNAL_RECORD_SIZE
 
     @property
     def would_have_room(self) -> bool:
-        """Return True if the journal would have room with nothing but messages in it."""
         return self.least + self.spare_records * JOURNAL_RECORD_SIZE <= self._limits.journal
 
     @property
@@ -145,16 +143,13 @@ class PartitionRoom:
         return self._end_with(self._records.due) <= self._limits.journal
 
     def _end_with(self, due: int) -> int:
-        """Return the end of the journal with `due` and spare records."""
         return self._records.files.journal_end + (due + self.spare_records) * JOURNAL_RECORD_SIZE
 
     def reserve_due(self) -> bool:
-        """Return True if everything due has room, and disk."""
         return self.has_room_for_due and self._records.files.journal.reserve(self._end_with(self._records.due))
 
     @property
     def held_max(self) -> int:
-        """Maximum number of records that may have to be held."""
         return self._records.due + self.spare_records + HELD_OPERATIONS_MAX
 
     @property
@@ -190,7 +185,7 @@ class PartitionRoom:
 
     @property
     def _held_for_files(self) -> HeldRecords | None:
-        """The records that these files get after all if a rollover is given up: disk is reserved for them here, too."""
+        """The records that these files get if a rollover is given up: disk is reserved for them here, too."""
         return self._records.held if self.tight is None else None
 
     def has_room_for(self, size: int, due: int) -> bool:
@@ -215,7 +210,7 @@ class PartitionRoom:
                 self.data_granted = files.data.granted
             return True
         if size < WRITTEN_BYTES_MIN and data_end > self.data_granted:
-            # On a nearly full disk it matters which of the files gets the last of it, and for which message.
+            # On a nearly full disk it matters which file gets the last of it, and for which message.
             return False
         if not files.journal.reserve(journal_end):
             return False
@@ -239,11 +234,10 @@ class PartitionRoom:
         self.journal_granted = min(self._records.files.journal.granted, end)
 
     def revoke(self) -> None:
-        """Have the next message ask for room."""
+        """Make the next message ask for room."""
         self.journal_granted = self.data_granted = 0
 
     def check(self, wanted: WantedRoom) -> None:
-        """Raise `Full` if `wanted` does not fit the files in use."""
         files, limits, due = self._records.files, self._limits, self._records.due
         if (
             files.data_end + wanted.data > limits.data
@@ -271,7 +265,6 @@ class PartitionRoom:
         return True
 
     def clear(self) -> None:
-        """Forget that it was full."""
         self.full = ""
         self.alarmed = self.closed = False
         self.revoke()

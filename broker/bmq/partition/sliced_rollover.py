@@ -1,12 +1,11 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The rollover of a partition with very many messages, in slices: other work continues in the old files.
 
-It begins before a file is full, and keeps pace with writes. If a file is full before it ends, the rest is
-done at once.
+It begins before a file is full, and keeps pace with writes. If a file is full before it ends, the rest is done at once.
 
-A partition with copies is another case: a replica does the same rollover by itself, from the same records, so that both
-must do it between the same two. It `holds` the partition: until the new files are in use, posts wait, and records of
-confirms and removals are held back (`broker.bmq.partition.held_records`). It begins when a file is full.
+A partition with copies differs: a replica does the same rollover by itself, and both must do it between the same two
+records. So it `holds` the partition: until the new files are in use, posts wait, and records of confirms and removals
+are held back (`broker.bmq.partition.held_records`). It begins when a file is full.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ __all__ = ["SlicedRollover"]
 
 log: Final = logging.getLogger("broker.partition")
 
-# Numbers of records examined and bytes copied in a unit of work.
+# Records examined and bytes copied in a unit of work.
 ROWS_PER_UNIT: Final = 3
 BYTES_PER_UNIT: Final = 4096
 PLACED_PER_UNIT: Final = 8
 
-# Number of the last records, which are processed together with the change of files.
+# The last records, processed together with the change of files.
 LAST_ROWS: Final = 2
 
 
@@ -58,10 +57,10 @@ class SlicedRollover:
         self._old_base = partition.records.offsets_from
         self._fresh = fresh
         self._moving: Moving | None = None
-        self._purges: list[Task] = []  # that have to be finished first
+        self._purges: list[Task] = []  # to be finished first
         self._written_to = self._old.journal_end
-        self.refusal = ""  # why it came to nothing
-        self.is_declined = False  # because it would not be worth it
+        self.refusal = ""  # the reason if it failed
+        self.is_declined = False  # because it was not worthwhile
         self.is_changed = False  # the new files are in use; the offsets of messages are yet to be set
         self.is_over = False
         if not holds:
@@ -69,11 +68,9 @@ class SlicedRollover:
 
     @property
     def old(self) -> tuple[PartitionFiles, int]:
-        """The old files, and the offset from which messages are still in them."""
         return self._old, self._old_base
 
     def removes(self, queue_key: bytes, message: Message) -> None:
-        """Note the removal of a message that was alive."""
         moving = self._moving
         if moving is None or self.is_changed:
             return
@@ -83,7 +80,6 @@ class SlicedRollover:
             moving.removes(queue_key, message.guid, message.offset)
 
     def task(self) -> Task:
-        """Return the task that does the rollover in slices."""
         work = self._work
         while self._moving is None and not self.is_over:
             self._purges += self._partition.take_purges()
@@ -96,11 +92,11 @@ class SlicedRollover:
             if work.may_go_on():
                 self._do_slice(work.left)
             else:
-                # It may be over by the next slice: somebody could not wait.
+                # It may be over by the next slice, if completed at once.
                 yield
 
     def complete(self) -> None:
-        """Do the rest at once. Raises `Full` if there is no disk, or too much is alive for it to be worthwhile."""
+        """Do the rest at once. Raises `Full` if the disk is full, or too much is alive for it to be worthwhile."""
         self._finish_purges()
         while not self.is_over:
             self._do_slice(1 << 20)
@@ -116,7 +112,6 @@ class SlicedRollover:
             raise Full("STORAGE_FAILURE", self.refusal)
 
     def forget_messages(self) -> None:
-        """Stop tracking messages, since the partition is no longer served here."""
         if self._moving is not None:
             self._moving.forget()
 
@@ -219,7 +214,6 @@ class SlicedRollover:
         partition.change_files(fresh, moving.finish)
 
     def give_up(self, reason: str) -> None:
-        """Give up: the old files stay in use."""
         log.info(
             "Partition [%d]: rollover of %s abandoned: %s", self._partition.partition_id, self._old.journal.name, reason
         )

@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A partition as its primary writes it: one ordered stream of records under (lease id, sequence number).
 
-Its parts own what they decide about, and none knows the partition: `records` the numbers and ends, `room` what may be
+Its parts make the decisions, and none knows the partition: `records` has the numbers and ends, `room` what may be
 added, `sets` the files' names and removals, `rollovers` when new files replace them.
 """
 
@@ -38,7 +38,7 @@ log: Final = logging.getLogger("broker.partition")
 
 
 class PartitionState(NamedTuple):
-    """The usage of a partition, for administration; sizes are in bytes."""
+    """The usage of a partition; sizes are in bytes."""
 
     partition_id: int
     primary_lease_id: int
@@ -51,7 +51,7 @@ class PartitionState(NamedTuple):
 class StoredPartition:
     """The write side of one partition.
 
-    `kept` are the records that enough nodes have. While there is `damage`, this node may have lost records that it has
+    `kept` are the records that enough nodes have. While there is `damage`, this node may have lost records that it
     acknowledged. `capacity` are the sizes of the files in which it follows another primary.
     """
 
@@ -94,9 +94,9 @@ class StoredPartition:
         self.sets = FileSets(partition_id, files.directory, now, make_timestamp, outlives_power=outlives_power)
         self.rollovers = Rollovers(self.records, self.room, self.kept, self.sets, now)
         self.payloads = Payloads(partition_id, self.records.stores)
-        self.active = False  # True if this node is its primary, and may write
-        self.hears = False  # True if a live record of the primary came since the last tick
-        self.heard: HeardRecord | None = None  # the one of these records that tells the primary's clock best
+        self.active = False  # this node is its primary, and may write
+        self.hears = False  # a live record of the primary came since the last tick
+        self.heard: HeardRecord | None = None  # the record that tells the primary's clock best
 
     @property
     def files(self) -> PartitionFiles:
@@ -115,15 +115,12 @@ class StoredPartition:
         return self.sets.removals
 
     def work_with(self, work: Work) -> None:
-        """Do long tasks in slices from now on."""
         self.rollovers.work = self.kept.work = work
 
     @property
     def work(self) -> Work | None:
-        """The long tasks of the node; None if everything is done at once."""
+        """None if everything is done at once."""
         return self.kept.work
-
-    # -- leases and sync points
 
     def begin_lease(self, primary_lease_id: int) -> bool:
         """Write the first record of a lease, a sync point, before messages are restored; return False without room."""
@@ -164,19 +161,15 @@ class StoredPartition:
         return True
 
     def give_up_rollover(self) -> None:
-        """Write the records held back for a rollover, since this node will soon stop being primary."""
         self.rollovers.give_up()
 
     def unkept_records(self) -> bytes:
-        """Return the last records of this lease that too few nodes are known to have."""
         return self.rollovers.unkept_records()
 
     def unkept_purges(self) -> list[UnkeptPurge]:
-        """Return the purges of this lease that too few nodes are known to have."""
         return self.kept.purges.behind(self.kept.kept_number)
 
     def forget_restored(self) -> None:
-        """Forget state restored for a lease that does not begin here."""
         self.records.stores.clear()
         self.records.due = 0
 
@@ -204,7 +197,6 @@ class StoredPartition:
             self.sync()
 
     def sync(self) -> None:
-        """Write a sync point as primary, if there is room for it."""
         if self.active and self.records.held is None and self.room.has_room(1) and self.room.reserve_journal(1):
             self.records.sync_point()
 
@@ -220,8 +212,6 @@ class StoredPartition:
             heard = HeardRecord(record.primary_lease_id, record.timestamp, self.now.ms)
             self.heard = heard.or_earlier(self.heard)
 
-    # -- records
-
     def append(
         self,
         queue_key: bytes,
@@ -231,10 +221,11 @@ class StoredPartition:
         ref_count: int,
         auto_confirms: Sequence[bytes] = (),
     ) -> bool:
-        """Keep messages that `ref_count` apps want. Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or
-        files are full; `Held` while the partition rolls over: see `Rollovers.when_open`.
+        """Keep messages that `ref_count` apps want; return False, having written nothing, if a run has no room as yet.
 
-        Return False, having written nothing, if a run of several has no room without making some."""
+        Raises `Full` (STORAGE_FAILURE), having written nothing, if disk or files are full; `Held` while the partition
+        rolls over: see `Rollovers.when_open`.
+        """
         records, room = self.records, self.room
         parts: list[Buffer] = []
         count = total = 0
@@ -265,10 +256,7 @@ class StoredPartition:
     def append_queue(
         self, uri: str, queue_key: bytes, apps: Iterable[tuple[str, bytes]], kind: QueueOpType = QueueOpType.CREATION
     ) -> None:
-        """Record a new queue, or new apps (ADDITION): first in QLIST, then in the journal.
-
-        May raise `Full`.
-        """
+        """Record a new queue, or new apps (ADDITION): first in QLIST, then in the journal. Raises `Full`."""
         room, record = self.room, build_queue_record(uri, queue_key, list(apps))
         if not (room.has_room(1) and room.has_qlist_room(len(record))):
             self.rollovers.free(WantedRoom(records=room.spare_records, qlist=len(record)))
@@ -309,26 +297,21 @@ class StoredPartition:
             purges.add(self.records.sequence_number, queue_key, app_key, messages, awaiting)
 
     def release(self, records: int) -> None:
-        """Release the room of `records` records that a purge has made superfluous."""
         self.records.due -= records
         self.room.full = ""
 
     def forget(self, queue_key: bytes) -> None:
-        """Forget a removed queue."""
         del self.records.stores[queue_key]
 
     def register(self, queue_key: bytes, messages: Mapping[bytes, Message]) -> None:
-        """Register the messages of a queue in this partition, for rollovers."""
         self.records.stores[queue_key] = messages
 
     def adopt(self, records_due: int) -> None:
         """Reserve room for the records that a recovered message will need."""
         self.records.due += records_due
 
-    # -- rollovers
-
     def roll_over(self) -> None:
-        """Roll over as an operator wants it; see `Rollovers.roll_over`."""
+        """Roll over for an operator; see `Rollovers.roll_over`."""
         self.rollovers.roll_over()
 
     @property
@@ -336,13 +319,12 @@ class StoredPartition:
         return self.records.rolling is not None
 
     def close(self) -> None:
-        """Truncate the files to their written parts, when the node stops."""
+        """Truncate the files to their written parts."""
         self.rollovers.close()
         self.records.files.close()
         self.removals.close(self.now.ms)
 
     def state(self) -> PartitionState:
-        """Return the usage of the partition."""
         files = self.records.files
         return PartitionState(
             self.partition_id,

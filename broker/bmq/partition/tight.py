@@ -1,13 +1,13 @@
 """A partition whose journal has no room for the records that its outstanding messages will need: it is only drained.
 
 This broker's primaries keep that room free; the reference's do not, and files never grow beyond their limits. A primary
-that takes over such a full journal therefore writes records that remove messages while there is room, then rolls over,
-which makes room for twice as many, and so on. A confirm of one app among several frees no room: it is written only if
-there is also room for the removal of all messages. Otherwise it is kept in memory, until the removal of its message
-replaces it; if the process is killed before, the message is delivered to that app again.
+that takes over such a full journal writes records that remove messages while there is room, then rolls over, which
+makes room for twice as many, and so on. A confirm of one app among several frees no room: it is written only if there
+is also room for the removal of all messages. Otherwise it waits in memory until the removal of its message replaces it;
+if the process is killed before, the message is delivered to that app again.
 
-Records are collected in memory (`broker.bmq.partition.held_records`), and are sorted and written at the end of the
-step, or after a rollover (`broker.bmq.partition.tight_rollover`), which proceeds in slices.
+Records are collected in memory (`broker.bmq.partition.held_records`), and sorted and written at the end of the step, or
+after a rollover in slices (`broker.bmq.partition.tight_rollover`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REMOVED_MIN: Final = 16
 # If it may be the last one, it must remove at least one message for this many that it carries over.
 ENDING_PART: Final = 8
 
-# Number of records written at a time.
+# Records written at a time.
 RECORDS_MAX: Final = 1 << 12
 
 
@@ -71,15 +71,11 @@ class _Woken(HeldRecords):
 
 
 class DrainedPartition(RollingPartition, Protocol):
-    """A partition without room for its reserved records, as `Tight` needs it."""
+    """A partition without room for its reserved records."""
 
-    def change(self) -> Change:
-        """Return the change of a rollover, which must not be continued after a partial failure."""
-        ...
+    def change(self) -> Change: ...
 
-    def roll_slowly(self, rolling: TightRollover) -> None:
-        """Begin a rollover in slices."""
-        ...
+    def roll_slowly(self, rolling: TightRollover) -> None: ...
 
 
 class Tight:
@@ -92,24 +88,22 @@ class Tight:
         self._partition = partition
         self._work = partition.work
         self._held = _Woken(partition.room.held_max, self._wake)
-        self._number = partition.records.sequence_number  # sequence number of the last record in the files
+        self._number = partition.records.sequence_number  # of the last record in the files
         self._removing = bytearray()  # records that remove messages, in their order
         self._others = bytearray()  # confirms of one app among several
         self._messages = partition.records.message_count  # number of messages at the last rollover
         self._rolling: TightRollover | None = None
         self._is_woken = False
-        self._may_roll = True  # True if a rollover may free something, or has not been tried
-        self._has_no_disk = False  # True if the last rollover lacked disk space
+        self._may_roll = True  # a rollover may free something, or has not been tried
+        self._has_no_disk = False  # the last rollover lacked disk space
 
     def begin(self) -> None:
-        """Begin to receive the partition's records."""
         self._hold()
         if self._room < REMOVED_MIN:
             # Each lease has taken some of it.
             self._roll_over()
 
     def _take(self) -> None:
-        """Take and sort the records held since the last call."""
         records = self._partition.records.take_held()
         self._partition.records.sequence_number = self._number
         if records:
@@ -152,7 +146,6 @@ class Tight:
 
     @property
     def _is_moving(self) -> bool:
-        """Return True if nothing may be added to the files."""
         return self._rolling is not None and not self._rolling.is_changed
 
     def _write_some(self) -> bool:
@@ -200,7 +193,6 @@ class Tight:
         return gone >= min(max(REMOVED_MIN, least), self._messages)
 
     def give_up(self) -> None:
-        """Write what still fits, since the partition is no longer served here."""
         self._take()
         self._write_removing(self._room)
         while not (self._removing or self._write_others(self._room, 0)):
@@ -227,7 +219,7 @@ class Tight:
         return count
 
     def _roll_over(self) -> bool:
-        """Begin a rollover unless one was tried since the last write; return True if one was begun."""
+        """Begin a rollover unless one was tried since the last write; return True if begun."""
         if not self._may_roll or self._rolling is not None:
             return False
         self._may_roll = False
@@ -252,7 +244,6 @@ class Tight:
         return True
 
     def _change_files(self, fresh: PartitionFiles, write_header: Callable[[int], None]) -> None:
-        """Continue in the new files, which have all messages alive."""
         partition = self._partition
         self._take()
         with partition.change():

@@ -1,7 +1,7 @@
 """The rollover, in slices, of a partition without room for its reserved records (`broker.bmq.partition.tight`).
 
-It carries over the messages that are alive in the files, as a replica does. Nothing is added to the files during the
-rollover, as all records of such a partition are held in memory; it ignores changes of messages since its beginning.
+It carries over the messages that are alive in the files, as a replica does, and ignores later changes: all records of
+such a partition are held in memory meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["TightRollover"]
 
 log: Final = logging.getLogger("broker.partition")
 
-# Numbers of records examined, bytes copied, and messages updated in a unit of work.
+# Records examined, bytes copied, and messages updated in a unit of work.
 ROWS_PER_UNIT: Final = 3
 BYTES_PER_UNIT: Final = 4096
 PLACED_PER_UNIT: Final = 4
@@ -47,9 +47,8 @@ class _Place:
 class TightRollover:
     """One rollover to `fresh` files.
 
-    `change` is called with the files and a function that writes their header, to put them into use; `ended` is called
-    at the end in any case. The rollover is abandoned if it frees no room, or if there is too little disk space
-    (`has_no_disk`).
+    `change` is called with the files and a function that writes their header, to put them into use; `ended` in any
+    case. The rollover is abandoned if it frees no room, or if there is too little disk space (`has_no_disk`).
     """
 
     holds = False
@@ -72,20 +71,18 @@ class TightRollover:
         self._moving: Moving | None = None
         self._units = ALL  # units that the next part may take
         self._parts = self._go()
-        self.is_changed = False  # True once the new files are in use; the offsets of messages are updated after that
+        self.is_changed = False  # the new files are in use; the offsets of messages are updated after that
         self.is_over = False
         self.has_no_disk = False
 
     @property
     def old(self) -> tuple[PartitionFiles, int]:
-        """The old files, and the offset from which messages are still in them."""
         return self._old, self._old_base
 
     def removes(self, queue_key: bytes, message: Message) -> None:
         """Ignore a removal: its record waits in memory, and the files do not have it."""
 
     def task(self) -> Task:
-        """Return the task that does the rollover in slices."""
         work = self._work
         assert work is not None
         while not self.is_over:
@@ -102,7 +99,6 @@ class TightRollover:
             work.left = 0
 
     def complete(self) -> None:
-        """Finish the rollover at once."""
         if self._work is not None:
             self._work.complete(self.task())
         while not self.is_over:
@@ -110,14 +106,12 @@ class TightRollover:
             next(self._parts, 0)
 
     def give_up(self, reason: str) -> None:
-        """Abandon the rollover; the old files stay in use."""
         text = "Partition [%d]: rollover of %s abandoned: %s"
         log.warning(text, self._partition.partition_id, self._old.journal.name, reason)
         self._fresh.remove()
         self._end()
 
     def forget_messages(self) -> None:
-        """Stop tracking messages, since the partition is no longer served here."""
         if self._moving is not None:
             self._moving.forget()
 
@@ -157,7 +151,6 @@ class TightRollover:
         self._end()
 
     def _find(self) -> Generator[int, None, Moving]:
-        """Find the messages alive in the files."""
         recovery = SlicedRecovery(self._old)
         while not recovery.is_read:
             recovery.advance(self._units * ROWS_PER_UNIT)
@@ -170,7 +163,6 @@ class TightRollover:
         return self._moving
 
     def _move(self, moving: Moving) -> Generator[int, None, bool]:
-        """Copy the messages; return False if there is too little disk space."""
         fresh = self._fresh
         while moving.rows_left:
             before, rows = fresh.data_end, self._units * ROWS_PER_UNIT

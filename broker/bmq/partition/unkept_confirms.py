@@ -27,12 +27,12 @@ from formats.bmq.disk.keys import NULL_KEY
 
 __all__ = ["UnkeptPurge", "UnkeptPurges", "unkept_confirms", "unkept_records"]
 
-# Number of last records that are examined: those of a second or two of a busy partition.
+# Last records that are examined: those of a second or two of a busy partition.
 RECORDS_MAX: Final = 1 << 14
 
-# Number of purges that are remembered.
+# Purges that are remembered.
 PURGES_MAX: Final = 64
-# Number of messages that are remembered of each purge: the oldest, as those are held by consumers.
+# Messages remembered of each purge: the oldest, since consumers hold those.
 PURGED_MAX: Final = 1 << 14
 
 
@@ -59,8 +59,8 @@ class UnkeptPurges:
     ) -> None:
         """Note a purge with the sequence number `number`.
 
-        Messages from the first of those `awaiting` copies on are left out: no consumer has had them, and they may be
-        posted again.
+        Messages from the first of those `awaiting` copies on are left out: they were not delivered, and may be posted
+        again.
         """
         taken = tuple(islice(takewhile(lambda guid: guid not in awaiting, guids), PURGED_MAX))
         self._purges.append(UnkeptPurge(number, queue_key, app_key, taken))
@@ -73,15 +73,13 @@ class UnkeptPurges:
         return list(purges)
 
     def clear(self) -> None:
-        """Forget all purges, since another lease begins."""
         self._purges.clear()
 
 
 def unkept_records(files: PartitionFiles, primary_lease_id: int, copied_number: int, before: bytes = b"") -> bytes:
     """Return the last records of a lease after `copied_number`, up to which enough nodes have all.
 
-    At most `RECORDS_MAX` records are returned. `before` are the records that an earlier call returned for the files
-    before the last rollover.
+    At most `RECORDS_MAX` records are returned. `before` is the result for the files before the last rollover.
     """
     journal, end = files.journal.buffer, files.journal_end
     first = open_file(journal, FileType.JOURNAL).first_record_offset

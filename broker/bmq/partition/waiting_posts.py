@@ -12,42 +12,37 @@ from broker.bmq.core.work import Task, Work
 
 __all__ = ["WAITING_BYTES_MAX", "WaitingPosts"]
 
-# Size limit of the posts that wait for a rollover, in bytes; further ones are refused.
+# Maximum size of the posts that wait for a rollover, in bytes; further ones are refused.
 WAITING_BYTES_MAX: Final = 64 << 20
 
 
 class Rolling(Protocol):
-    """The partition that the posts are for."""
-
     partition_id: int
 
     @property
     def is_copying(self) -> bool:
-        """True while a rollover is copying messages, so that no post is taken."""
+        """True while a rollover is copying messages, and no post is taken."""
         ...
 
 
 class WaitingPosts:
-    """The posts that wait; each takes some bytes of memory."""
-
     __slots__ = ("_bytes", "_lets_in", "_partition", "_posts")
 
     def __init__(self, partition: Rolling) -> None:
         self._partition = partition
         self._posts: deque[tuple[Callable[[], None], int]] = deque()
         self._bytes = 0
-        self._lets_in = False  # True while waiting posts are admitted
+        self._lets_in = False  # waiting posts are admitted
 
     def __bool__(self) -> bool:
         return bool(self._posts)
 
     @property
     def are_first(self) -> bool:
-        """Return True if further posts have to wait, since earlier ones do."""
         return bool(self._posts) and not self._lets_in
 
     def add(self, post: Callable[[], None], size: int) -> None:
-        """Have a post of `size` bytes wait. Raises `Full` if too many wait already."""
+        """Make a post of `size` bytes wait. Raises `Full` if too many wait already."""
         if self._bytes + size > WAITING_BYTES_MAX:
             raise Full(
                 "STORAGE_FAILURE",
@@ -61,12 +56,11 @@ class WaitingPosts:
         self._bytes += size
 
     def clear(self) -> None:
-        """Drop all, as this node is no longer the primary."""
         self._posts.clear()
         self._bytes = 0
 
     def let_in(self, work: Work) -> Task:
-        """Post them in order; another rollover may begin meanwhile, and the rest waits for that."""
+        """Post them in order; if another rollover begins meanwhile, the rest waits for that."""
         partition = self._partition
         while self._posts:
             while not work.may_go_on():
