@@ -9,7 +9,7 @@ __all__ = ["alarm", "panic", "printable"]
 
 
 def alarm(log: logging.Logger, category: str, text: str) -> None:
-    """Log an alarm for an operator. `text` may have several lines; pass text from peers through `printable` first."""
+    """Log an alarm, maybe of several lines; pass text from peers through `printable` first."""
     log.error("ALARM [%s] %s", category, text, extra={"multiline": True})
 
 
@@ -19,5 +19,4 @@ def panic(log: logging.Logger, category: str, text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` without anything that could begin a line."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

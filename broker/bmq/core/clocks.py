@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Comparison of this node's wall clock with its monotonic clock and with other nodes' clocks.
 
-Records have wall-clock times, which give the age of messages from earlier processes and primaries. Events that this
-process has seen itself are timed by the monotonic clock.
+Records have wall-clock times, from which the age of restored messages follows; events of this process have monotonic
+ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALARM: Final = "CLOCK"
 TOLERANCE_S: Final = 60
 
 
-# Time for which a record that arrived promptly counts more than later ones that arrived late, in milliseconds.
+# Time for which a prompt record counts more than later ones that arrived late.
 HEARD_FOR_MS: Final = 10_000
 
 
@@ -35,9 +35,9 @@ class HeardRecord(NamedTuple):
     ms: int
 
     def or_earlier(self, earlier: HeardRecord | None) -> HeardRecord:
-        """Return this record or `earlier`, whichever tells the primary's clock more exactly.
+        """Return this record or `earlier`, whichever shows the primary's clock more exactly.
 
-        A record that arrives late makes the clock seem slow. A clock that was set back makes time go back.
+        A record that arrives late makes the clock seem slow. Time goes back if the clock is set back.
         """
         if (
             earlier is None
@@ -55,7 +55,7 @@ class HeardRecord(NamedTuple):
 
 
 class Clocks:
-    """The wall clocks of a cluster, each by its distance to the monotonic clock here."""
+    """The wall clocks of a cluster, as distances to the monotonic clock here."""
 
     def __init__(self, now: Now) -> None:
         self._now = now
@@ -66,7 +66,6 @@ class Clocks:
         return wall_s * 1000 - self._now.ms
 
     def told(self, node_id: int, wall_s: int) -> None:
-        """Note a wall time that another node has just sent."""
         self._others_ms[node_id] = self._distance_ms(wall_s)
 
     @property
@@ -91,7 +90,6 @@ class Clocks:
 
 
 def span(seconds: int) -> str:
-    """Format a length of time."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = [f"{number} {unit}" for number, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if number]

@@ -13,7 +13,7 @@ __all__ = ["ClusterView", "CopiedMessage", "NodeView", "PartitionView", "ProxyVi
 class NodeView:
     """A node. `endpoint` is HOST:PORT, as the other nodes dial it; empty in a cluster of one.
 
-    `status` is reported by the node itself, UNAVAILABLE while it is unreachable for the reason `fault`.
+    `status` is the node's own report, UNAVAILABLE while it is unreachable for the reason `fault`.
     """
 
     node_id: int
@@ -26,7 +26,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A replica, as the primary sees it: the number of records that it lacks, None if unknown."""
+    """A replica: the number of records that it lacks according to the primary, None if unknown."""
 
     node_id: int
     is_live: bool
@@ -37,7 +37,7 @@ class ReplicaView:
 class PartitionView:
     """A partition. `state` is this node's; `lease_id` and `sequence_number` are those of its last record here.
 
-    `waiting` messages do not have enough replicas yet; they and `replicas` are known to the primary only.
+    Only the primary knows `waiting`, the messages that do not have enough replicas yet, and `replicas`.
     """
 
     partition_id: int
@@ -75,7 +75,7 @@ class ClusterView:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """List the problems, causes first."""
+        """The problems, causes first."""
         found = [
             f"node {node.node_id} is not connected" + (f": {node.fault}" if node.fault else "")
             for node in self.nodes
@@ -115,7 +115,7 @@ def partition_problems(partition: PartitionView) -> list[str]:
 
 
 class CopiedMessage(NamedTuple):
-    """A message that this node has a copy of. `arrived_s` is in seconds since the epoch."""
+    """A message that this node has a copy of; `arrived_s` is since the epoch."""
 
     guid: bytes
     size: int
@@ -126,7 +126,7 @@ class CopiedMessage(NamedTuple):
 class ProxyView:
     """A proxy's view of a cluster: its nodes by id with their statuses, and the one in use.
 
-    `queue_ids` are those of its queues, by URI; `posts` counts its posts that are not yet acknowledged.
+    `queue_ids` are its queues' ids, by URI; `posts` counts its unacknowledged posts.
     """
 
     name: str

@@ -26,12 +26,11 @@ class DomainConfig:
     """One domain. A limit of 0 means none.
 
     `subscriptions` pair app ids with expressions that select the messages of the apps. A ratio is the part of a limit
-    at which an alarm is raised. With `message_ttl_s` None, messages are kept until they are confirmed. `producers_max`
-    is per queue, `consumers_max` per app of a queue. `deduplication_time_ms` is reported to clients, which keep posting
-    a message under one GUID for that time. `strong` messages are neither acknowledged nor delivered before a majority
-    of the nodes has them. `cluster` has the domain's queues, for a broker that is a proxy to several. `incompatible` is
-    the reason why no queue of it can be opened on this broker, or empty. `shown` is the definition in the reference's
-    form, for display.
+    at which an alarm is raised. With `message_ttl_s` None, messages do not expire. `producers_max` is per queue,
+    `consumers_max` per app of a queue. `deduplication_time_ms` is reported to clients, which keep posting a message
+    under one GUID for that time. `strong` messages are neither acknowledged nor delivered before a majority of the
+    nodes has them. `cluster` has the domain's queues, for a broker that is a proxy to several. `incompatible` is the
+    reason why none of its queues can be opened here, or empty. `shown` is the definition in the reference's form.
     """
 
     name: str
@@ -85,7 +84,7 @@ class ReopenPace:
 
 @dataclass(frozen=True, slots=True)
 class MessageThrottle:
-    """Delays before poisonous messages: those with few attempts left, and those with fewer.
+    """Delays before poisonous messages, which have few attempts left; longer before those with fewer.
 
     Source: mqbcfg::MessageThrottleConfig.
     """
@@ -101,9 +100,9 @@ class NodeIdentity:
     """The identity of this node, and its parameters for watching peers.
 
     A proxy has `node_id` -1 and the `cluster_name` that it connects to. `virtual_clusters` are the clusters that it
-    stands for, with its number in each. `cluster_features` has the settings that other nodes of its cluster must share;
-    see `broker.bmq.links.agreement`. Missed heartbeats are counted for clients, for other nodes of the cluster, for
-    proxies below, and for brokers above; with 0, no heartbeats are sent.
+    stands for, with its number in each. Other nodes of its cluster must share `cluster_features`
+    (`broker.bmq.links.agreement`). Missed heartbeats are counted for clients, for other nodes of the cluster, for
+    proxies below, and for brokers above; 0 sends no heartbeats.
     """
 
     cluster_name: str

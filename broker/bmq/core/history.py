@@ -2,9 +2,8 @@
 """GUIDs of removed messages, to recognise a producer's repetition (source: bmqc::OrderedHashMapWithHistory).
 
 A GUID ends with its producer, after an increasing tick: nearly every post is later than all earlier ones of its
-producer, and thus new without a search. Removed GUIDs are appended to a list, 16 bytes each; its index is made on
-demand and has 64 bits of each GUID. For each stored GUID, a new one is taken for a repetition with a chance of one in
-2**64.
+producer, and thus new without a search. Removed GUIDs are in a list; its index is made on demand and has 64 bits of
+each. For each stored GUID, a new one is taken for a repetition with a chance of one in 2**64.
 """
 
 from __future__ import annotations
@@ -75,14 +74,10 @@ class History:
 
     @property
     def size(self) -> int:
-        """Number of remembered GUIDs."""
         return sum(chunk.size for chunk in self._chunks)
 
     def is_new(self, guid: bytes) -> bool:
-        """Return True if no message with this GUID has been seen, and note it as seen.
-
-        For the places of a GUID's parts see `formats.bmq.guid`.
-        """
+        """Return True if no message with this GUID has been seen, and note it as seen."""
         producer, ticks = guid[10:], guid[3:10]
         latest = self._latest.get(producer)
         if latest is None:
@@ -97,7 +92,7 @@ class History:
     def are_new(self, guids: Sequence[bytes]) -> bool:
         """Note GUIDs as seen and return True if each is later than its producer's earlier ones.
 
-        Otherwise some may have been seen: nothing is noted, and `is_new` must be called for each.
+        Otherwise some may have been seen: nothing is noted; call `is_new` for each.
         """
         if self._buried:
             return False
@@ -134,7 +129,7 @@ class History:
             self.add(guid, now_ms)
 
     def bury(self, guids: Container[bytes]) -> None:
-        """Note very many removed messages, which are `add`ed as they are taken from the container."""
+        """Note very many removed messages, which are `add`ed as they leave the container."""
         if self.window_ms:
             self._buried.append(guids)
 
@@ -143,9 +138,9 @@ class History:
         self._buried = [each for each in self._buried if each is not guids]
 
     def restore(self, guids: bytes, now_ms: int, before: Iterable[Removed] = ()) -> None:
-        """Restore messages removed before this process: `guids` count as removed now.
+        """Restore messages removed before this process, first of all: `guids` count as removed now.
 
-        Must be called first. `before` is oldest first; parts older than the window are left out.
+        `before` is oldest first; parts older than the window are left out.
         """
         removed = [each for each in before if each.age_ms <= self.window_ms]
         if guids:
@@ -164,7 +159,6 @@ class History:
             self._chunks.append(GuidChunk(now_ms - age_ms, hashes))
 
     def expire(self, now_ms: int) -> None:
-        """Drop GUIDs older than the window; to be called periodically."""
         if self._data is not None and now_ms - self._chunks[-1].since_ms > self.window_ms // 8:
             self._close_chunk(now_ms)
         while self._chunks and self._chunks[0].data is not self._data:

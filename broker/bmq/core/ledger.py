@@ -2,7 +2,7 @@
 
 Every change is an update that a commit follows, in a file that starts with a snapshot; (term, sequence number) orders
 all records (source: mqbc::IncoreClusterStateLedger). In a cluster of one a commit follows at once, and the term grows
-with every start. In a larger one `broker.bmq.consensus.replicated` decides what is appended and when it is committed.
+with every start; in a larger one `broker.bmq.consensus.replicated` decides.
 """
 
 from __future__ import annotations
@@ -66,10 +66,9 @@ Advisory = (
     | QueueUnAssignmentAdvisory
     | QueueUpdateAdvisory
 )
-# Makes an advisory with a given number.
 Make = Callable[[LeaderMessageSequence], Advisory]
 
-# Room for the commit of each advisory, in bytes: the size of its record with the highest numbers.
+# Bytes reserved for the commit of each advisory: the size of its record with the highest numbers.
 COMMIT_SIZE_MAX: Final = 104
 
 
@@ -78,7 +77,7 @@ LENGTHS_SIZE: Final = 8
 
 
 class Uncommitted(NamedTuple):
-    """An advisory that is recorded but may still be discarded, and its record."""
+    """An advisory that is recorded but may still be discarded."""
 
     advisory: Advisory
     record: bytes
@@ -123,7 +122,7 @@ class Ledger:
 
     `state` is recorded and committed. All records of a file at opening count as committed; a leader's state corrects
     that later. `uncommitted` are the advisories recorded since, in order. While there is `damage`, this node may have
-    lost records that it has acknowledged.
+    lost records that it acknowledged.
     """
 
     def __init__(
@@ -150,15 +149,13 @@ class Ledger:
 
     @property
     def number(self) -> LedgerNumber:
-        """The number of the latest record."""
         return LedgerNumber(self.state.term, self.sequence_number)
 
     def recover(self) -> bool:
         """Read the newest ledger in the directory and remove the older ones; return False if there is none.
 
-        An incomplete record at the end is truncated. A file without a complete record, or whose rollover was not
-        finished, is removed, and the file before it is used. Raises FormatError if a ledger is damaged; `file` is then
-        the damaged one.
+        An incomplete record at the end is truncated. A file without a complete record, or with an unfinished rollover,
+        is removed, and the file before it is used. Raises FormatError for a damaged ledger, which is then `file`.
         """
         names = sorted(name for name in self.directory.names() if parse_ledger_file_name(name))
         found = False
@@ -221,7 +218,7 @@ class Ledger:
     def update_apps(
         self, info: QueueInfo, domain: str, added: tuple[AppIdInfo, ...], removed: tuple[AppIdInfo, ...]
     ) -> None:
-        """Record a queue's added and removed apps. Raises `Full`, without effect, if the disk is."""
+        """Record a queue's added and removed apps. Raises `Full` like `assign`."""
         update = QueueInfoUpdate(
             uri=info.uri,
             key=info.key,
@@ -233,7 +230,7 @@ class Ledger:
         self._advise(lambda number: QueueUpdateAdvisory(sequence_number=number, queue_updates=(update,)))
 
     def unassign(self, info: QueueInfo, primary: PartitionPrimaryInfo) -> None:
-        """Record the removal of a queue. Raises `Full`, without effect, if the disk is."""
+        """Record the removal of a queue. Raises `Full` like `assign`."""
         self._advise(
             lambda number: QueueUnAssignmentAdvisory(
                 sequence_number=number,
@@ -260,14 +257,14 @@ class Ledger:
         return state
 
     def append(self, number: LedgerNumber, advisory: Advisory, record: bytes) -> None:
-        """Write an advisory's record, with room for its commit. Raises `Full`, without effect, if the disk is."""
+        """Write an advisory's record, with room for its commit. Raises `Full` like `assign`."""
         self._write(number, record, COMMIT_SIZE_MAX * (len(self.uncommitted) + 1))
         if isinstance(advisory, LeaderAdvisory):
             # A later leader's state replaces advisories that an earlier one could not commit.
             for old in [old for old in self.uncommitted if old.term < number.term]:
                 del self.uncommitted[old]
             if self.damage.is_there:
-                # And it includes everything that a quorum has recorded.
+                # It includes everything that a quorum has recorded.
                 self.flush()
                 self.damage.heal()
         self.uncommitted[number] = Uncommitted(advisory, record)
@@ -299,7 +296,7 @@ class Ledger:
     def _roll_over(self, room: int) -> None:
         """Continue in a new file: the committed state, with the number of the last record, then uncommitted advisories.
 
-        Every node does so when its own file is full, without a message to others. The very first file begins empty.
+        Every node does so by itself when its file is full. The very first file begins empty.
         """
         head = b""
         if self.file is not None:
@@ -318,7 +315,6 @@ class Ledger:
         )
 
     def _append(self, kind: LedgerRecordType, make: Make) -> None:
-        """Write an advisory and its commit, in a new file if they do not fit this one."""
         assert self.file is not None
         records = self._records(kind, make)
         if self.end + len(records) > len(self.file.buffer):
@@ -334,7 +330,6 @@ class Ledger:
             log.info("Applied advisory: %s", printed(ClusterMessage(choice=make(self._number(-1)))))
 
     def _records(self, kind: LedgerRecordType, make: Make) -> bytes:
-        """Make the next two records: the advisory and its commit."""
         advised, committing = self._number(1), self._number(2)
         commit = LeaderAdvisoryCommit(sequence_number=committing, sequence_number_committed=advised)
         return self._record(kind, advised, make(advised)) + self._record(LedgerRecordType.COMMIT, committing, commit)
@@ -349,7 +344,6 @@ class Ledger:
         return build_ledger_record(kind, number.elector_term, number.sequence_number, self.now.wall_s, body)
 
     def _start_file(self, room: int = 0) -> None:
-        """Continue in a new file that begins with the current state and has room for `room` bytes more."""
         self._begin(self._records(LedgerRecordType.SNAPSHOT, self._snapshot), room)
         self.sequence_number += 2
 
@@ -384,8 +378,8 @@ class Ledger:
     def _replace(self, file: StoreFile, head: bytes) -> None:
         """Fill the file that will replace the one in use; the header, without which it does not count, comes last.
 
-        A power failure may leave any unflushed part on the disk. Some of the records alone would pass for all, as a
-        snapshot has the number of the newest.
+        A power failure may leave any unflushed part on the disk. The snapshot alone would pass for all records, since
+        it has the number of the newest.
         """
         file.buffer[LEDGER_FILE_HEADER.size : len(head)] = head[LEDGER_FILE_HEADER.size :]
         if self._outlives_power:
@@ -398,7 +392,6 @@ class Ledger:
                 self.directory.flush()
 
     def _drop(self) -> None:
-        """Delete the file in use."""
         if self.file is not None:
             name = self.file.name
             self.file.close()
@@ -412,12 +405,10 @@ class Ledger:
             self.file = None
 
     def flush(self) -> None:
-        """Wait until the file is on the disk."""
         if self.file is not None:
             self.file.flush()
 
     def close(self) -> None:
-        """Truncate the file to its written part, and close it."""
         if self.file is not None:
             self.file.close(self.end)
             self.file = None
@@ -453,5 +444,4 @@ def _has_rotten_length(file: StoreFile, at: int) -> bool:
 
 
 def app_infos(apps: list[tuple[str, bytes]]) -> tuple[AppIdInfo, ...]:
-    """Convert app ids and keys to the ledger's form."""
     return tuple(AppIdInfo(app_id=app_id, app_key=key) for app_id, key in apps)

@@ -15,7 +15,7 @@ __all__ = ["message_values"]
 
 
 def message_values(message: Message, data: memoryview) -> Values:
-    """Return the properties in a message's data; empty if it has none. Raises FormatError if they are malformed."""
+    """Return the properties in a message's data, maybe none. Raises FormatError if they are malformed."""
     if not message.has_properties:
         return {}
     if message.compression and not message.schema_id:

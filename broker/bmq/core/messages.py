@@ -53,7 +53,7 @@ NO_PLACE: Final = -1
 class Message:
     """One stored message. `offset` is its place in its log, and sorts messages by age.
 
-    At a relay, `offset` is the order of arrival, or `NO_PLACE`. `arrived_ms` is by the monotonic clock (`Now.ms`), also
+    At a relay, `offset` is the order of arrival, or `NO_PLACE`. `arrived_ms` is by the monotonic clock (`Now.ms`), even
     for a message that an earlier process took.
     """
 
@@ -90,9 +90,9 @@ class Message:
         self.schema_id = schema_id
         self.outstanding = outstanding  # bits of the apps that have yet to confirm
         self.arrived_ms = arrived_ms
-        self.sent_ms = arrived_ms  # time at which it last went to a consumer
+        self.sent_ms = arrived_ms  # time of its last delivery to a consumer
         self.offset = 0
-        self.payload: bytes | None = None  # only where the log keeps no bytes itself
+        self.payload: bytes | None = None  # only if the log keeps no bytes itself
 
 
 def message_of(guid: bytes, size: int, content: Content, outstanding: int, arrived_ms: int = 0) -> Message:
@@ -110,7 +110,6 @@ def message_of(guid: bytes, size: int, content: Content, outstanding: int, arriv
 
 
 def content_of(message: Message, data: Buffer, options: Buffer) -> Content:
-    """Return the content of a post from its message."""
     return Content(data, message.checksum, message.compression, message.has_properties, message.schema_id, options)
 
 
@@ -134,20 +133,16 @@ class Posted(Enum):
     PENDING = "stored here, not yet by enough replicas"
 
 
-# Looking up an enumeration's member costs more than comparing it.
+# A lookup of an enumeration's member costs more than comparing it.
 KEPT, DUPLICATE, PENDING = Posted.KEPT, Posted.DUPLICATE, Posted.PENDING
 
 
 class MessagePoster(Protocol):
-    """The poster of a message, which gets the result later."""
-
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         """Report the result of a post; `status` is an `AckStatus`, 0 when the message is kept."""
         ...
 
-    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
-        """Report that several messages are kept."""
-        ...
+    def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None: ...
 
     def fail(self, error: Exception) -> None:
         """Report a failure to acknowledge: the poster's session ends after the current step."""
@@ -179,7 +174,7 @@ class Log(Protocol):
     def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
         """Call `action` once enough nodes have the messages of the last `append`; in the order of the calls.
 
-        Messages in a row with the same action, the very same object, may be given to it together.
+        Consecutive messages with the same action, the very same object, may be given to it together.
         """
         ...
 
@@ -208,19 +203,15 @@ class Log(Protocol):
     def purge(self, app_key: bytes = NULL_KEY, first: Message | None = None, awaiting: Container[bytes] = ()) -> None:
         """Record a purge of all messages, or of one app's messages from its `first` on. Raises `Full`, without effect.
 
-        Messages `awaiting` replicas were never delivered. For a purge of all, `first` is the first of them, if any: all
+        Messages `awaiting` replicas were never delivered. For a purge of all, `first` is the first of them, if any:
         later messages wait as well, were never acknowledged, and may be posted again.
         """
         ...
 
-    def holds(self, messages: Mapping[bytes, Message]) -> None:
-        """Set the container of the queue's messages, which replaces the previous one."""
-        ...
+    def holds(self, messages: Mapping[bytes, Message]) -> None: ...
 
     def when_open(self, post: Callable[[], None], size: int) -> None:
-        """Call `post` once messages are taken again, in the order of the calls. Raises `Full` if too many bytes
-        wait.
-        """
+        """Call `post` once messages are taken again, in the order of the calls. Raises `Full` if too many wait."""
         ...
 
     @property
@@ -230,7 +221,7 @@ class Log(Protocol):
 
     @property
     def is_rolling_over(self) -> bool:
-        """Return True while a rollover is under way, which asks for every message, and changes its offset."""
+        """Return True during a rollover, which asks for every message, and changes its offset."""
         ...
 
     def begin_purge(self, task: Iterator[None]) -> None:
@@ -238,7 +229,7 @@ class Log(Protocol):
         ...
 
     def release(self, records: int) -> None:
-        """Release the room reserved for `records` confirms and removals, which a purge has made superfluous."""
+        """Release the room of `records` confirms and removals, which a purge has made superfluous."""
         ...
 
     def read(self, message: Message) -> Buffer:
@@ -284,10 +275,10 @@ class Unrecorded:
         raise AssertionError("messages without files never wait")
 
     def begin_purge(self, task: Iterator[None]) -> None:
-        """Leave the task alone, as there are no files."""
+        """Leave the task alone: there are no files."""
 
     def release(self, records: int) -> None:
-        """Release nothing, as no records were set aside."""
+        """Release nothing: nothing was reserved."""
 
     def awaits_payload(self, message: Message) -> bool:
         return False
@@ -296,7 +287,7 @@ class Unrecorded:
 class Sink(Protocol):
     """The consumer's side of a link.
 
-    `has_room` is False while too much waits to be sent. `ready` is then False too, as when this node is about to stop:
+    `has_room` is False while too much waits to be sent. `ready` is then False too, and when this node is about to stop:
     the consumer gets no messages that need confirms.
     """
 

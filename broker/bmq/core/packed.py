@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Messages in a row, packed into columns: a fifth of the memory of message objects."""
+"""Consecutive messages, packed into columns: a fifth of the memory of message objects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ __all__ = ["PRODUCER_AT", "TICKS_AT", "Packed", "producers_to_pack"]
 TICKS_AT: Final = 3
 PRODUCER_AT: Final = 10
 
-# Messages are not packed with more producers than this, or more than one in this many messages: producers take memory,
-# too.
+# Producers take memory, too: messages are not packed with more producers than this, and than one in this many messages.
 PRODUCERS: Final = 8
 MESSAGES_PER_PRODUCER: Final = 4
 
 
 class Column:
-    """A whole number of each message: the minimum and each difference from it, in as few bytes as the largest needs.
+    """An integer of each message: the minimum and each difference from it, in as few bytes as the largest needs.
 
     If all are equal, only the minimum is stored.
     """
@@ -46,12 +45,11 @@ class Column:
         elif spread < 1 << 32:
             self._above = array("I", above)
         else:
-            # The bits of more apps than an integer of the machine has.
+            # The bits of more apps than a machine integer has.
             self._above = array("Q", above) if spread < 1 << 64 else above
 
     @property
     def values(self) -> list[int]:
-        """The numbers."""
         above, least = self._above, self._least
         if above is None:
             return [least] * self._count
@@ -98,12 +96,10 @@ class Packed:
 
     @property
     def first_arrived_ms(self) -> int:
-        """Time at which the first message arrived."""
         return self._arrived.first
 
     @property
     def guids(self) -> list[bytes]:
-        """The GUIDs, oldest first."""
         guids = self._guids
         return [guids[at : at + GUID_SIZE] for at in range(0, len(guids), GUID_SIZE)]
 
@@ -114,11 +110,9 @@ class Packed:
         return at >= 0
 
     def count_of(self, bits: int) -> int:
-        """Count the messages wanted by apps with one of these bits."""
         return sum([1 for each in self._outstanding.values if each & bits])
 
     def unpack(self) -> list[Message]:
-        """Make message objects again, oldest first."""
         messages: list[Message] = []
         for guid, size, checksum, compression, properties, schema_id, outstanding, arrived_ms, sent, offset in zip(
             self.guids,

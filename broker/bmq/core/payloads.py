@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Corrupted payloads, found by their checksums on delivery.
 
-They are neither sent nor removed. If other nodes have replicas, these are asked for the payload
-(`replication.mending`), and the apps that want it wait for their answers. If none can help, the message is put aside
-and its payload requested again from time to time; later messages are delivered meanwhile.
+They are neither sent nor removed. Nodes with replicas are asked for the payload (`replication.mending`), and the apps
+that want it wait. If none can help, the message is put aside, its payload is requested again from time to time, and
+later messages are delivered.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class UnsoundPayload(NamedTuple):
 class Payloads:
     """The corrupted payloads of one partition.
 
-    `wanted` payloads are to be requested from other nodes; `withheld` ones could not be supplied by them. `settled` has
-    the queues whose apps may continue, with their restored messages.
+    `wanted` payloads are to be requested from other nodes; these could not supply `withheld` ones. `settled` has the
+    queues whose apps may continue, with their restored messages.
     """
 
     def __init__(self, partition_id: int, stores: Mapping[bytes, Mapping[bytes, Message]]) -> None:
@@ -57,7 +57,7 @@ class Payloads:
         (self.wanted if has_copies else self.withheld)[key] = UnsoundPayload(queue_key, message, set())
 
     def is_wanted(self, queue_key: bytes, guid: bytes) -> bool:
-        """Return True if a payload is being requested from other nodes: later messages should wait for it."""
+        """Return True if other nodes are being asked for a payload: later messages should wait for it."""
         return (queue_key, guid) in self.wanted
 
     def alive(self) -> Iterator[UnsoundPayload]:
@@ -69,7 +69,6 @@ class Payloads:
                 del self.wanted[key]
 
     def mended(self, queue_key: bytes, guid: bytes) -> None:
-        """Note a restored payload."""
         key = queue_key, guid
         unsound = self.wanted.pop(key, None) or self.withheld.pop(key, None)
         if unsound is not None:
@@ -77,7 +76,7 @@ class Payloads:
             self.settled.setdefault(queue_key, []).append(unsound.message)
 
     def give_up(self, unsound: UnsoundPayload) -> None:
-        """Note that no node could give a payload: later messages do not wait any longer."""
+        """Note that no node could give a payload: later messages no longer wait."""
         key = unsound.queue_key, unsound.message.guid
         del self.wanted[key]
         self.withheld[key] = unsound._replace(tried=set())
@@ -95,6 +94,5 @@ class Payloads:
         self.withheld.clear()
 
     def clear(self) -> None:
-        """Drop all state when this node stops serving the partition."""
         for each in (self.wanted, self.withheld, self.settled):
             each.clear()

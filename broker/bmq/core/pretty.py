@@ -9,7 +9,7 @@ from formats.bmq.control.messages import ControlMessage
 
 __all__ = ["Shown", "pretty_bytes", "pretty_interval", "pretty_number"]
 
-# Limits of the encoded size and of the text of a shown message; the text may be many times as long as the message.
+# Limits of the encoded size and of the text of a shown message; the text may be many times as long.
 SHOWN_BYTES_MAX: Final = 2 << 10
 SHOWN_CHARACTERS_MAX: Final = 8 << 10
 
@@ -17,7 +17,7 @@ SHOWN_CHARACTERS_MAX: Final = 8 << 10
 class Shown:
     """A control message for a log line, formatted when the line is written.
 
-    A message whose encoding has more than `SHOWN_BYTES_MAX` bytes (`size`) is shown by its type and size only.
+    If its encoding has more than `SHOWN_BYTES_MAX` bytes, only its type and `size` are shown.
     """
 
     __slots__ = ("_message", "_size")
@@ -46,12 +46,11 @@ _INTERVALS_NS: Final = (
 
 
 def pretty_number(value: int) -> str:
-    """Return a number with its digits in groups of three."""
     return f"{value:,}"
 
 
 def pretty_bytes(size: int) -> str:
-    """Return a size in bytes in its largest fitting unit, with two decimals unless that is the byte: `60  B`."""
+    """Return a size in its largest fitting unit, with two decimals unless that is the byte: `60  B`."""
     unit = min(max(size.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
     if unit == 0:
         return f"{size} {_UNITS[0]}"
@@ -60,7 +59,7 @@ def pretty_bytes(size: int) -> str:
 
 
 def pretty_interval(time_ns: int) -> str:
-    """Return a time in nanoseconds in its largest fitting unit, with two decimals unless that is the nanosecond."""
+    """Return a time in its largest fitting unit, with two decimals unless that is the nanosecond."""
     for unit, size_ns in _INTERVALS_NS:
         if time_ns >= size_ns:
             return f"{time_ns / size_ns:.2f} {unit}"

@@ -1,12 +1,11 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Decoding of peers' schema messages, with each number and name checked for the range that the broker supports.
 
-The schema's types are wider than the values allowed: `CHECKS` lists for each message the elements with a
-narrower range, and every session decodes with `received`. A value out of range is a FormatError whose path names the
-element, like malformed bytes, and the session ends. Checks that depend on state are made elsewhere: requests that
-the reference answers with a status (`broker.bmq.queue.handles`, `broker.bmq.queue.queue_requests`), and terms, leases
-and numbers of the ledger that may not be far ahead (`consensus.election`, `consensus.primaries`,
-`consensus.replicated`).
+The schema's types are wider: `CHECKS` lists the elements with a narrower range, and every session decodes with
+`received`. A value out of range is a FormatError whose path names the element, and ends the session. Checks that depend
+on state are elsewhere: requests that the reference answers with a status (`broker.bmq.queue.handles`,
+`broker.bmq.queue.queue_requests`), and terms, leases and numbers of the ledger that may not be far ahead
+(`consensus.election`, `consensus.primaries`, `consensus.replicated`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ INT_MAX: Final = (1 << 31) - 1
 # A partition's id is 16 bits wide in STORAGE events, its records' sequence numbers 48 bits in the journal.
 PARTITION_ID_MAX: Final = 0xFFFF
 NUMBER_MAX: Final = (1 << 48) - 1
-# No file of a domain has a longer name; and what a QLIST record holds of an app's: 16 bits count its words.
+# No file of a domain has a longer name; a QLIST record counts an app id's words in 16 bits.
 URI_CHARACTERS_MAX: Final = 1024
 APP_ID_BYTES_MAX: Final = 0xFFFF * 4 - 4
 
@@ -104,14 +103,14 @@ class Looked(NamedTuple):
 
 
 def received(cls: type[T], body: Buffer, encoding: EncodingType) -> T:
-    """Decode the message of type `cls` in a peer's event. FormatError if it is malformed or out of range."""
+    """Decode a peer's message of type `cls`. Raises FormatError if it is malformed or out of range."""
     message = codec.decode(cls, body, encoding)
     check(message)
     return message
 
 
 def check(message: object) -> None:
-    """Raise FormatError for the first element of a message that is out of its range."""
+    """Raise FormatError for the first element that is out of its range."""
     cls = type(message)
     try:
         _check(message, _looked_at(cls))
@@ -151,7 +150,6 @@ _LOOKED_AT: dict[type[Any], tuple[Looked, ...]] = {}
 
 
 def _looked_at(cls: type[Any]) -> tuple[Looked, ...]:
-    """Return the elements to check in messages of a type: none in most."""
     known = _LOOKED_AT.get(cls)
     if known is None:
         known = _LOOKED_AT[cls] = _find(cls)

@@ -1,13 +1,12 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages returned to an app: from lost consumers, and from those put aside.
 
-There may be a million of them, and an app redelivers them in the order of arrival. They are processed in slices: first
-each lot is cut into ordered runs, from the newest message to the oldest, then the runs are merged into the
-front of the waiting messages. Most lots are in order and older than all waiting messages: they need no comparison
-except their own.
+There may be a million of them, to be redelivered in the order of arrival. In slices, each lot is cut into ordered runs,
+from the newest message to the oldest, then the runs are merged into the front of the waiting messages. Most lots are in
+order and older than all waiting messages, and are compared only with themselves.
 
-A message that the app no longer wants is dropped when encountered. Its offset may be in files that are gone, so it
-must not be compared with others.
+A message that the app no longer wants is dropped when encountered. Its offset may be in files that are gone, so it must
+not be compared with others.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Lot = deque[Message] | dict[bytes, Message] | dict[bytes, tuple[Message, Any]]
 # Returns True if the app wants a message again; called once for each.
 Wanted = Callable[[Message], bool]
 
-# Number of messages sorted or moved in a unit of work.
+# Messages sorted or moved in a unit of work.
 MOVES_PER_UNIT: Final = 8
 
 
@@ -55,24 +54,22 @@ class Returning:
         self._runs: list[deque[Message]] = []
 
     def add(self, lot: Lot, wanted: Wanted | None = None) -> None:
-        """Take over a lot of messages; with `wanted`, only those for which it is True come back."""
+        """Take over a lot of messages, or those that are `wanted`."""
         self._lots.append((lot, wanted))
 
     def sift(self, wanted: Wanted) -> None:
-        """Keep only messages that are also `wanted`."""
         self._lots = deque([(lot, _both(before, wanted)) for lot, before in self._lots])
         self._lots.extend([(run, wanted) for run in self._runs])
         self._runs = []
 
     def __iter__(self) -> Iterator[Message]:
-        """All of them, in no order."""
         for lot, _ in self._lots:
             yield from lot if isinstance(lot, deque) else map(_message_of, lot.values())
         yield from chain.from_iterable(self._runs)
 
     @property
     def lots(self) -> list[Lot]:
-        """Return all lots, to be taken over by the caller."""
+        """Return all lots, for the caller to take over."""
         return [*[lot for lot, _ in self._lots], *self._runs]
 
     def settle(self, waiting: deque[Message], work: Work) -> bool:
@@ -149,7 +146,6 @@ class Returning:
         self._runs.append(prefix)
 
     def _move(self, run: deque[Message], waiting: deque[Message], work: Work) -> None:
-        """Move the only run before all waiting messages."""
         count = min(len(run), work.left * MOVES_PER_UNIT)
         work.left -= 1 + count // MOVES_PER_UNIT
         waiting.extendleft([run.pop() for _ in range(count)])

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message-property schemas on their way through a queue (source: bmqp::SchemaLearner).
 
-A producer numbers the shapes of its property lists so that a reader need not parse the same shape twice: the
-wire id is `id << 1 | recycled`, and `recycled` says that the number now means a new shape. Two producers use
-the same numbers for different shapes, so a queue gives each (producer, id) a number of its own.
+A producer numbers the shapes of its property lists so that a reader need not parse the same shape twice: the wire id is
+`id << 1 | recycled`, and `recycled` says that the number now means a new shape. Producers may use the same numbers for
+different shapes, so a queue gives each (producer, id) a number of its own.
 
 A recycled id gets another number, and no number of the queue is used twice: of the consumers that know its first shape,
 only some would get the message that announces the second one. (The reference's readers misread messages then.)
@@ -22,7 +22,7 @@ SCHEMA_ID_MAX: Final = 0x7FFF
 class SchemaMultiplexer:
     """Maps (producer, wire id) to the queue's wire ids, as long as there are numbers.
 
-    `_next` is the lowest number never used. Numbers of messages that the log held when the node started are below it.
+    `_next` is the lowest number never used, and above those of messages in the log when the node started.
     """
 
     __slots__ = ("_capacity", "_ids", "_next")
@@ -33,11 +33,11 @@ class SchemaMultiplexer:
         self._next = 1
 
     def keep(self, wire_id: int) -> None:
-        """Reserve the number of a stored message, whose shape is unknown after a restart: it is not reused."""
+        """Reserve the number of a stored message, whose shape is unknown after a restart."""
         self._next = max(self._next, (wire_id >> 1) + 1)
 
     def translate(self, producer: int, wire_id: int) -> int:
-        """Return the queue's wire id for the `wire_id` of a producer; 0 (old encoding) and 1 (no number) are kept."""
+        """Return the queue's wire id for a producer's `wire_id`; 0 (old encoding) and 1 (no number) are kept."""
         if wire_id < 2:
             return wire_id
         source = (producer, wire_id >> 1)

@@ -1,9 +1,9 @@
 """Alarms about a cluster that is unhealthy for longer than configured (source: mqbblp::ClusterStateMonitor).
 
 Every `CHECK_MS` the monitor looks at the leader, at the primary of each partition, at each connected node, and at
-queues that are being opened again after a fail-over. A subject that is unhealthy for its threshold is logged. At its
-maximum it raises `PANIC [CLUSTER_STATE_MONITOR]`, repeated each time that the maximum has passed. One alarm stands for
-all subjects that go bad until the whole cluster is healthy.
+queues that are being reopened after a fail-over. A subject that is unhealthy for its threshold is logged; at its
+maximum, and at intervals of that, it raises `PANIC [CLUSTER_STATE_MONITOR]`. One alarm stands for all subjects that
+fail until the whole cluster is healthy.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ class Limits(NamedTuple):
 
 
 class MonitorLimits(NamedTuple):
-    """The limits of each kind of subject."""
-
     leader: Limits
     partition: Limits
     node: Limits
@@ -43,9 +41,9 @@ class MonitorLimits(NamedTuple):
 class Observed(NamedTuple):
     """The state of a cluster at one time.
 
-    `has_leader` is True if the leader's state is agreed on. `partitions` has for each partition whether its primary
-    serves it, `nodes` for each node whether it is available or not connected: an absent node raises no alarm of its
-    own. `reopening` counts queues that are being opened again. `problems` are lines for the operator.
+    `has_leader` is True if the leader's state is agreed on. `partitions` shows whether each primary serves its
+    partition, `nodes` whether each is available or not connected: an absent node raises no alarm of its own.
+    `reopening` counts queues that are being reopened. `problems` are lines for the operator.
     """
 
     has_leader: bool
@@ -90,7 +88,7 @@ class _Subject:
         return self.state is not before and self.state is not _State.INVALID
 
     def is_due(self, now_ms: int) -> bool:
-        """Return True if the alarm is to be repeated now, for which it then counts as repeated."""
+        """Return True if the alarm is to be repeated now, and count it as repeated."""
         if self.state is not _State.ALARMING or now_ms - self._alarmed_ms < max(CHECK_MS, self.limits.max_ms):
             return False
         self._alarmed_ms = now_ms
@@ -131,7 +129,6 @@ class StateMonitor:
         self._has_noted = False
 
     def start(self) -> None:
-        """Look at the cluster now, and then regularly."""
         self._begun_ms = self._now.ms
         self._check()
 
@@ -163,7 +160,6 @@ class StateMonitor:
         self._repeat(observed, now_ms)
 
     def _repeat(self, observed: Observed, now_ms: int) -> None:
-        """Raise again the alarms that are due."""
         subjects = self._subjects
         failover = subjects["failover", 0]
         if failover.is_threshold_due(now_ms):
@@ -185,7 +181,6 @@ class StateMonitor:
         panic(log, "CLUSTER_STATE_MONITOR", text)
 
     def _watched(self, observed: Observed) -> Iterator[tuple[_Subject, bool]]:
-        """Yield the subjects, and whether each is well."""
         limits = self._limits
         for number, is_valid in observed.partitions.items():
             name = f"Partition [{number}]"

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Statistics of a queue, in total and for a recent window (source: mqbstat::QueueStatsDomain).
 
-Counters only grow; every `SNAPSHOT_MS` their values are kept for a while, so that recent activity is a
-difference. A level (messages, bytes) is observed before each of its falls: between two of these it only rises, so its
-highest value is observed without a check at each post. Times are milliseconds, as exact as the clock of the steps.
+Counters only grow; every `SNAPSHOT_MS` their values are kept for a while, so that recent activity is a difference. A
+level (messages, bytes) is observed before each fall: in between it only rises, so no post needs a check. Times are
+milliseconds, as exact as the clock of the steps.
 """
 
 from __future__ import annotations
@@ -88,14 +88,12 @@ class QueueStatistics:
     answer_ms_max: int
 
     def waited(self, ms: int) -> None:
-        """Count a delivery."""
         self.waits += 1
         self.waits_ms += ms
         if ms > self.wait_ms_max:
             self.wait_ms_max = ms
 
     def answered(self, ms: int) -> None:
-        """Count a confirm."""
         self.answers += 1
         self.answers_ms += ms
         if ms > self.answer_ms_max:

@@ -12,14 +12,14 @@ from broker.bmq.core.work import Task, Work
 
 __all__ = ["THROWN_PER_UNIT", "Discarded", "throw_away"]
 
-# Number of objects freed in a unit of work.
+# Objects freed in a unit of work.
 THROWN_PER_UNIT: Final = 8
 
 Discarded = MutableMapping[Any, Any] | deque[Any] | Returning
 
 
 def throw_away(work: Work, thrown: list[Discarded]) -> Task:
-    """Discard containers in slices, since freeing a million objects takes time too."""
+    """Discard containers: freeing a million objects takes time."""
     while thrown:
         container = thrown[-1]
         if not isinstance(container, Returning):

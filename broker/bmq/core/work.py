@@ -21,8 +21,8 @@ SLICE: Final = 1000
 # A message is a unit of work, plus one for each block of bytes of this size (as a shift).
 UNIT_BYTES_BITS: Final = 13
 
-# Number of waiting messages that are packed together, and for how long they have waited if an app that wants them has
-# consumers; see `broker.bmq.queue.packing`.
+# Waiting messages packed together, and the time that they have waited if an app that wants them has consumers; see
+# `broker.bmq.queue.packing`.
 PART: Final = 2048
 PACKED_AFTER_MS: Final = 1000
 
@@ -32,8 +32,7 @@ Task = Iterator[None]
 class Work:
     """The tasks of one node. `left` is the remaining budget of the step or slice; it may end a little below zero.
 
-    `since_ms` is the time at which that step began. `part` and `packed_after_ms` say how
-    waiting messages are packed.
+    `since_ms` is the time at which that step began. `part` and `packed_after_ms` are for packing.
     """
 
     __slots__ = ("_now", "amount", "left", "packed_after_ms", "part", "since_ms", "slices", "tasks")
@@ -43,7 +42,7 @@ class Work:
         self.left = amount
         self.part = PART
         self.packed_after_ms = PACKED_AFTER_MS
-        self.slices = 0  # number of slices done, for statistics
+        self.slices = 0  # for statistics
         self._now = now
         self.since_ms = now.ms
         self.tasks: deque[Task] = deque()
@@ -94,6 +93,5 @@ class Work:
             self._begin_step()
 
     def finish(self) -> None:
-        """Complete all tasks, however long it takes."""
         while self.end_step():
             pass
