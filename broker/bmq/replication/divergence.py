@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Relation of a replica's journal to its primary's, by the replica's position, and the resulting action.
+"""Comparison of a replica's journal with its primary's, by the replica's position, and the resulting action.
 
-A lease has one writer, so two nodes that both have records of a lease agree about them as far as both go. A tail that
-the primary does not have was never acknowledged: it is cut off at the last record that both have. A replica that does
-not support truncation (the reference's) drops everything instead.
+A lease has one writer, so two nodes agree about its records as far as both go. A tail that the primary does not have
+was never acknowledged, and is cut off. A replica without support for truncation (the reference's) drops everything.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ __all__ = ["CASES", "Case", "LogComparison", "SyncAction", "SyncPlan", "plan_syn
 
 
 class SyncAction(Enum):
-    """The action of a primary that synchronizes a replica."""
-
     SEND = "send the records that follow"
     TRUNCATE = "truncate the records that follow, then ask again"
     RESET = "drop all records, then ask again"
@@ -62,8 +59,6 @@ class SyncPlan(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One row of the table, of which the first that `applies` is chosen."""
-
     name: str
     applies: Callable[[LogComparison], bool]
     action: SyncAction
@@ -99,7 +94,7 @@ CASES: Final = (
 
 
 def plan_sync(logs: LogComparison) -> SyncPlan:
-    """Return the action that brings a replica to the primary's records, by the first case in `CASES` that applies."""
+    """Return the action that brings a replica to the primary's records."""
     case = next(case for case in CASES if case.applies(logs))
     begin = case.begin(logs)
     return SyncPlan(

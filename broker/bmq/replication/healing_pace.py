@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The pace of healing replicas: slices are sent while no other work waits, below the machine's capacity.
 
-All partitions of a node share one pace, since each delays the producers of the others just the same.
+All partitions of a node share it, since each delays the producers of the others.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from broker.common.timers import Timers
 
 __all__ = ["HealingPace"]
 
-# The rate under traffic: writing costs the receiving machine more than sending, and it may run other processes.
+# The rate under traffic: writing costs the receiving machine more than sending, and other processes may run there.
 BYTES_PER_MS: Final = 116 << 10
-# Arrears of this time are caught up,
+# Arrears of this time are caught up.
 ARREARS_MS: Final = 20
-# and after this time a slice is sent even though other work waits.
+# After this time a slice is sent even though other work waits.
 PATIENCE_MS: Final = 8
-# Time without writes after which there is no traffic, and no limit.
+# Time without writes after which there is no limit.
 QUIET_MS: Final = 100
 
 
@@ -44,7 +44,6 @@ class HealingPace:
         self._is_awaited = False
 
     def written(self) -> None:
-        """Note that new records were sent to the replicas."""
         self._written_ms = self._now.ms
         self._has_written = True
 
@@ -78,7 +77,6 @@ class HealingPace:
         return self._now.ms - self._written_ms < QUIET_MS
 
     def sent(self, size: int) -> None:
-        """Note that a slice of `size` bytes was sent."""
         now_ms = self._now.ms
         if not self._has_traffic:
             return

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Repair of corrupted payloads at the primary: they are fetched from replicas, one record each.
+"""Repair of corrupted payloads at the primary: replicas supply one record each.
 
-The primary requests the message's record alone, as a primary that lacks records does. A replica that does not
-answer it is skipped; the reference's does not while it is healed.
+The primary requests it like records that it lacks. A replica that does not answer is skipped; the reference's does not
+answer during its healing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["RETRY_MS", "Mending", "record_before"]
 # Delay before a payload that no replica could supply is requested again.
 RETRY_MS: Final = 10_000
 
-# Ask a node for the record at a position, which has another before it; called when the node has answered.
+# Asks a node for the record at a position, which has another before it; the callback follows the answer.
 Ask = Callable[[int, RecordNumber, RecordNumber, Callable[[], None]], None]
 
 _KIND: Final = int(RecordType.MESSAGE)
-# The fields of a message's record that are equal in all copies: queue key, GUID, and the payload's checksum.
+# The fields that are equal in all copies: queue key, GUID, and the payload's checksum.
 _message_record: Final = MESSAGE_RECORD.partial("queue_key", "message_offset_dwords", "guid", "crc32c").unpack_from
 
 
 class Mending:
-    """The payloads of one partition that its primary fetches from replicas.
+    """The corrupted payloads of one partition at its primary.
 
     `candidates` returns the nodes that have a position; `later` calls a function after a delay, if this node still
     serves the partition.
@@ -58,12 +58,10 @@ class Mending:
         self._is_waiting = False
 
     def clear(self) -> None:
-        """Discard all requests, as this node no longer serves the partition."""
         self._asked.clear()
         self._is_waiting = False
 
     def look(self) -> None:
-        """Request the payloads that were found to be corrupted."""
         for unsound in self._partition.payloads.alive():
             if (unsound.queue_key, unsound.message.guid) not in self._asked:
                 self._fetch(unsound)
@@ -100,7 +98,7 @@ class Mending:
         self._later(RETRY_MS, ask)
 
     def take(self, data: memoryview, start: int, end: int) -> None:
-        """Handle a record from a replica: its payload replaces the corrupted one, if it matches."""
+        """Handle a record from a replica: a matching payload replaces the corrupted one."""
         stored = self._partition
         for message in iter_storage(data, start, end):
             if message.record[0] >> 4 != _KIND:

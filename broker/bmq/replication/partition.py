@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One partition on one node: primary or replica, and the way there.
 
-The state machine is the table in `broker.bmq.replication.partition_table`; its actions are methods of `PrimaryActions`
-and `ReplicaActions`. This module handles the input: changes of the primary, and messages and records of peers. An
-action may fire another event, which is processed after the current row.
+The state machine is the table in `broker.bmq.replication.partition_table`. This module handles its input: changes of
+the primary, and messages and records of peers. An action may fire another event, which follows the current row.
 """
 
 from __future__ import annotations
@@ -79,8 +78,6 @@ class FollowerReport(NamedTuple):
 
 
 class PartitionReport(NamedTuple):
-    """The state of a partition at this node, for people."""
-
     partition_id: int
     state: State
     primary_id: int | None
@@ -91,7 +88,7 @@ class PartitionReport(NamedTuple):
 
 
 def named(request: object) -> str:
-    """Return the type of a request, with the direction of a data request, for the log."""
+    """Return the type of a request, with a data request's direction, for the log."""
     name = type(request).__name__
     return f"{name}{request.replica_data_type.name.title()}" if isinstance(request, ReplicaDataRequest) else name
 
@@ -134,14 +131,12 @@ class ReplicatedPartition(PrimaryActions):
 
     @property
     def position(self) -> RecordNumber:
-        """The position of the last record here."""
         if self.stored.active:
             return RecordNumber(self.stored.primary_lease_id, self.stored.sequence_number)
         return self.copy.records.position
 
     @property
     def is_primary(self) -> bool:
-        """Return True if this node is the primary and serves the partition."""
         return self.state is State.PRIMARY_HEALED and self.stored.active
 
     @property
@@ -159,12 +154,12 @@ class ReplicatedPartition(PrimaryActions):
 
     @property
     def heals(self) -> bool:
-        """Return True if there is more to send to a healing node: the caller must call `heal`."""
+        """Return True if the caller must call `heal`: there is more to send to a healing node."""
         return self.transfer is not None or (self.stream is not None and self.stream.heals)
 
     @property
     def busy(self) -> bool:
-        """Return True if more can be sent at once: the caller should call `heal` as soon as the links have sent."""
+        """Return True if the caller should call `heal` as soon as the links have sent."""
         sending = self.stream or self.transfer
         return sending is not None and sending.busy
 
@@ -207,7 +202,6 @@ class ReplicatedPartition(PrimaryActions):
             self._events.clear()
 
     def set_quorum(self, quorum: int) -> None:
-        """Set the number of nodes that a primary needs to heal."""
         self.quorum = quorum
         if self.state is State.PRIMARY_HEALING_STG1:
             self.check_positions(Event.REPLICA_STATE_RSPN, NO_FACT)
@@ -217,13 +211,11 @@ class ReplicatedPartition(PrimaryActions):
     def set_copies_wanted(self, count: int) -> None:
         """Set the number of nodes, including this one, that must have a message of strong consistency.
 
-        It applies to messages that already wait, too.
+        It applies to waiting messages, too.
         """
         self.stored.kept.copies_wanted = count
         if self.stored.active and self.stream is not None:
             self.stream.count()
-
-    # -- who is primary, and who is there
 
     def primary_changed(self, primary_id: int | None, primary_lease_id: int) -> None:
         """Handle the assignment of a primary, perhaps the same under a new lease, or its loss (None)."""
@@ -236,7 +228,7 @@ class ReplicatedPartition(PrimaryActions):
 
     @property
     def _assigned(self) -> tuple[int | None, int]:
-        """Return the primary assigned last, and its lease."""
+        """The primary assigned last, and its lease."""
         for event, fact in reversed(self._deferred):
             if event in (Event.RST_UNKNOWN, Event.DETECT_SELF_PRIMARY, Event.DETECT_SELF_REPLICA):
                 return fact.primary_id, fact.lease_id
@@ -246,7 +238,6 @@ class ReplicatedPartition(PrimaryActions):
         if self.state in (State.PRIMARY_HEALING_STG1, State.PRIMARY_HEALING_STG2):
             self.ask_replica(node_id)
         elif node_id == self.primary_id and self.is_replica:
-            # Whatever was in flight is lost.
             self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=node_id, lease_id=self.primary_lease_id))
         elif self.is_primary:
             # A node with damaged files waits for this before it reports anything.
@@ -261,11 +252,8 @@ class ReplicatedPartition(PrimaryActions):
         self._told_active.pop(node_id, None)
 
     def stop(self) -> None:
-        """Stop taking part, as the node stops."""
         self.write_all_buffered()
         self.fire(Event.STOP_NODE)
-
-    # -- what peers say
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
         """Handle a request or advisory about this partition; return False for anything else."""
@@ -356,10 +344,7 @@ class ReplicatedPartition(PrimaryActions):
                 # It has all records, and may know now that this node needs them.
                 self.ask_primary(Event.DETECT_SELF_REPLICA, NO_FACT)
 
-    # -- records
-
     def on_storage(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Handle a STORAGE event of the primary."""
         if node_id == self.primary_id:
             if self.stored.damage.is_there:
                 # Its first record may be the first sign that it serves the partition.
@@ -377,8 +362,7 @@ class ReplicatedPartition(PrimaryActions):
             take_removals(self.stored, chunk)
 
     def on_receipt(self, node_id: int, receipt: Receipt, at: int) -> None:
-        """Handle a replica's receipt; its offset is `at`."""
-        # A receipt of an earlier lease does not tell what its node has kept since.
+        # A receipt of an earlier lease does not show what its node has kept since.
         if self.stream is not None and self.is_primary and receipt.primary_lease_id == self.primary_lease_id:
             position = RecordNumber(self.primary_lease_id, receipt.sequence_number)
             if position > self.position:
@@ -407,7 +391,7 @@ class ReplicatedPartition(PrimaryActions):
             self._send_receipt(self.primary_id, self.receipt_due)
 
     def _send_receipt(self, primary_id: int, due: RecordNumber) -> None:
-        """Send a receipt for the records kept; until a rollover is finished these are the ones before it."""
+        """Send a receipt for the records kept: until a rollover is finished, those before it."""
         position = min(due, self.copy.rollovers.kept)
         if position == due:
             self.receipt_due = None
@@ -426,13 +410,11 @@ class ReplicatedPartition(PrimaryActions):
             self.copy.settle()
 
     def heal(self) -> None:
-        """Send more to the nodes that heal; called after `flush`."""
+        """Send more to healing nodes; called after `flush`."""
         if self.stream is not None:
             self.stream.heal()
         if self.transfer is not None and self.transfer.flush():
             self.transfer = None
-
-    # -- for others
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """Read a message at a replica; None if it is missing or corrupted: then all is received from scratch."""
@@ -446,7 +428,7 @@ class ReplicatedPartition(PrimaryActions):
                 "checksum, the disk may be failing. The partition is fetched again from its primary, "
                 f"node {self.primary_id}; after that its damaged files are set aside",
             )
-            # Not in the midst of the step that wanted it.
+            # Not in the step that wanted it.
             self._later(0, lambda: self.reapply_as_replica(Event.ISSUE_LIVESTREAM, NO_FACT))
         return content
 

@@ -67,33 +67,27 @@ class PartitionListener(Protocol):
         """Begin to restore the queues and messages: this node is the primary."""
         ...
 
-    def on_active(self, partition_id: int) -> None:
-        """Begin to serve the partition: records may be written from here on."""
-        ...
+    def on_active(self, partition_id: int) -> None: ...
 
     def on_passive(self, partition_id: int) -> None:
         """Stop serving the partition, whose store is complete until this returns."""
         ...
 
     def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
-        """Handle the report of another node, the primary, on whether it serves the partition."""
+        """Handle the primary's report on whether it serves the partition."""
         ...
 
     def on_outdated(self, partition_id: int, lease_id: int) -> None:
         """Ask for a lease above this one, under which records exist although the current one is not above it."""
         ...
 
-    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
-        """Handle the removal of a message by the primary."""
-        ...
+    def on_removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None: ...
 
     def on_purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], heals: bool) -> None:
         """Handle the primary's purge of a queue, see `broker.bmq.replication.copying.replica_files.Purged`."""
         ...
 
-    def describe(self, node_id: int) -> str:
-        """Return the displayed name of a node."""
-        ...
+    def describe(self, node_id: int) -> str: ...
 
 
 class PartitionBase(ABC):
@@ -101,8 +95,8 @@ class PartitionBase(ABC):
 
     `standings` are those of the nodes that have reported their positions, including this one; `healed` are the nodes,
     including this one, that have all records that the primary had when it opened. `damaged` are other nodes that may
-    have lost records that they acknowledged: they count only once they are healed. `stream` exists while this node is a
-    primary that needs nothing from others.
+    have lost acknowledged records: they count only once healed. `stream` exists while this node is a primary that needs
+    nothing from others.
     """
 
     state: State
@@ -137,8 +131,8 @@ class PartitionBase(ABC):
         self.primary_id: int | None = None
         self.primary_lease_id = 0
         self.primary_is_active = False  # the primary is another node, which reports that it serves the partition
-        # The lease under which each node reported that. The report may have come before this node knew the primary, and
-        # the lease may have ended since.
+        # The lease under which each node reported that. The report may precede this node's knowledge of the primary,
+        # and the lease may have ended since.
         self._told_active: dict[int, int] = {}
         self.progress: dict[int, ReplicaProgress] = {}
         self.damaged: set[int] = set()
@@ -150,7 +144,7 @@ class PartitionBase(ABC):
         self._receiving: Receiving | None = None
         self._starts_over = False  # the primary wants all records dropped, or the files are too small, or corrupted
         self._buffered: deque[memoryview] = deque()  # records that wait to be written by a healed replica
-        self._writing: object | None = None  # the task that writes them
+        self._writing: object | None = None
         self._asked_numbers: set[int] = set()
         self.taking_over: TakeOver | None = None
         self._lease_begun = 0  # the last lease whose first record this process has written
@@ -169,7 +163,6 @@ class PartitionBase(ABC):
     # -- asking and answering
 
     def _state_message(self, kind: type[StateMessage], progress: ReplicaProgress) -> StateMessage:
-        """Make a message with this node's position, as a question or an answer."""
         return kind(
             partition_id=self.stored.partition_id,
             primary_lease_id=self.primary_lease_id,
@@ -178,8 +171,6 @@ class PartitionBase(ABC):
         )
 
     def _ask(self, node_id: int, choice: object, answered: Callable[[object], None], timeout_ms: int) -> ControlMessage:
-        """Send a request to a node; return it as it was sent."""
-
         def take(answer: Choice) -> None:
             self._asked_numbers.discard(number)
             if isinstance(answer, ClusterMessage) and isinstance(answer.choice, PartitionMessage):
@@ -255,7 +246,6 @@ class PartitionBase(ABC):
         self._writing = None
 
     def _say(self, node_id: int, status: PrimaryStatus) -> None:
-        """Report to a node whether this one serves the partition."""
         advisory = PrimaryStatusAdvisory(
             partition_id=self.stored.partition_id, primary_lease_id=self.primary_lease_id, status=status
         )
@@ -314,7 +304,6 @@ class PartitionBase(ABC):
 
     @property
     def _told(self) -> list[int]:
-        """Return the reliable nodes that have reported their positions."""
         is_sound = not self.stored.damage.is_there
         return [
             node_id

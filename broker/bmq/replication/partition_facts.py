@@ -12,8 +12,6 @@ __all__ = ["NO_FACT", "Asked", "Fact", "Received", "Receiving", "ReplicaProgress
 
 
 class Asked(NamedTuple):
-    """A request to be answered."""
-
     node_id: int
     message: ControlMessage
 

@@ -20,7 +20,7 @@ class State(Enum):
     REPLICA_HEALED = "replica, has all that the primary has sent"
     STOPPED = "the node stops"
 
-    # That of an enumeration is computed in Python, and the table is looked at for each event of a replica.
+    # That of an enumeration is computed in Python; each event of a replica looks at the table.
     __hash__ = object.__hash__
 
 

@@ -1,10 +1,10 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The state machine of a partition at one node: changes of the primary, and healing of nodes to the same records.
 
-Source: mqbc::PartitionStateTable, without what only concerns the reference's files. Departures are marked in their
-rows: a primary that is replaced becomes a replica, whereas the reference ends the process; and a replica that missed
-a rollover while it was healed is healed again. A replica with damaged files reports its position only once it is
-healed; its primary heals it as if it had no records.
+Source: mqbc::PartitionStateTable, without the parts about the reference's files. Rows mark departures: a primary that
+is replaced becomes a replica, whereas the reference ends the process; and a replica that missed a rollover during its
+healing is healed again. A replica with damaged files reports its position only once healed; its primary heals it as if
+it had no records.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from broker.bmq.replication.primary_actions import PrimaryActions
 __all__ = ["TABLE", "Event", "Row", "State"]
 
 
-# Carries out one part of what an event asks for.
 Action = Callable[[PrimaryActions, Event, Fact], None]
 
 
 class Row(NamedTuple):
-    """The actions in their order, and the state from then on."""
+    """The actions in their order, and the next state."""
 
     actions: tuple[Action, ...]
     state: State

@@ -32,7 +32,6 @@ __all__ = [
     "position_until",
 ]
 
-# Offset of the first record of a journal.
 JOURNAL_START: Final = len(initial_bytes(FileType.JOURNAL, 0))
 
 _number: Final = ANY_RECORD.partial("sequence_number", "primary_lease_id").unpack_from
@@ -41,16 +40,13 @@ _FOUND_BY_POSITION: Final = (RecordType.MESSAGE, RecordType.CONFIRM, RecordType.
 
 
 def on_wire(number: RecordNumber) -> PartitionSequenceNumber:
-    """Return a record's number as the protocol's messages give it."""
     return PartitionSequenceNumber(primary_lease_id=number.primary_lease_id, sequence_number=number.sequence_number)
 
 
-# Before all records.
 NOWHERE: Final = RecordNumber(0, 0)
 
 
 def position_at(buffer: Buffer, offset: int = 0) -> RecordNumber:
-    """Return the position of the journal record at `offset`."""
     word, lease_id = _number(buffer, offset)
     return RecordNumber(lease_id, word & SEQUENCE_NUMBER_MASK)
 
@@ -78,7 +74,7 @@ def history(files: PartitionFiles) -> list[RecordNumber]:
 
 
 def _lasts(files: PartitionFiles, start: int) -> list[RecordNumber]:
-    """Return the last position under each lease from the offset `start` on, newest first."""
+    """Do `history` from the offset `start` on."""
     lasts = []
     end = files.journal_end
     while end > start:
@@ -92,8 +88,8 @@ def mirrored_lease(files: PartitionFiles, lease_id: int) -> int:
     """Return the newest lease whose record of number `lease_id` is a message's, a confirm's or a queue's; 0 if none.
 
     Replicas of the reference remember a record that they receive by its lease and number exchanged, and one that they
-    read from a file by both as they are (source: mqbs::FileStore::writeMessageRecord and its like). So a record of
-    `lease_id` whose number is the lease returned here would be taken for the one that was found.
+    read from a file by both as they are (source: mqbs::FileStore::writeMessageRecord and its like). So they would
+    mistake a record of `lease_id` whose number is the returned lease for the one that was found.
     """
     for lease, newest in _lasts(files, JOURNAL_START):
         offset = offset_of(files, RecordNumber(lease, lease_id)) if newest >= lease_id else None
@@ -105,7 +101,7 @@ def mirrored_lease(files: PartitionFiles, lease_id: int) -> int:
 def _offset_of(files: PartitionFiles, position: RecordNumber, start: int) -> int:
     """Return the offset of the first record from `start` on at or after `position`; the journal's end if none is.
 
-    Uses bisection, since a journal has millions of records and other work waits.
+    Bisects: a journal has millions of records and other work waits.
     """
     buffer = files.journal.buffer
     rows = range((files.journal_end - start) // JOURNAL_RECORD_SIZE)

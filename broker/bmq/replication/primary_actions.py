@@ -49,14 +49,14 @@ __all__ = ["PrimaryActions"]
 
 log: Final = logging.getLogger("broker.partition")
 
-# No lease begins with more sync points than these.
+# No lease begins with more sync points.
 MIRRORED_MAX: Final = 4096
 
 
 class PrimaryActions(ReplicaActions):
     """The primary's actions: it heals itself from a majority, then its replicas, and then serves the partition.
 
-    Those of a replica are inherited, rather than a second base of the partition: mypyc compiles classes with one base.
+    Those of a replica are inherited, since mypyc compiles classes with one base only.
     """
 
     def store_replica(self, event: Event, fact: Fact) -> None:
@@ -68,13 +68,12 @@ class PrimaryActions(ReplicaActions):
         self.damaged.add(fact.node_id)
 
     def forget_damaged(self, node_id: int) -> None:
-        """Forget a node if it is a damaged one: it has a position from where it is healed, and never reported it."""
+        """Forget a damaged node: the position from which it is healed was never its report."""
         if node_id in self.damaged:
             self.damaged.discard(node_id)
             self.progress.pop(node_id, None)
 
     def ask_damaged(self, event: Event, fact: Fact) -> None:
-        """Offer to heal damaged nodes, with this node's position."""
         for node_id in self.damaged:
             self.ask_replica(node_id)
 
@@ -92,9 +91,7 @@ class PrimaryActions(ReplicaActions):
     def check_positions(self, event: Event, fact: Fact) -> None:
         told, damaged = len(self._told), len(self.damaged) + self.stored.damage.is_there
         nodes = 1 + len(self.links.other_ids)
-        wanted = min(
-            self.majority, self.stored.kept.copies_wanted
-        )  # for what was acknowledged, as far as this node knows
+        wanted = min(self.majority, self.stored.kept.copies_wanted)  # as far as this node knows
         if told >= self.quorum or covers(told, damaged, nodes, wanted):
             self.fire(Event.QUORUM_REPLICA_SEQ)
 
@@ -198,8 +195,8 @@ class PrimaryActions(ReplicaActions):
     def start_over(self, event: Event, fact: Fact) -> None:
         """Receive everything from the replica ahead, which lacks this node's last records.
 
-        Only records that it lacks were never acknowledged, and this node does not know where the two part. It keeps
-        its files until it has received all: if the replica fails, a quorum may need them.
+        Only records that it lacks were never acknowledged, and this node does not know where the two part. It keeps its
+        files until it has received all: if the replica fails, a quorum may need them.
         """
         # The text is the reference's: programs wait for it in the log.
         log.warning(
@@ -213,7 +210,7 @@ class PrimaryActions(ReplicaActions):
     def go_back(self, event: Event, fact: Fact) -> None:
         """Return to this node's own files if a replica's records were being received into new ones.
 
-        Without them this node would count towards a quorum, but not for what it has acknowledged.
+        Without them this node would count towards a quorum, but lack records that it acknowledged.
         """
         if self.copy.records.is_fresh:
             self.copy.settle()
@@ -221,7 +218,7 @@ class PrimaryActions(ReplicaActions):
 
     def pull(self, event: Event, fact: Fact) -> None:
         if self.copy.rollovers.is_busy:
-            # The remaining records are indexed in slices. Another replica may be ahead afterwards.
+            # The remaining records are indexed in slices. Another replica may then be ahead.
             self.reapply_as_primary(event, fact)
             return
         if self._starts_over:
@@ -248,7 +245,7 @@ class PrimaryActions(ReplicaActions):
     def _ask_data(
         self, node_id: int, request: ReplicaDataRequest, answered: Callable[[object], None], timeout_ms: int
     ) -> None:
-        """Send a request for records, or to take or drop some; the log has it in the reference's form."""
+        """Send a data request, logged in the reference's form."""
         sent = self._ask(node_id, request, answered, timeout_ms)
         to = self.listener.describe(node_id)
         log.info("Sending request to '%s' [request: %s, timeout: %d]", to, printed(sent), timeout_ms // 1000)
@@ -267,9 +264,9 @@ class PrimaryActions(ReplicaActions):
     def begin_lease(self, event: Event, fact: Fact) -> None:
         """Write the lease's first record, up to which others are healed.
 
-        Once a majority has it, no node that lacks the records before it can become primary. Copies of older records
-        alone do not ensure that: another primary may have written under a lease in between, and would win when this
-        node is gone.
+        Once a majority has it, no node that lacks the records before it can become primary. Copies of older records do
+        not ensure that: another primary may have written under a lease in between, and would win when this node is
+        gone.
         """
         if self._is_begun or self.primary_lease_id <= self.copy.records.position.primary_lease_id:
             return
@@ -284,7 +281,7 @@ class PrimaryActions(ReplicaActions):
         return lease_id == self.primary_lease_id and self.copy.records.position == RecordNumber(lease_id, 1)
 
     def open(self, event: Event, fact: Fact) -> None:
-        """Start healing others, since this node has everything that a majority has."""
+        """Start healing others: this node has everything that a majority has."""
         self.stream = stream = ReplicationStream(self.stored, self.links, self._pace, self.majority)
         self.stored.rollovers.before = self._before_rollover
         self.stored.rollovers.after = stream.after_rollover
@@ -328,7 +325,7 @@ class PrimaryActions(ReplicaActions):
         self._ask_data(node_id, self._data_request(ReplicaDataType.PUSH, position, end), answered, DATA_TIMEOUT_MS)
 
     def drop_behind(self, node_id: int, begin: RecordNumber) -> None:
-        """Have a replica truncate after `begin`; the reference's drops everything. It then asks again."""
+        """Make a replica truncate after `begin`; the reference's drops everything. It then asks again."""
         request = self._data_request(ReplicaDataType.DROP, begin, last_position(self.stored.files))
         self._ask_data(node_id, request, ignore, STATE_TIMEOUT_MS)
 
@@ -345,7 +342,6 @@ class PrimaryActions(ReplicaActions):
             self.fire(Event.QUORUM_REPLICA_DATA_RSPN)
 
     def activate(self, event: Event, fact: Fact) -> None:
-        """Restore the partition's queues, and then serve it."""
         stored = self.stored
         if self.primary_lease_id <= self.copy.records.position.primary_lease_id and not self._is_begun:
             # The lease's numbers may have been used for records that this node has lost: only a newer lease is safe.
@@ -374,8 +370,8 @@ class PrimaryActions(ReplicaActions):
     def _cannot_restore(self, error: FormatError | Unreadable) -> None:
         """Handle files that cannot be restored.
 
-        Corrupted files are received from other nodes. Files that cannot be opened for now are waited for, since
-        without them retried posts would be taken for new ones.
+        Corrupted files are received from other nodes. Files that cannot be opened for now are waited for, since without
+        them retried posts would be taken for new ones.
         """
         assert self.taking_over is not None
         self.taking_over.give_up()
@@ -394,7 +390,7 @@ class PrimaryActions(ReplicaActions):
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
     def _serve(self, restoration: PartitionRestoring) -> None:
-        """Accept posts after everything is restored. The replicas are notified first."""
+        """Accept posts, after notifying the replicas."""
         self.taking_over = None
         stored = self.stored
         for node_id in self.links.other_ids:
@@ -413,7 +409,7 @@ class PrimaryActions(ReplicaActions):
         self.listener.on_active(stored.partition_id)
 
     def _pass_mirrored(self) -> None:
-        """Skip the sequence numbers under which a replica of the reference would take a record for an older one."""
+        """Skip the sequence numbers under which a replica of the reference would mistake a record for an older one."""
         last = mirrored_lease(self.stored.files, self.primary_lease_id)
         if last > MIRRORED_MAX or not self.stored.pass_numbers(last):
             log.warning(
@@ -422,7 +418,7 @@ class PrimaryActions(ReplicaActions):
                 last,
             )
 
-    # -- payloads that have rotted here
+    # -- corrupted payloads
 
     def fetch_record(self, node_id: int, begin: RecordNumber, end: RecordNumber, answered: Callable[[], None]) -> None:
         """Request from a replica the record at `end`, the one after that at `begin`."""
@@ -430,7 +426,6 @@ class PrimaryActions(ReplicaActions):
         self._ask_data(node_id, request, lambda answer: answered(), STATE_TIMEOUT_MS)
 
     def who_has(self, position: RecordNumber) -> list[int]:
-        """Return the replicas that have a record."""
         followers = self.stream.followers.values() if self.stream is not None else ()
         return sorted(each.node_id for each in followers if each.is_live and self.links.is_up(each.node_id))
 

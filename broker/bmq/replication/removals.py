@@ -1,12 +1,11 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The messages removed before a journal begins, as sent to a node that receives the partition from scratch.
 
-The reference's protocol has no message for that, so it is sent only to nodes whose identity has the feature
-`core.negotiation.REMOVALS_FEATURE`. It precedes the records, in RECOVERY events, one for each block of a file of
+The reference's protocol has no message for that, so only nodes whose identity has the feature
+`core.negotiation.REMOVALS_FEATURE` get it. It precedes the records, in RECOVERY events, one for each block of a file of
 `store.removals`. The chunks have a file type that the reference does not use (UNDEFINED), and an MD5. A chunk begins
 with `_HEAD`: the time of the block's last record in seconds, its age by the sender's monotonic clock in milliseconds,
-and the length of the block's body, which follows. Integers are little-endian, as in the files; the chunk is padded to
-words.
+and the length of the block's body, which follows. Integers are little-endian; the chunk is padded to words.
 """
 
 from __future__ import annotations

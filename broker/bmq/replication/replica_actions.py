@@ -41,10 +41,6 @@ NO_BODY: Final = memoryview(b"")
 
 
 class ReplicaActions(PartitionBase):
-    """The replica's actions: it asks for the primary's position, receives or sends missing records, writes new ones."""
-
-    # -- the replica
-
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
         own = self.progress[self.links.own_id]
@@ -64,7 +60,7 @@ class ReplicaActions(PartitionBase):
         self._ask(self.primary_id, request, answered, STATE_TIMEOUT_MS)
 
     def ask_primary_later(self, event: Event, fact: Fact) -> None:
-        """Ask again later, since the primary does not know yet, or its question was lost."""
+        """Ask again later: the primary does not know yet, or the question was lost."""
 
         def ask() -> None:
             up = self.primary_id is not None and self.links.is_up(self.primary_id)
@@ -78,7 +74,6 @@ class ReplicaActions(PartitionBase):
         self._answer(fact.asked, self._state_message(ReplicaStateResponse, self.progress[self.links.own_id]))
 
     def send_to_primary(self, event: Event, fact: Fact) -> None:
-        """Send the primary the records that it lacks."""
         files = self.stored.files
         if fact.end != self.copy.records.position or self.copy.records.is_fresh:
             self.refuse(fact.asked, StatusCategory.INVALID_ARGUMENT, ClusterError.STORAGE_FAILURE, "End PSN mismatch")
@@ -145,7 +140,6 @@ class ReplicaActions(PartitionBase):
         self._answer_data(fact.asked, ReplicaDataType.DROP, fact.begin, fact.end)
 
     def receive(self, event: Event, fact: Fact) -> None:
-        """Prepare to receive the records after `begin` from the primary."""
         self._receiving = Receiving(fact.node_id, fact.begin, fact.end, self._primary_sync_point, fact.asked)
         try:
             # An empty replica is not received from scratch unless the primary's files begin with records carried over.
@@ -259,7 +253,6 @@ class ReplicaActions(PartitionBase):
             self._writing = None
 
     def write_all_buffered(self) -> None:
-        """Write all waiting records of a healed replica, when the node stops."""
         rollovers = self.copy.rollovers
         rollovers.finish()
         while self._writing is not None and (self._buffered or rollovers.rolls_again) and not rollovers.is_rolling:

@@ -6,8 +6,8 @@ gets each record once, in a STORAGE event that all live followers share. A heali
 up to the primary's position when healing began, then STORAGE events, in slices, until it has caught up. A follower
 whose link is slower than the writes becomes a healing one: no more is queued than its link can hold.
 
-Confirms and deletions wait briefly for a message to go with: nobody waits for their receipt, and an event of their own
-would cost each replica a step.
+Confirms and deletions wait briefly for a message to go with, since an event of their own would cost each replica a
+step.
 
 A record counts as kept when `copies_wanted` nodes have it. A receipt names the last record that a replica has; only
 messages that wait for copies request one (source: mqbs::FileStore::processReceiptEvent).
@@ -46,9 +46,9 @@ __all__ = ["EVENT_BYTES_MAX", "SLICE_BYTES", "Follower", "RecordTransfer", "Repl
 # Approximate maximum size of an event (mqbcfg::StorageSyncConfig::partitionSyncEventSize is 4 MiB).
 EVENT_BYTES_MAX: Final = 4 << 20
 
-# A healing follower gets slices of this size, one in each step, so that others need not wait long;
+# A healing follower gets slices of this size, one in each step, so that others need not wait long.
 SLICE_BYTES: Final = 224 << 10
-# the next one when less than this waits on its link.
+# It gets the next one when less than this waits on its link.
 HEALING_BACKLOG_MAX: Final = 2 << 20
 
 # With more than this waiting on its link, a follower no longer gets each record at once.
@@ -157,7 +157,6 @@ class RecordTransfer:
 
     @property
     def busy(self) -> bool:
-        """Return True if the link has room for the next slice."""
         return self._links.backlog(self._node_id) < HEALING_BACKLOG_MAX
 
     def flush(self) -> bool:
@@ -187,20 +186,20 @@ class ReplicationStream:
         self._links = links
         self._pace = pace
         self._majority = majority
-        self._sent = stored.files.journal_end  # live followers have got the records before this offset
-        self._sent_number = 0  # of the last record that they have got
+        self._sent = stored.files.journal_end  # live followers have the records before this offset
+        self._sent_number = 0  # of the last record that they have
         self._gathered = self._sent  # all records from there to here are confirms and deletions
         self._gathered_ms = 0  # time at which the first of them was found
         self.followers: dict[int, Follower] = {}
         self.heals = False
 
     def has_fallen_behind(self, node_id: int) -> bool:
-        """Return True if a replica has healed but not yet received everything written since."""
+        """Return True if a healed replica has not yet received everything written since."""
         follower = self.followers.get(node_id)
         return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
     def _look(self) -> None:
-        """Update `heals`: to be called when a follower comes or goes, or becomes live or not."""
+        """Update `heals` when a follower comes or goes, or becomes live or not."""
         self.heals = not all(follower.is_live for follower in self.followers.values())
 
     @property
@@ -238,11 +237,9 @@ class ReplicationStream:
 
     @property
     def gathers(self) -> bool:
-        """Return True if records wait for a message to go with."""
         return self._sent != self._partition.files.journal_end
 
     def _may_gather(self, end: int) -> bool:
-        """Return True if nothing but confirms and deletions is unsent, and little of that."""
         journal, now_ms = self._partition.files.journal.buffer, self._partition.now.ms
         if self._gathered == self._sent:
             self._gathered_ms = now_ms
@@ -286,12 +283,12 @@ class ReplicationStream:
         self._sent_number = last_position(stored.files).sequence_number
 
     def _may_await(self) -> range:
-        """Return the range of the sequence numbers of messages that wait for copies."""
+        """Return the sequence numbers of messages that wait for copies."""
         awaiting = self._partition.kept.awaiting
         return range(awaiting[0].sequence_number, awaiting[-1].sequence_number + 1) if awaiting else range(0)
 
     def _awaited(self, behind: int) -> set[int]:
-        """Return the sequence numbers, after `behind`, of messages that wait for copies."""
+        """Return those after `behind`."""
         numbers: set[int] = set()
         for waiting in reversed(self._partition.kept.awaiting):
             if waiting.sequence_number <= behind:
@@ -333,7 +330,6 @@ class ReplicationStream:
     # -- receipts
 
     def has(self, node_id: int, position: RecordNumber) -> None:
-        """Note that a replica has all records up to a position."""
         follower = self.followers.get(node_id)
         # A healed replica may have had everything before: its receipts for that were lost with its link.
         if follower is None or position < follower.position:
@@ -342,7 +338,6 @@ class ReplicationStream:
         self.count()
 
     def count(self) -> None:
-        """Release messages that enough nodes have."""
         stored = self._partition
         if not stored.kept.awaiting:
             return
@@ -361,7 +356,6 @@ class ReplicationStream:
 
 
 def _removals(stored: StoredPartition, links: HealingLinks, node_id: int) -> Iterator[bytes]:
-    """Yield the blocks of removals to send to a node, if it accepts them."""
     if not links.takes_removals(node_id):
         return iter(())
     journal = stored.files.journal.buffer

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Takeover of a partition by its new primary: queues and messages are restored in slices, with other work in between.
+"""Takeover of a partition by its new primary: queues and messages are restored in slices.
 
 Until all are restored the partition is not served: relays remain relays, and keep their clients' data; replicas are
 healed. If another node becomes primary, or this one under another lease, the takeover is abandoned.
@@ -20,14 +20,12 @@ from formats.errors import FormatError
 
 __all__ = ["PartitionRestoring", "TakeOver"]
 
-# Number of records examined, and of messages restored, for a unit of work.
+# Records examined, and messages restored, for a unit of work.
 ROWS_PER_UNIT: Final = 2
 MESSAGES_PER_UNIT: Final = 1
 
 
 class PartitionRestoring(Protocol):
-    """The restoring of queues and messages; see `broker.bmq.node.restoring`."""
-
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
 
     def remember(self, key: bytes, guids: bytes) -> None: ...
@@ -41,7 +39,7 @@ class PartitionRestoring(Protocol):
     def end(self) -> None: ...
 
     def give_up(self) -> None:
-        """Remove what was restored, as this node does not become primary."""
+        """Remove what was restored: this node does not become primary."""
         ...
 
 
@@ -67,7 +65,6 @@ class TakeOver:
         self._is_given_up = False
 
     def begin(self) -> None:
-        """Restore the partition, in slices if the node works in slices."""
         stored, work = self._partition, self._partition.work
         if work is not None:
             work.start(self._task(work))
@@ -76,7 +73,6 @@ class TakeOver:
             at_once.complete(self._task(at_once))
 
     def give_up(self) -> None:
-        """Abandon the takeover, since another node is primary, or this one starts over."""
         self._is_given_up = True
         self._restoration.give_up()
 
@@ -126,7 +122,7 @@ class TakeOver:
         yield from self._tell_peaks(work, Peaks(stored.files, recovery.queues))
 
     def _tell_peaks(self, work: Work, peaks: Peaks) -> Task:
-        """Tell how much queues had while another node served them, for statistics."""
+        """Report the levels of queues while another node served them."""
         while not peaks.is_told:
             yield from self._turn(work)
             if self._is_given_up:
@@ -136,11 +132,10 @@ class TakeOver:
             try:
                 peaks.advance(rows)
             except FormatError:
-                return  # DATA of removed messages is damaged, which nobody needs
+                return  # DATA of removed messages is damaged
         for found in peaks.found():
             self._restoration.peaked(*found)
 
     def _turn(self, work: Work) -> Task:
-        """Wait until there is something left to do."""
         while not work.may_go_on():
             yield

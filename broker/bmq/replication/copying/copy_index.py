@@ -46,7 +46,6 @@ class CopyIndex:
             self.rebuild()
 
     def rebuild(self) -> None:
-        """Build the index from the files."""
         self.let_go()
         self.places = MessagePlaces(self._records.files)
         work = self._stored.work
@@ -57,11 +56,8 @@ class CopyIndex:
             at_once.complete(self.places.find_all(at_once, self.note_rot))
 
     def note_rot(self, error: FormatError) -> None:
-        """Note corrupted files, which are then received from scratch."""
         self.is_rotten = True
         alarm(log, "STORAGE", f"Partition [{self._stored.partition_id}]: {self._records.files.journal.name}: {error}")
-
-    # -- other files
 
     def start_over(self, files: PartitionFiles) -> None:
         """Begin an index of empty files; the one of the partition's files is kept."""
@@ -74,21 +70,17 @@ class CopyIndex:
         self._before = None
 
     def go_back(self) -> None:
-        """Return to the index of the partition's files."""
         self.let_go()
         assert self._before is not None
         self.places, self._before = self._before, None
 
     def let_go(self) -> None:
-        """Drop the index, as when the partition is served from here and its queues locate their messages."""
+        """Drop the index: the partition is served from here and its queues locate their messages."""
         self.throw_away(self.places.give_up())
 
     def throw_away(self, chunks: Sequence[dict[bytes, Any]]) -> None:
-        """Free the memory of unneeded data in slices."""
         if self._stored.work is not None and chunks:
             self._stored.work.start(throw_away(self._stored.work, [*chunks]))
-
-    # -- reading
 
     def read(self, queue_key: bytes, guid: bytes) -> Content | None:
         """Read a message as posted; None if it is missing or corrupted. Views are valid until the next step."""

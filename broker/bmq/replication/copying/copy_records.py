@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The records of a replica's copy: the files that they are written to, where these end, and their room on disk.
+"""The records of a replica's copy: their files, where these end, and their room on disk.
 
-Records that arrive must fit the ends of journal, DATA and QLIST; others are refused before anything
-is written (source: mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::writeMessageRecordImpl).
+Records must fit the ends of journal, DATA and QLIST; others are refused before anything is written (source:
+mqbs::FileStore::processStorageEvent, mqbs::FileStoreUtil::writeMessageRecordImpl).
 """
 
 from __future__ import annotations
@@ -51,19 +51,17 @@ class CopyRecords:
         self.position = last_position(stored.files)
 
     def create(self) -> PartitionFiles:
-        """Make files that hold what the primary's do. Raises `OutOfStep` if there is no disk for them."""
+        """Make files that hold what the primary's do. Raises `OutOfStep` if the disk has no room."""
         try:
             return self._stored.sets.create(self._stored.capacity)
         except Full as full:
             raise OutOfStep(str(full)) from None
 
     def attach(self, files: PartitionFiles) -> None:
-        """Write further records to `files`."""
         self.files = files
         self._journal_granted = self._data_granted = 0
 
     def find_end(self) -> None:
-        """Continue after the last record of the files."""
         self.position = last_position(self.files)
 
     @property
@@ -77,8 +75,6 @@ class CopyRecords:
         files = self.files
         return _new(AppendPoint, (self.position, files.journal_end, files.data_end, self.is_fresh, self.lease_id_max))
 
-    # -- records together
-
     def run(self, data: memoryview, start: int, end: int) -> RecordRun | None:
         """Return the next records that can be written together, with room reserved for them.
 
@@ -86,7 +82,7 @@ class CopyRecords:
         """
         files = self.files
         if not files.journal_end:
-            # The first record after a rollover says where the files begin.
+            # The first record after a rollover shows where the files begin.
             return None
         point = self.point
         run = parse_run(data, start, end, point, RECORDS_MAX)
@@ -118,8 +114,6 @@ class CopyRecords:
         files.journal_end = end
         self.position = last
 
-    # -- other records
-
     def reserve_one(self) -> None:
         """Reserve room for a record without DATA. Raises `OutOfStep` if there is none."""
         end = self.files.journal_end + JOURNAL_RECORD_SIZE
@@ -142,10 +136,7 @@ class CopyRecords:
         files.qlist.buffer[start:end] = data
         files.qlist_end = end
 
-    # -- room
-
     def _reserve(self, journal_end: int, data_end: int) -> StoreFile | None:
-        """Reserve room up to these ends; return the file that has none."""
         files = self.files
         if journal_end > self._journal_granted:
             if not files.journal.reserve(journal_end):
@@ -158,7 +149,7 @@ class CopyRecords:
         return None
 
     def no_room(self, file: StoreFile, end: int) -> OutOfStep:
-        """Make the error for a file too small for `end`. A primary with completely filled files has larger ones."""
+        """Make the error for a file too small for `end`; a primary with filled files has larger ones."""
         if end <= len(file.buffer):
             return OutOfStep(f"no disk space for {end} bytes in {file.name}")
         files, limits = self.files, self._stored.capacity

@@ -1,12 +1,11 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A replica's rollover: it carries over the same messages as its primary, which continues in new files.
 
-With very many messages it works in slices. The messages alive at the last record of the old files are found in them
-(`store.sliced_recovery`) and carried over (`store.moving`); a copy of that record, a sync point, follows.
-The primary's next records are written to the new files meanwhile, after that copy, whose place follows from the first
-of them. Until the new files are complete, and what was carried over is as long as the primary's, the next process would
-start from the old files; so the replica sends no receipt and reports no new position. It needs nothing more from the
-primary.
+With very many messages it works in slices. The messages alive at the last record of the old files, a sync point, are
+found in them (`store.sliced_recovery`) and carried over (`store.moving`); a copy of that record follows. Meanwhile the
+primary's next records are written after that copy, whose place follows from the first of them. Until the new files are
+complete, and as long as the primary's, the next process would start from the old ones; so the replica sends no receipt
+and reports no new position.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from formats.schema import Buffer
 
 __all__ = ["PLACED_PER_UNIT", "ROWS_PER_UNIT", "AliveMessage", "CopyRollover"]
 
-# Number of records examined, and of bytes moved, for a unit of work.
+# Records examined, and bytes moved, for a unit of work.
 ROWS_PER_UNIT: Final = 3
 BYTES_PER_UNIT: Final = 4096
 PLACED_PER_UNIT: Final = 4
 
 
 class AliveMessage:
-    """A message alive: its key (queue key and GUID), and the offset of its DATA record in the old files."""
+    """A message alive: its key (queue key and GUID), and its offset in the old DATA."""
 
     __slots__ = ("key", "offset")
 
@@ -48,7 +47,7 @@ class CopyRollover:
     """One rollover: `advance` until it `is_copied`; the next records are written to `tail`.
 
     `begins` is the start of the tail, with a copy of the last record of `old`; None before that is known. `fault` is
-    the reason why the rollover failed.
+    the reason of a failure.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class CopyRollover:
         self._moving: Moving | None = None
 
     def advance(self, units: int) -> int:
-        """Do about `units` of work; return the units done."""
         rows = max(1, units) * ROWS_PER_UNIT
         recovery, moving = self._recovery, self._moving
         if not recovery.is_read:
@@ -140,7 +138,6 @@ class CopyRollover:
             yield place, start
 
     def give_up(self) -> list[dict[bytes, AliveMessage]]:
-        """Abandon the rollover; return its containers, for the caller to free."""
         self._moving = None
         alive, self._alive = self._alive, Chunked()
         return alive.chunks

@@ -25,9 +25,10 @@ _JOURNAL_OP: Final = int(RecordType.JOURNAL_OP)
 
 
 class CopyRollovers:
-    """The rollover under way, if any, and what follows the last one.
+    """The rollover under way, if any, and the tasks after the last one.
 
-    `rolls_again` is True if the primary rolls over once more: all further records are for files that do not exist yet.
+    `rolls_again` is True if the primary has rolled over once more: all further records are for files that do not exist
+    yet.
     """
 
     __slots__ = ("_finishing", "_index", "_kept", "_records", "_rolling", "_stored", "rolls_again")
@@ -38,7 +39,7 @@ class CopyRollovers:
         self._index = index
         self._rolling: CopyRollover | None = None  # until its new files are whole
         self._kept = NOWHERE  # the last record before them
-        self._finishing: Task | None = None  # what follows a rollover that is finished
+        self._finishing: Task | None = None  # the rest of a finished rollover
         self.rolls_again = False
 
     @property
@@ -48,7 +49,6 @@ class CopyRollovers:
 
     @property
     def kept(self) -> RecordNumber:
-        """The last record that a restart would find."""
         return self._records.position if self._rolling is None else self._kept
 
     @property
@@ -58,18 +58,14 @@ class CopyRollovers:
 
     @property
     def is_busy(self) -> bool:
-        """True if the copy is temporarily not ready for anything else."""
         return self._index.places.is_finding or self.will_roll
 
     @property
     def fault(self) -> str:
-        """Return the reason why a rollover was given up."""
         return self._rolling.fault if self._rolling is not None else ""
 
-    # -- as records come
-
     def begin_waiting(self) -> bool:
-        """Begin the rollover that waits for the one before; return False if that is unfinished."""
+        """Begin the rollover that waits for the previous one; return False if that is unfinished."""
         if self.rolls_again:
             if self._rolling is not None:
                 return False
@@ -101,7 +97,6 @@ class CopyRollovers:
                 self._begin()
 
     def _begin(self) -> None:
-        """Roll over like the primary, carrying over the same records."""
         records, stored, work = self._records, self._stored, self._stored.work
         old, fresh = records.files, records.create()
         self._kept = records.position
@@ -130,7 +125,7 @@ class CopyRollovers:
             return units
 
     def finish(self) -> None:
-        """Finish the rollover at once, when the node stops, or too many records wait for it."""
+        """Finish the rollover at once: the node stops, or too many records wait."""
         try:
             if self._rolling is not None and self.will_roll:
                 self._finish_placing()
@@ -140,7 +135,6 @@ class CopyRollovers:
         self._finish_placing()
 
     def _finish_placing(self) -> None:
-        """Finish the update of the index to the newest files."""
         if self._finishing is not None and self._stored.work is not None:
             self._stored.work.complete(self._finishing)
 
@@ -193,7 +187,7 @@ class CopyRollovers:
     def _place_all(self, rolling: CopyRollover, places: MessagePlaces, now_in: int) -> Task:
         """Update the index to the new files, then close the old ones.
 
-        If the places are no longer needed, the messages are still gone through, to free their memory.
+        Unneeded places are walked all the same, to free their memory.
         """
         work = self._stored.work
         before = places.before(now_in)

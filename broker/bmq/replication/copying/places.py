@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A replica's index of its messages: their places, and the counts of each queue.
 
-A million of them may be stored, so the entry of each is one number of 60 bits: the size of its payload, the
-set of files, its place in DATA, and its compression. The bytes of each queue are counted as well.
+There may be a million, so an entry is one number of 60 bits: the size of the payload, the set of files, the place in
+DATA, and the compression.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from formats.schema import Buffer
 
 __all__ = ["MessagePlaces", "Place"]
 
-# Number of records examined in a unit of work.
 ROWS_PER_UNIT: Final = 3
 
 # From the lowest bit: compression, in the bits that are zero in a multiple of a DWORD; the offset of the DATA record;
@@ -40,7 +39,7 @@ _COMPRESSION_MASK: Final = (1 << _COMPRESSION_BITS) - 1
 _SIZE_SHIFT: Final = _OFFSET_BITS + _SET_BITS
 _WHERE_MASK: Final = (1 << _SIZE_SHIFT) - 1 - _COMPRESSION_MASK
 _SETS: Final = 1 << _SET_BITS
-# Larger sizes are read from the DATA record. With more bits each number would take more memory.
+# Larger sizes are read from the DATA record: numbers of more bits would take more memory.
 SIZE_KNOWN_MAX: Final = (1 << 60 - _SIZE_SHIFT) - 2
 _SIZE_ASKED: Final = SIZE_KNOWN_MAX + 1
 
@@ -76,8 +75,6 @@ class MessagePlaces:
         self.is_finding = False
         self.is_given_up = False
 
-    # -- files
-
     def go_on_in(self, files: PartitionFiles) -> None:
         """Add further messages in other files."""
         self.current = (self.current + 1) % _SETS
@@ -85,20 +82,17 @@ class MessagePlaces:
         self._sets[self.current] = files
 
     def go_back(self) -> None:
-        """Return to the previous files, since no message is in the newest ones."""
+        """Return to the previous files: no message is in the newest ones."""
         del self._sets[self.current]
         self.current = (self.current - 1) % _SETS
 
     @staticmethod
     def before(number: int) -> int:
-        """Return the number of the files before those with `number`."""
         return (number - 1) % _SETS
 
     def let_go(self, number: int) -> None:
         """Drop files that contain no messages any longer."""
         self._sets.pop(number, None)
-
-    # -- messages
 
     def _queue(self, key: bytes) -> _StoredQueue:
         queue = self._queues.get(key)
@@ -107,7 +101,6 @@ class MessagePlaces:
         return queue
 
     def add(self, key: bytes, guid: bytes, offset: int, compression: int, size: int) -> None:
-        """Add a message with a payload of `size` bytes at an offset of the current files."""
         queue = self._queue(key)
         places = queue.places
         if guid in places.newest:
@@ -121,7 +114,6 @@ class MessagePlaces:
             self.add(found.queue_key, found.guid, found.offset, found.compression, found.size)
 
     def take(self, key: bytes, guid: bytes) -> None:
-        """Remove a message."""
         queue = self._queues.get(key)
         if queue is None:
             return
@@ -131,7 +123,7 @@ class MessagePlaces:
             queue.bytes -= size if size != _SIZE_ASKED else self._size_of(number)
 
     def take_all(self, key: bytes) -> list[dict[bytes, int]]:
-        """Remove all messages of a queue; return the memory to be freed."""
+        """Remove a queue's messages; return the memory to be freed."""
         queue = self._queues.pop(key, None)
         return queue.places.chunks if queue is not None else []
 
@@ -175,8 +167,6 @@ class MessagePlaces:
             for size in (place >> _SIZE_SHIFT,)
         ]
 
-    # -- all of them
-
     def find_all(self, work: Work, rotten: Callable[[FormatError], None]) -> Task:
         """Build the index in slices; nothing is added to the files meanwhile."""
         self.is_finding = True
@@ -215,7 +205,7 @@ class MessagePlaces:
 
 
 def _arrivals(files: PartitionFiles, key: bytes, wanted: Container[bytes]) -> dict[bytes, int]:
-    """Return the times, in seconds since the epoch, of a queue's messages in the journal, by GUID."""
+    """Return the arrival of a queue's messages in seconds since the epoch, by GUID."""
     journal = files.journal.buffer
     found, _ = select(
         scan(journal, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE), RecordType.MESSAGE

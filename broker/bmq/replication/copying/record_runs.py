@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Runs of messages, confirms and deletions in an event: what a replica parses, and writes, at once.
+"""Runs of messages, confirms and deletions in an event, which a replica parses and writes at once.
 
 A run ends before any other record, and before one that is malformed or does not continue the partition.
 """
@@ -30,10 +30,10 @@ from formats.bmq.wire.storage import STORAGE_HEADER, STORAGE_PROTOCOL_VERSION
 
 __all__ = ["RECORDS_MAX", "AppendPoint", "Change", "RecordRun", "follows", "parse_run", "payload_size"]
 
-# The constructor of a named tuple is interpreted, and there are two of them for each message.
+# A named tuple's own constructor is interpreted.
 _new: Final = tuple.__new__
 
-# Maximum number of records of a run. A longer run would delay other work.
+# A longer run would delay other work.
 RECORDS_MAX: Final = 512
 
 _HEADER_SIZE: Final = STORAGE_HEADER.size
@@ -51,7 +51,6 @@ _DELETION_TYPE: Final = int(StorageMessageType.DELETION)
 _COMPRESSION_MASK: Final = MESSAGE_RECORD.mask("compression")
 _DATA_HEADER_WORDS: Final = DATA_HEADER.size // WORD
 
-# A header, and the words that all records have.
 _head: Final[Callable[[memoryview, int], tuple[int, int, int, int, int, int, int, int]]] = Struct(
     STORAGE_HEADER.words.format + ANY_RECORD.partial("sequence_number", "primary_lease_id", "magic").format[1:]
 ).unpack_from

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A replica's store of a partition: it writes the primary's records at the same offsets, and indexes the messages.
 
-Its records, its index and its rollovers are parts of their own, which change together here: as records come, and when
-the copy is truncated, received from scratch, or left by its primary.
+Records, index and rollovers change together here: as records come, and when the copy is truncated, received from
+scratch, or left by its primary.
 """
 
 from __future__ import annotations
@@ -77,8 +77,6 @@ NO_BOUND: Final = 1 << 62
 
 
 class WrittenRecords(NamedTuple):
-    """The end of the written records of an event, and the last one that requests a receipt."""
-
     end: int
     asking: RecordNumber | None
 
@@ -86,7 +84,7 @@ class WrittenRecords(NamedTuple):
 # Called with the queue's key and the GUID of a message that the primary has removed.
 Removed = Callable[[bytes, bytes], None]
 # Called with the key of a purged queue, the messages that the purge removes from the copy, and True if the record heals
-# it. Then others may be known already that were posted after the purge.
+# it: messages posted after the purge may then be known already.
 Purged = Callable[[bytes, Sequence[Container[bytes]], bool], None]
 
 
@@ -120,9 +118,8 @@ class ReplicaFiles:
     ) -> WrittenRecords:
         """Write the records of an event's body, `data[start:end]`.
 
-        Returns the end of the written records, and the last one that requests a receipt. Stops after about `bytes_max`,
-        and at a record that begins a rollover while the previous one is unfinished; the caller writes the rest once
-        this copy is not busy.
+        Stops after about `bytes_max`, and at a record that begins a rollover while the previous one is unfinished; the
+        caller writes the rest once this copy is not busy.
 
         With `heals`, no record begins a rollover: the sender was still in the old files after it. Raises `OutOfStep` or
         FormatError at the first record that does not fit or is malformed; the ones before it are written.
@@ -146,7 +143,6 @@ class ReplicaFiles:
         return WrittenRecords(start, asking)
 
     def _write_run(self, run: RecordRun) -> None:
-        """Write a run and index it."""
         self.records.append(run)
         places = self.index.places
         for key, guid, offset, compression, size in run.changes:
@@ -181,7 +177,7 @@ class ReplicaFiles:
             self.rollovers.on_sync_point(record[_SYNC_POINT_TYPE], heals=heals)
 
     def _write_one(self, message: StorageMessage, kind: int) -> None:
-        """Write a message, confirm or deletion as a run of one. Raises `OutOfStep` if its data is not what it needs."""
+        """Write a message, confirm or deletion as a run of one. Raises `OutOfStep` if its data does not fit."""
         flags, message_type, partition_id, offset_words, record, data = message
         body = bytearray()
         append_storage(body, message_type, partition_id, offset_words, record, data, flags)
@@ -209,13 +205,12 @@ class ReplicaFiles:
             self.index.throw_away(guids)
 
     def end_event(self) -> None:
-        """Set the partition's end after the records of an event."""
         if not self.records.is_fresh:
             stored = self._stored.records
             stored.primary_lease_id, stored.sequence_number = self.records.position
 
     def settle(self) -> None:
-        """Undo an unfinished rollover or reception, since this primary sends no more."""
+        """Undo an unfinished rollover or reception: this primary sends no more."""
         records = self.records
         if not self.rollovers.undo() and records.is_fresh:
             records.is_fresh = False
@@ -228,7 +223,7 @@ class ReplicaFiles:
     # -- healing
 
     def cut(self, position: RecordNumber) -> bool:
-        """Truncate the store after `position`, or after the last record before that; return True if it was done.
+        """Truncate the store after `position`, or after the last record before that; return True if done.
 
         Does nothing if no record would remain, if it would take long, or if the remaining records are corrupted. The
         index of messages is rebuilt in slices.
@@ -287,10 +282,7 @@ class ReplicaFiles:
         else:
             old.remove()
 
-    # -- serving
-
     def recover(self) -> Recovered:
-        """Recover the partition's state, since this node is about to serve it."""
         files = self.records.files
         return recover(files, files.ends)
 
