@@ -288,7 +288,7 @@ class ReplicationStream:
         return range(awaiting[0].sequence_number, awaiting[-1].sequence_number + 1) if awaiting else range(0)
 
     def _awaited(self, behind: int) -> set[int]:
-        """Return those after `behind`."""
+        """Return the sequence numbers, after `behind`, of messages that wait for copies."""
         numbers: set[int] = set()
         for waiting in reversed(self._partition.kept.awaiting):
             if waiting.sequence_number <= behind:
