@@ -1,6 +1,6 @@
 """The composition root: the only place that picks real ports and puts a node together.
 
-The parts of cluster members and of proxies are imported only when one is made, so that other nodes start faster.
+Parts of cluster members and of proxies are imported only when needed, for a faster start.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ __all__ = [
 
 log = logging.getLogger("broker")
 
-# Maximum number of domains named in one line of the log.
 NAMED_MAX = 10
 
 # Interval between checks that the disk of a node that never flushes still accepts changes.
@@ -211,14 +210,12 @@ def _run(config: NodeConfig, fsync: FsyncPolicy, ready: Callable[[], None]) -> N
 
 
 def _refuse_fewer(config: NodeConfig, partitions: Iterable[int]) -> None:
-    """Raise `ConfigError` if the store has partitions that the configuration does not have."""
     fault = too_few_partitions(config, partitions)
     if fault is not None:
         raise fault
 
 
 def _warn_of_eventual(config: NodeConfig) -> None:
-    """Log the domains of a cluster that are eventually consistent by default."""
     names = [domain.name for domain in eventual_by_default(config)]
     if names:
         shown = ", ".join(names[:NAMED_MAX]) + (" and more" if len(names) > NAMED_MAX else "")
@@ -231,7 +228,6 @@ def _warn_of_eventual(config: NodeConfig) -> None:
 
 
 def _features(cluster: ClusterDefinition) -> str:
-    """Return the features that this node announces to the other nodes; empty for a cluster of one."""
     if len(cluster.nodes) == 1:
         return ""
     from broker.bmq.assembly.membership import cluster_features
@@ -240,8 +236,6 @@ def _features(cluster: ClusterDefinition) -> str:
 
 
 def _watched(node: Node) -> WatchedBroker:
-    """Return the node's state for its pages."""
-
     def lacks() -> str | None:
         return lacks_as_member(node.role.cluster_view())
 
@@ -249,8 +243,6 @@ def _watched(node: Node) -> WatchedBroker:
 
 
 def _flush_regularly(node: Node, server: Server, durability: Durability, interval_ms: int) -> None:
-    """Flush written data to the disk once in every interval."""
-
     def flush(files: list[StoreFile | Directory]) -> None:
         for file in files:
             file.flush()
@@ -322,7 +314,7 @@ def _close(node: Node, partitions: dict[int, StoredPartition], *, flush: bool) -
 def _save(node: Node, partitions: dict[int, StoredPartition]) -> None:
     """Flush written data to the disk, as far as possible.
 
-    Files are left as they are at the end of the process: recovery finds the sound part, as after a crash.
+    Files are left untruncated: recovery finds the sound part, as after a crash.
     """
     for flush in (*(partition.files.flush for partition in partitions.values()), node.ledger.flush):
         try:
@@ -348,8 +340,6 @@ def _environment(config: NodeConfig, domains: Domains) -> Environment:
 
 
 class _Timestamps:
-    """Names for new files; see `next_timestamp`."""
-
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
 

@@ -1,8 +1,8 @@
 """The configured authenticators: built-in ones, and those of installed packages.
 
 A package offers one as an entry point of the group `bmqctl.authenticators`, under the name in `authenticators[].name`:
-a callable that takes the settings, a dictionary, and returns a `broker.bmq.session.authentication.Authenticator`. It is
-imported only if it is configured.
+a callable from the settings, a dictionary, to a `broker.bmq.session.authentication.Authenticator`. It is imported only
+if configured.
 
 Source: mqbauthn::AuthenticationController, mqbauthn::TestAuthenticator.
 """
@@ -38,7 +38,7 @@ Factory = Callable[[Mapping[str, Setting]], Authenticator]
 
 
 def make_authentications(config: AuthenticatorConfig, file: str) -> Authentications:
-    """Make the authenticators of `config`. Raises `ConfigError` about `file` if that is not possible."""
+    """Make the authenticators of `config`. Raises `ConfigError` about `file`."""
     by_mechanism: dict[str, Authenticator] = {}
     for index, plugin in enumerate(config.authenticators):
         authenticator = _make(plugin, file, f"{WHERE}.authenticators[{index}]")

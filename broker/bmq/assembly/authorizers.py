@@ -1,8 +1,8 @@
 """The configured authorizer: a built-in one, or that of an installed package.
 
 A package offers one as an entry point of the group `bmqctl.authorizers`, under the name in `authorizer.name`: a
-callable that takes the settings, a dictionary, and returns a `broker.bmq.session.authorization.Authorizer`. It is
-imported only if it is configured.
+callable from the settings, a dictionary, to a `broker.bmq.session.authorization.Authorizer`. It is imported only if
+configured.
 
 Source: mqbauthz::AuthorizationController. `rules` are this broker's own; the reference ignores them.
 """
@@ -33,7 +33,7 @@ WHERE = "$.appConfig.authorization"
 
 
 def make_authorizations(config: AuthorizerConfig, file: str) -> Authorizations:
-    """Make the authorizer of `config`. Raises `ConfigError` about `file` if that is not possible."""
+    """Make the authorizer of `config`. Raises `ConfigError` about `file`."""
     authorizer = _make(config, file)
     log.info("Created authorizer '%s'", authorizer.name)
     return Authorizations(authorizer)

@@ -1,7 +1,7 @@
 """The TLS settings of a broker: its certificate, its protocol versions, and the authorities that it trusts.
 
-The broker presents the same certificate to connecting peers and to brokers that it dials. Connecting peers are asked
-for a certificate only if so configured; a dialed broker must have one for the host that was dialed.
+Connecting peers and dialed brokers see the same certificate. Connecting peers are asked for one only if so configured;
+a dialed broker must have one for the host that was dialed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_
 
 
 def accepting_context(config: TlsConfig, file: str) -> TlsContext:
-    """Return the context of `make_context`, which follows its files."""
+    """Make an accepting context that follows its files."""
     return FileContext(partial(make_context, config, file), config.files, ConfigError)
 
 
 def dialing_context(config: TlsConfig, file: str) -> TlsContext:
-    """Return the context of `make_dialing_context`, which follows its files."""
+    """Make a dialing context that follows its files."""
     return FileContext(partial(make_dialing_context, config, file), config.files, ConfigError)
 
 
 def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
-    """Make the TLS context for accepted connections. Raises `ConfigError` about `file` if that is not possible."""
+    """Make the TLS context for accepted connections. Raises `ConfigError` about `file`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = _VERIFY_MODES[config.client_certificate]
     _equip(context, config, file)
@@ -60,7 +60,7 @@ def make_context(config: TlsConfig, file: str) -> ssl.SSLContext:
 
 
 def make_dialing_context(config: TlsConfig, file: str) -> ssl.SSLContext:
-    """Make the TLS context for dialed connections. Raises `ConfigError` like `make_context`."""
+    """Make the TLS context for dialed connections. Raises like `make_context`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _equip(context, config, file)
     return context
@@ -68,7 +68,7 @@ def make_dialing_context(config: TlsConfig, file: str) -> ssl.SSLContext:
 
 def _equip(context: ssl.SSLContext, config: TlsConfig, file: str) -> None:
     context.minimum_version, context.maximum_version = _versions(config.versions, file)
-    # The authorities complete the presented chain where the certificate's file lacks a part of it.
+    # The authorities complete the presented chain where the certificate's file lacks a part.
     authority, certificate, key = config.certificate_authority, config.certificate, config.key
     for member, path in (("certificateAuthority", authority), ("certificate", certificate), ("key", key)):
         _check_readable(path, member, file)

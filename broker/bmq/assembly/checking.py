@@ -1,4 +1,4 @@
-"""Faults of a configuration that otherwise only a start would find: in certificates, authenticators, credentials, the
+"""Faults of a configuration that otherwise only a start finds: in certificates, authenticators, credentials, the
 store.
 """
 
@@ -21,9 +21,7 @@ _PARAMETERS = "$.definition.parameters"
 
 
 def faults_at_start(config: NodeConfig, file: str) -> Iterator[ConfigError]:
-    """Yield the faults for which a broker with this configuration, of `file`, would not start on this host; changes
-    nothing.
-    """
+    """Yield the faults for which a broker with this configuration would not start on this host; changes nothing."""
     app = config.broker.app_config
     clusters = (*config.clusters.my_clusters, *config.clusters.proxy_clusters)
     needs: list[Callable[[], object]] = [
@@ -59,7 +57,7 @@ def fault_of_domain(config: NodeConfig, name: str) -> ConfigError | None:
 
 
 def useless_domains(config: NodeConfig) -> Iterator[ConfigError]:
-    """Yield the domains that can be read, but in which no queue can be opened at this node."""
+    """Yield the readable domains in which no queue can be opened at this node."""
     domains = Domains(config)
     for name in () if config.is_proxy else config.domains.names():
         try:
@@ -78,15 +76,14 @@ def _file_of(config: NodeConfig, name: str) -> str:
 
 
 def fault_of_store(config: NodeConfig) -> ConfigError | None:
-    """Return the conflict of a node's configuration with its existing store; None if there is none."""
+    """Return the conflict of a configuration with its store, or None."""
     if config.cluster is None:
         return None
     return too_few_partitions(config, partitions_in(Path(config.cluster.partition_config.location)))
 
 
 def difference(config: NodeConfig, other: NodeConfig) -> str | None:
-    """Return the settings by which two nodes of one cluster would refuse each other; None if there are none."""
-    # The links of members are only needed for this.
+    """Return the settings for which two nodes of one cluster would refuse each other, or None."""
     from broker.bmq.assembly.membership import cluster_features
     from broker.bmq.links.agreement import disagreement
 

@@ -1,8 +1,8 @@
 """The configured credentials with which this broker authenticates at others.
 
 A package offers a provider as an entry point of the group `bmqctl.credential_providers`, under the name in
-`credentialProvider.name`: a callable that takes the settings, a dictionary, and returns a
-`broker.bmq.session.credentials.CredentialProvider`. It is imported only if it is configured.
+`credentialProvider.name`: a callable from the settings, a dictionary, to a
+`broker.bmq.session.credentials.CredentialProvider`. It is imported only if configured.
 
 Source: mqbauthn::AuthenticationController, mqbauthn::BasicCredentialProvider.
 """
@@ -26,7 +26,7 @@ BASIC = "BasicCredentialProvider"
 
 
 def make_credential_provider(config: AuthenticatorConfig, file: str) -> CredentialProvider | None:
-    """Make the credential provider of `config`, or None. Raises `ConfigError` about `file` if that is not possible."""
+    """Make the credential provider of `config`, or None. Raises `ConfigError` about `file`."""
     plugin = config.credential_provider
     if plugin is None:
         return None

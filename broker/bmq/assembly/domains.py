@@ -15,8 +15,6 @@ __all__ = ["Domains", "ProxyDomains"]
 
 
 class Domains:
-    """Reads domains, and caches the names that it has resolved."""
-
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._is_clustered = config.cluster is not None and len(config.cluster.nodes) > 1
@@ -62,13 +60,13 @@ class Domains:
     def forget(self, name: str | None) -> bool:
         """Drop the resolution of one name, or of all (None); return False if there was none.
 
-        A file is read whenever it is needed, so nothing else is cached.
+        Nothing else is cached: a file is read whenever needed.
         """
         return _forget(self._names, name)
 
 
 class ProxyDomains:
-    """Finds the cluster of a domain for a proxy; everything else about the domain is left to that cluster.
+    """Finds the cluster of a domain for a proxy, which knows nothing else about it.
 
     The proxy's files name it, as for the reference's proxies. A proxy to one cluster without such files assigns every
     domain to that cluster. `clusters` are the names that the proxy knows. For an unknown one it calls `learn`, which
@@ -82,7 +80,7 @@ class ProxyDomains:
         self._names: set[str] = set()
 
     def resolve(self, name: str) -> DomainConfig | None:
-        """See `node.DomainResolver`. Raises ValueError for a domain of a cluster that this proxy does not know."""
+        """Raises ValueError for a domain of a cluster that this proxy does not know."""
         found = self._config.resolve_domain(name)
         if found is None:
             if len(self._clusters) != 1 or self._config.domains.names():

@@ -29,7 +29,6 @@ __all__ = ["ClusterMember", "cluster_features", "member_config"]
 
 
 def cluster_features(cluster: ClusterDefinition) -> str:
-    """Return the parts of the configuration that nodes compare with each other."""
     partition = cluster.partition_config
     return to_features(
         {
@@ -45,7 +44,6 @@ def cluster_features(cluster: ClusterDefinition) -> str:
 
 
 def member_config(cluster: ClusterDefinition) -> MemberConfig:
-    """Return the periods and the quorum of elections."""
     elector = cluster.elector
     return MemberConfig(
         quorum=elector.quorum or len(cluster.nodes) // 2 + 1,
@@ -127,7 +125,6 @@ class ClusterMember:
         return None if view is None else observed(view, self.member.queues.reopening)
 
     def _admission(self, config: NodeConfig, server: Server) -> Admission:
-        """Make the check of peers that connect as other nodes of the cluster."""
         node = self.node
 
         def look_up(host: str, done: Callable[[frozenset[str] | str], None]) -> None:

@@ -1,7 +1,4 @@
-"""Assembly of nodes from their parts, for the program, the tests' rigs and the simulator alike.
-
-The parts of cluster members and of proxies are imported only when one is made, so that other nodes start faster.
-"""
+"""Assembly of nodes from their parts, for the program, the tests' rigs and the simulator alike."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def open_store(
     outlives_power: bool = False,
     heals: bool = False,
 ) -> NodeStore:
-    """Open a node's store; see `open_partitions` and `open_ledger`, also for what they raise."""
+    """Open a node's store; see `open_partitions` and `open_ledger`, also for errors."""
     opened = open_partitions(
         directory, num_partitions, node_id, limits, now, make_timestamp, outlives_power=outlives_power, heals=heals
     )
@@ -92,7 +89,7 @@ def open_store(
 
 
 def make_node(basis: Basis, store: NodeStore, make_door: Callable[[Node], Door] | None = Guests) -> Node:
-    """Make a node that is a cluster of one and primary of all partitions; without `make_door` it has no proxies."""
+    """Make a cluster of one, primary of all partitions; without `make_door` it has no proxies."""
 
     def make_role(node: Node) -> SingleNode:
         return SingleNode(node, ClosedDoor() if make_door is None else make_door(node))
@@ -113,7 +110,7 @@ def make_member(
     describe: Callable[[int], str] | None = None,
     on_available: Callable[[], None] = lambda: None,
 ) -> tuple[Node, MemberRole]:
-    """Make a node that is a member of a cluster of several, and its role; see `Member`."""
+    """Make a member of a cluster of several, and its role; see `Member`."""
     from broker.bmq.member.member import Member, described
     from broker.bmq.member.role import MemberRole
 
@@ -137,7 +134,7 @@ def make_proxy(
     random_below: Callable[[int], int],
     on_available: Callable[[], None] = lambda: None,
 ) -> tuple[ProxyNode, Proxy]:
-    """Make a node that is a proxy, and its role; see `Proxy`."""
+    """Make a proxy, and its role; see `Proxy`."""
     from broker.bmq.proxy.node import ProxyNode
     from broker.bmq.proxy.proxy import Proxy
 

@@ -1,18 +1,18 @@
 """Opening of a store: find each partition's newest whole set of files, check it, recover it; or make an empty one.
 
-From the newest set of files on:
+Sets of files are examined from the newest on:
 
-| what the set is                                     | what is done                                            |
+| what the set is | what is done |
 | --- | --- |
-| whole, in use                                       | used; those older that its rollover replaced, archived  |
-| part or whole, its rollover unfinished, and an older | removed; the next older is looked at                    |
-| part or whole, was being received from a primary, and an older | removed; the next older is looked at          |
-| part or whole, with nothing in it yet               | removed; the next older is looked at                    |
-| part, its header never having reached the disk, and an older | removed; the next older is looked at           |
+| whole, in use | used; those older that its rollover replaced, archived |
+| part or whole, its rollover unfinished, and an older | removed; the next older is looked at |
+| part or whole, was being received from a primary, and an older | removed; the next older is looked at |
+| part or whole, with nothing in it yet | removed; the next older is looked at |
+| part, its header never having reached the disk, and an older | removed; the next older is looked at |
 | in use, its QLIST missing, the ledger knows its queues | QLIST is made again (`opening_queues`); used |
-| in use, a file of it missing                        | `StoreDamaged`: the node does not start                 |
-| whole, with faults of severity error                | `StoreDamaged`                                          |
-| there is none                                       | an empty set is made                                    |
+| in use, a file of it missing | `StoreDamaged`: the node does not start |
+| whole, with faults of severity error | `StoreDamaged` |
+| there is none | an empty set is made |
 
 A node of a cluster that `heals` starts nevertheless: it notes the damage (`broker.bmq.store.damage`), sets aside all
 files of the partition, or the ledger's, and makes an empty set. The other nodes then decide its contents. Files under
@@ -63,7 +63,7 @@ FAULTS_SHOWN = 10
 
 SET = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
 
-# Size of the longest headers that are written, those of a journal. The first record of any file extends beyond.
+# The longest headers that are written, those of a journal. The first record of any file extends beyond.
 HEADERS_WRITTEN_MAX = max(len(initial_bytes(file_type, 0)) for file_type in SET)
 
 # Keys of 40 bits that differ in at most this many bits count as one corrupted key: one random pair in ten million does.
@@ -157,8 +157,8 @@ def open_ledger(
 ) -> Ledger:
     """Open the cluster-state ledger if there is one. Raises `StoreDamaged` if it cannot be read.
 
-    Also raises it if the ledger has a queue of the `opened` partitions under another name: it has checksums and QLIST
-    has none. A node that `heals` replaces such a partition with an empty one.
+    Also raises it if the ledger, which has checksums, has a queue of the `opened` partitions under another name than
+    QLIST, which has none. A node that `heals` replaces such a partition with an empty one.
     """
     damage = Damage(directory, LEDGER_NOTE)
     ledger = Ledger(directory, size_max, now, make_timestamp, damage, outlives_power=outlives_power)
@@ -202,7 +202,6 @@ def _read_ledger(ledger: Ledger) -> StoreDamaged | None:
 
 
 def _mismatch(partition: StoredPartition, recovered: Recovered, ledger: Ledger) -> Fault | None:
-    """Find the first queue that has another name in QLIST than in the ledger."""
     known = {info.key: info for info in ledger.state.queues.values()}
     for queue in recovered.queues.values():
         info = known.get(queue.key)
@@ -224,7 +223,7 @@ def _files_of(directory: Directory, partition_id: int) -> list[str]:
 
 
 def _set_aside(directory: Directory, damage: Damage, part: str, names: list[str], found: list[str]) -> None:
-    """Move damaged files away, and note the damage, so that the node does not count until others have healed it."""
+    """Move damaged files away, and note the damage, so that the node does not count until healed."""
     text = "\n".join([f"{directory.path}: {part} is damaged", *found])
     if not (damage.is_there or damage.note(text + "\n")):
         raise Full(
@@ -243,7 +242,6 @@ def _set_aside(directory: Directory, damage: Damage, part: str, names: list[str]
 
 
 def _let_go(files: PartitionFiles) -> None:
-    """Close damaged files as they are."""
     for file in (files.journal, files.data, files.qlist):
         file.close()
 
@@ -382,7 +380,7 @@ def _is_unfinished(journal: StoreFile) -> bool:
 
 
 def _first_sync_point(opened: OpenedFile) -> int:
-    """Return the sync point of the rollover in a journal's header; 0 while unfinished, and in a first set."""
+    """Return the rollover's sync point in a journal's header; 0 while unfinished, and in a first set."""
     assert isinstance(opened.header, JournalFileHeader)
     return opened.header.first_sync_point_after_rollover_offset_words
 
@@ -435,7 +433,7 @@ def _unknown_headers(views: list[FileView]) -> Iterator[Fault]:
 
 
 def _recover(directory: Directory, files: PartitionFiles) -> Recovered | StoreDamaged:
-    """Recover the files' state, or return their damage. It is not raised, since a traceback would keep files open."""
+    """Recover the files' state, or return their damage: raised, its traceback would keep files open."""
     views = [FileView(file.name, readable(file)) for file in (files.journal, files.data, files.qlist)]
     found = (fault for fault in validate_file_set(*views) if fault.severity is Severity.ERROR)
     errors = list(islice(chain(_unknown_headers(views), found), FAULTS_SHOWN + 1))

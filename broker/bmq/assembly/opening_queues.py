@@ -17,10 +17,9 @@ log = logging.getLogger("broker.opening")
 
 
 def with_qlist(directory: Directory, file_set: FileSet, limits: PartitionLimits, *, synced: bool) -> FileSet:
-    """Return the set with a rebuilt QLIST; unchanged if it lacks none, or another file too, or if the ledger does not
-    suffice.
+    """Return the set with a rebuilt QLIST; unchanged if another file is missing, or if the ledger does not suffice.
 
-    A QLIST without its magic was being made when a process ended. With `synced`, the new one is flushed to the disk.
+    A QLIST without its magic was left unfinished. With `synced`, the new one is flushed to the disk.
     """
     partition_id = file_set.partition_id
     if file_set.journal is None or file_set.data is None:

@@ -1,7 +1,6 @@
 """The pages of a broker for monitoring: `/metrics`, `/healthz` and `/readyz`.
 
-Their address is that of the reference's Prometheus plugin in the configuration, or the command line's. The HTTP server
-is imported only if it is wanted, so that other brokers start faster.
+Their address is that of the reference's Prometheus plugin in the configuration, or the command line's.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class WatchedBroker:
 
 
 def open_pages(config: NodeConfig) -> socket.socket | None:
-    """Listen for requests of pages; None if the configuration wants no pages."""
+    """Listen for requests of pages, if the configuration wants any."""
     address = config.metrics_address
     return None if address is None else listen(*address, "--metrics-port")
 

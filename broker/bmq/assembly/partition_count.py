@@ -21,7 +21,6 @@ _SHOWN_MAX = 5
 
 
 def partitions_named(names: Iterable[str]) -> set[int]:
-    """Return the partitions that have a file among `names`."""
     return {file.partition_id for name in names if (file := parse_file_name(name)) is not None}
 
 
@@ -50,7 +49,7 @@ def _queues_of(ledger: FileView) -> Iterable[LedgerQueue]:
 
 
 def too_few_partitions(config: NodeConfig, found: Iterable[int]) -> ConfigError | None:
-    """Return the fault of a configuration whose store has the partitions `found`; None if it has them all."""
+    """Return the fault of a configuration that lacks some of these partitions, or None."""
     cluster = config.cluster
     if cluster is None:
         return None

@@ -23,8 +23,8 @@ def settings_of(plugin: PluginConfig) -> dict[str, Setting]:
 def load_plugin(group: str, plugin: PluginConfig, file: str, where: str, built_in: Iterable[str]) -> Any:
     """Load the entry point of `group` with the plugin's name, and make the service with its settings.
 
-    Raises `ConfigError` about the member `where` of `file` if there is no such entry point, with the names of those
-    that exist, `built_in` ones included, or if it fails.
+    Raises `ConfigError` about the member `where` of `file` if it fails, or if there is no such entry point; the error
+    names the existing and `built_in` ones.
     """
     settings = settings_of(plugin)
     for found in entry_points(group=group, name=plugin.name):

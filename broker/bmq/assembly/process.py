@@ -74,7 +74,6 @@ CONNECTION_BYTES_MAX = 1 << 30
 
 
 def open_listeners(config: NodeConfig) -> list[Listener]:
-    """Open all listeners, those for TLS with the configured certificate."""
     tls = config.broker.app_config.tls_config
     context = (
         accepting_context(tls, where(config, BROKER_FILE)) if tls and any(x.tls for x in config.listeners) else None
@@ -102,7 +101,6 @@ def run_files(folder: Path) -> Iterator[ControlPipe]:
 
 
 def queue_settings(cluster: ClusterDefinition | ClusterProxyDefinition) -> QueueSettings:
-    """Return the parameters of a node's queues from its cluster's."""
     throttle, operations = cluster.message_throttle_config, cluster.queue_operations
     return QueueSettings(
         MessageThrottle(throttle.low_threshold, throttle.high_threshold, throttle.low_interval, throttle.high_interval),
@@ -114,7 +112,6 @@ def queue_settings(cluster: ClusterDefinition | ClusterProxyDefinition) -> Queue
 
 
 def monitor_limits(cluster: ClusterDefinition | ClusterProxyDefinition) -> MonitorLimits:
-    """Return the times after which an unhealthy cluster raises alarms."""
     times = cluster.cluster_monitor_config
     return MonitorLimits(
         leader=Limits(times.threshold_leader * 1000, times.max_time_leader * 1000),
@@ -134,12 +131,10 @@ def process_services(config: NodeConfig) -> ProcessServices:
 
 
 def administration(environment: Environment) -> Callable[[Node], RunCommand]:
-    """Return the maker of a node's administration."""
     return lambda node: Admin(CommandContext(node, environment)).run
 
 
 def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Server:
-    """Make the loop around a node."""
     app_config, clusters = config.broker.app_config, config.clusters
     peers = sum(len(cluster.nodes) for cluster in (*clusters.my_clusters, *clusters.proxy_clusters))
     limit = connections_max(
@@ -153,8 +148,6 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
 
 
 class OutgoingSecurity:
-    """The credentials and the certificate for outgoing connections, if configured."""
-
     def __init__(self, config: NodeConfig) -> None:
         app, file = config.broker.app_config, where(config, BROKER_FILE)
         clusters = (*config.clusters.my_clusters, *config.clusters.proxy_clusters)
@@ -167,7 +160,7 @@ class OutgoingSecurity:
         return None if self._tls_config is None else dialing_context(self._tls_config, self._file)
 
     def credentials(self, server: Server) -> Credentials | None:
-        """Return the credentials, which are obtained outside the server's loop; None if this broker has none."""
+        """Return the credentials, obtained outside the server's loop; None if this broker has none."""
         return None if self._provider is None else Credentials(self._provider, server.in_thread)
 
     def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Endpoint]:
@@ -178,7 +171,6 @@ class OutgoingSecurity:
 
 
 def take_commands(node: Node, server: Server, pipe: ControlPipe, switches: LogSwitches) -> None:
-    """Enable administration through the control pipe."""
     pipe.on_line = ControlLines(node.run_command, switches.run, server.retire, node.faults)
     server.watch(pipe)
 
@@ -186,7 +178,7 @@ def take_commands(node: Node, server: Server, pipe: ControlPipe, switches: LogSw
 def identity_of(
     config: NodeConfig, cluster_name: str, node_id: int = NO_NODE_ID, cluster_features: str = ""
 ) -> NodeIdentity:
-    """Make the broker's identity: node `node_id` of its cluster, or no node in a cluster that it is a proxy to."""
+    """Make the identity of node `node_id` of its cluster, or of a proxy to a cluster."""
     app = config.broker.app_config
     heartbeats = app.network_interfaces.heartbeats
     return NodeIdentity(
@@ -208,7 +200,6 @@ def identity_of(
 
 
 def cluster_info(cluster: ClusterDefinition | ClusterProxyDefinition, locality: str) -> ClusterInfo:
-    """Return a cluster for administration's lists."""
     nodes = tuple(ClusterNode(node.name, node.id, node.data_center) for node in cluster.nodes)
     return ClusterInfo(locality, cluster.name, nodes)
 
@@ -220,15 +211,13 @@ def make_guids() -> Callable[[], bytes]:
 
 
 def announce_available() -> None:
-    """Print the line that programs wait for when they start several brokers; the log has it for people."""
+    """Print the line that programs wait for when they start several brokers."""
     announce("bmqctl: cluster available")
 
 
 def addresses(config: NodeConfig) -> str:
-    """Format the addresses that the broker listens on."""
     return ", ".join(shown_place(listener.address, listener.port) for listener in config.listeners)
 
 
 def where(config: NodeConfig, file: str = "clusters.json") -> str:
-    """Return the path of a configuration file, for messages."""
     return str(config.directory / file) if config.directory else "built-in configuration"

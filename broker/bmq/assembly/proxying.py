@@ -90,8 +90,6 @@ def serve_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], No
 
 
 def _watched(proxy: Proxy) -> WatchedBroker:
-    """Return the proxy's state for its pages."""
-
     def health(cluster: ProxyCluster) -> ClusterReadiness:
         active = cluster.active_id
         upstream = "" if active is None else cluster.active.nodes[active].name
@@ -151,7 +149,6 @@ class _Clusters:
             self._start(name)
 
     def _start(self, name: str) -> None:
-        """Dial the nodes of a cluster, and monitor its state."""
         self.links[name].start()
         self.monitors[name].start()
 

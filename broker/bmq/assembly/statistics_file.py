@@ -23,7 +23,6 @@ log = logging.getLogger("broker.statistics")
 DAY_S = 86_400
 JSON = (StatsPrinterEncodingFormat.JSON, StatsPrinterEncodingFormat.TABLE_AND_JSON)
 
-# The cost of a line in units of work.
 UNITS_PER_LINE = 20
 
 
@@ -53,7 +52,6 @@ class StatisticsFile:
             self._failed = True
 
     def close(self) -> None:
-        """Close the file, which the next lines open again."""
         file, self._file = self._file, None
         if file is not None:
             try:
@@ -88,7 +86,7 @@ class StatisticsFile:
 
 
 def write_statistics(config: NodeConfig, node: Node) -> None:
-    """Write statistics periodically, if configured, in slices between the node's other work."""
+    """Write statistics periodically, if configured, in slices."""
     stats = config.broker.app_config.stats
     settings = stats.printer
     if (

@@ -1,8 +1,8 @@
 """The term of the last election that a node took part in, beside its store: it outlasts the process and the machine.
 
 A node that forgot its term could vote twice in one, so an unreadable file is an error and never means term 0, and each
-write is on the disk before it returns. The file is first made whole under another name; later writes overwrite its
-bytes, which needs no further room.
+write is on the disk before it returns. The file is first made under another name; later writes overwrite its bytes,
+which needs no further room.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "elector.term"
 # Digits of the highest term, 2**64 - 1; a space, the digits' checksum, and a line feed follow.
 DIGITS = 20
 SIZE = DIGITS + 10
-# As files were before they had a checksum.
+# Files of earlier releases have no checksum.
 OLDER_SIZE = DIGITS + 1
 
 
@@ -66,7 +66,7 @@ class TermFile:
         os.close(self._fd)
 
     def _replace(self) -> None:
-        """Replace the file as a whole: there is never one with a part of a term."""
+        """Replace the file as a whole: it never has a part of a term."""
         new = self._path.with_suffix(".new")
         with open(new, "wb", opener=open_private) as file:
             file.write(_packed(self._term))
