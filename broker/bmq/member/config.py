@@ -14,8 +14,8 @@ class MemberConfig:
     """The configuration common to all members. With `spread`, the leader does not get all primaries.
 
     `quorum` is that of elections. Agreement needs a majority of the nodes, or `quorum` if that is more; a stored
-    message needs a majority. An operator may set either at run time, even below a majority, so that the remaining nodes
-    can agree, heal and continue when the others are lost.
+    message needs a majority. An operator may set either at run time, even lower, so that the remaining nodes can
+    continue when the others are lost.
     """
 
     quorum: int

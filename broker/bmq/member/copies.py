@@ -6,7 +6,7 @@ __all__ = ["risk_of_copies"]
 
 
 def risk_of_copies(wanted: int, nodes: int) -> str | None:
-    """Return what becomes of messages for which `wanted` copies do not fit a cluster of `nodes`; None if they do."""
+    """Return the risk if `wanted` copies do not fit a cluster of `nodes`, or None."""
     if wanted < nodes // 2 + 1:
         return (
             f"are acknowledged with {max(1, wanted)} of {nodes} copies, less than a majority: a change of primary may "

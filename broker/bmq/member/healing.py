@@ -12,9 +12,9 @@ __all__ = ["Healing"]
 
 
 class Healing:
-    """The partitions of a member that have something to send to healing nodes.
+    """The partitions of a member, of which some heal other nodes.
 
-    `is_needed` is True if one of them had at the end of the last step.
+    `is_needed` is True if one of them had something to send at the end of the last step.
     """
 
     def __init__(self, partitions: Mapping[int, ReplicatedPartition], pace: HealingPace) -> None:

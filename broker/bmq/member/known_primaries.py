@@ -14,7 +14,7 @@ class KnownPrimaries:
         self._reported: dict[int, int] = {}  # by partition, the last node to report that it is active
 
     def assign(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> bool:
-        """Note a partition's primary; return True if the node or the lease differs, so that it has yet to report."""
+        """Note a partition's primary; return True if it has yet to report, since node or lease differ."""
         if self._assigned.get(partition_id) == (node_id, primary_lease_id):
             return False
         self._assigned[partition_id] = (node_id, primary_lease_id)
@@ -22,7 +22,6 @@ class KnownPrimaries:
         return True
 
     def report(self, partition_id: int, node_id: int, *, active: bool) -> None:
-        """Note a node's report that it serves a partition, or no longer does."""
         if active:
             self._reported[partition_id] = node_id
         elif self._reported.get(partition_id) == node_id:
@@ -36,10 +35,8 @@ class KnownPrimaries:
         return lost
 
     def serving(self, partition_id: int) -> int | None:
-        """Return the node that serves a partition."""
         node_id, _ = self._assigned.get(partition_id, (None, 0))
         return node_id if node_id is not None and self._reported.get(partition_id) == node_id else None
 
     def partitions_of(self, node_id: int) -> list[int]:
-        """Return the partitions that are assigned to a node."""
         return [partition_id for partition_id, (primary, _) in self._assigned.items() if primary == node_id]

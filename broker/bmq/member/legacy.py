@@ -19,7 +19,7 @@ REMEDY: Final = 'set "isCSLModeEnabled" and "isFSMWorkflow" in the clusterAttrib
 
 
 class LegacyWorkflow:
-    """The refusal of the older workflow's requests, with one alarm for each link."""
+    """The refusal of these requests, with one alarm for each link."""
 
     def __init__(self, requests: Requests, describe: Callable[[int], str]) -> None:
         self._requests = requests
@@ -27,7 +27,6 @@ class LegacyWorkflow:
         self._reported: set[int] = set()
 
     def node_down(self, node_id: int) -> None:
-        """Forget a node whose link is lost."""
         self._reported.discard(node_id)
 
     def refuse(self, node_id: int, message: ControlMessage, query: str) -> None:

@@ -61,13 +61,11 @@ log = logging.getLogger("broker.cluster")
 
 
 def described(node_id: int) -> str:
-    """Return the displayed name of a node whose name is unknown."""
     return f"[node{node_id}, {node_id}]"
 
 
 class Member:
-    """The machines of one member, and their links: a `PartitionListener`, a `MetadataListener`, and the main part of
-    `MemberRole`.
+    """The machines of one member, and their links; the main part of `MemberRole`.
 
     `peer_up` and `peer_down` report links, and `receive` processes an event of one. It raises FormatError for an event
     that no member sends, as for a malformed one: the link cannot be trusted after it. `settle` ends each step.
@@ -148,7 +146,7 @@ class Member:
         self.removals = QueueRemovals(node, self.metadata, self.queues, removals)
         self.upkeep = QueueUpkeep(node, self.metadata, self.queues, self.removals)
         self.status = NodeStatus.STARTING
-        # The others' reported statuses; none for those whose link is down.
+        # Reported by the others; none while a link is down.
         self.statuses: dict[int, NodeStatus] = {}
         self._legacy = LegacyWorkflow(self.requests, self.describe)
         self._on_event: dict[int, Callable[[int, memoryview, Frame], None]] = {
@@ -171,7 +169,6 @@ class Member:
         return None if domain is None else domain.config
 
     def start(self) -> None:
-        """Join the cluster."""
         self.election.start()
 
     def retire(self) -> bool:
@@ -192,7 +189,6 @@ class Member:
         return self._last_confirms.awaited()
 
     def stop(self) -> None:
-        """Stop taking part."""
         self.election.stop()
         self.metadata.stop()
         for partition in self.partitions.values():
@@ -239,10 +235,8 @@ class Member:
     def may_lack(self, node_id: int, partition_id: int) -> bool:
         return may_lack(node_id, self.partitions[partition_id].healed, self.links)
 
-    # -- links
-
     def peer_up(self, node_id: int, peer: Peer) -> None:
-        """Register a negotiated link; an older link to the node is void."""
+        """Register a negotiated link, which replaces an older one."""
         if node_id in self.links.peers:
             self.peer_down(node_id)
         log.info("node %d is connected", node_id)
@@ -258,7 +252,6 @@ class Member:
         self.requests.advise(node_id, ClusterMessage(choice=NodeStatusAdvisory(status=self.status)))
 
     def peer_down(self, node_id: int) -> None:
-        """Handle the loss of a link."""
         log.warning("node %d has disconnected", node_id)
         del self.links.peers[node_id]
         self._judge_links()
@@ -281,7 +274,6 @@ class Member:
             self._judge_copies()
 
     def _judge_copies(self) -> None:
-        """Set how many copies messages wait for."""
         wanted = max(1, self.replication_quorum)
         if self._is_cut_off:
             wanted = max(wanted, self.majority)
@@ -291,14 +283,11 @@ class Member:
             queue.judge_copies()
 
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Process an event from a node."""
         handler = self._on_event.get(frame.type)
         if handler is None:
             text = f"unexpected {EventType(frame.type).name} event from a node"
             raise FormatError("EventHeader.type", frame.body, text)
         handler(node_id, data, frame)
-
-    # -- received events
 
     def _on_elector(self, node_id: int, data: memoryview, frame: Frame) -> None:
         message = received(ElectorMessage, schema_message(data, frame.body, frame.end), EncodingType.BER)
@@ -406,13 +395,10 @@ class Member:
         receipt = parse_receipt(data, frame.body, frame.end)
         self._partition(receipt.partition_id, frame.body).on_receipt(node_id, receipt, frame.body)
 
-    # -- changes
-
     def on_restore(self, partition_id: int) -> PartitionRestoring:
         return self.queues.restoring(partition_id)
 
     def on_active(self, partition_id: int) -> None:
-        """Begin to serve a partition."""
         self.queues.activated(partition_id)
         self.upkeep.activated(partition_id)
         self._judge_health()
@@ -448,12 +434,10 @@ class Member:
         self._judge_health()
 
     def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
-        """Handle a primary's report on whether it serves its partition."""
         self.queues.primary_active(partition_id, node_id, active)
         self._judge_health()
 
     def _judge_health(self) -> None:
-        """Log when the cluster is healthy again after a problem."""
         is_well = self.metadata.healed and all(each.is_served for each in self.partitions.values())
         if is_well and not self._is_well:
             log.info("Cluster (%s) is back to healthy state.", self._node.identity.cluster_name)
@@ -475,7 +459,6 @@ class Member:
             log.warning("Cluster (%s): messages of strong consistency %s", self._node.identity.cluster_name, risk)
 
     def on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
-        """Handle a change of a partition's primary, which may be None."""
         self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
         self.queues.primary_changed(partition_id, node_id, primary_lease_id)
         self._judge_health()

@@ -35,9 +35,9 @@ TOLD_MS_MIN: Final = 1_000
 
 
 class Peers:
-    """The keeper of one link to each other node; a `Dialer`.
+    """The keeper of one link to each other node of `member`; a `Dialer`.
 
-    `dial(node_id)` is called to connect; the outcome is `connected` or `failed`. The links are those of `member`.
+    `dial(node_id)` is called to connect; the outcome is `connected` or `failed`.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class Peers:
         self._stopping = False
 
     def start(self) -> None:
-        """Dial the nodes that this one dials, and begin to watch all links."""
         self._admission.origins.start()
         self._tick()
         for node_id in self.member.links.other_ids:
@@ -70,15 +69,12 @@ class Peers:
                 self._dial(node_id)
 
     def stop(self) -> None:
-        """Stop admitting and dialing nodes."""
         self._stopping = True
 
     def _tick(self) -> None:
         for link in list(self._links.values()):
             self._node.tick_session(link.session)
         self._node.timers.at(self._node.now.ms + TICK_MS, self._tick)
-
-    # -- dialing
 
     def connected(self, node_id: int, address: str) -> Session:
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
@@ -99,12 +95,11 @@ class Peers:
         return self._link(node_id, session, them.features)
 
     def failed(self, node_id: int, reason: str) -> None:
-        """Handle a failed connection to the node; it is dialed again after a delay."""
+        """Handle a failed connection; the node is dialed again after a delay."""
         if not self._stopping and self._redialer.failed(node_id, reason):
             log.warning("node %d cannot be connected to: %s", node_id, reason)
 
     def refused(self, node_id: int, reason: str) -> None:
-        """Handle a node that is reachable but cannot be a peer."""
         log.error("#CLUSTER_DISAGREEMENT node %d %s", node_id, reason)
         self._redialer.refused(node_id, reason)
 
@@ -113,8 +108,6 @@ class Peers:
 
     def _dials(self, node_id: int) -> bool:
         return self.member.links.own_id < node_id
-
-    # -- links
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
         """See `Role`: nodes of the same cluster are admitted if they are configured alike, and so are proxies."""

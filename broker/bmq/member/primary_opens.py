@@ -2,7 +2,7 @@
 
 A member of the reference opens queues while its copy of their partition is still being healed, and silently drops each
 push of a message that it lacks (mqbblp::RemoteQueue::pushMessage): its consumers would wait for ever. So its opens for
-reading wait until it has everything that this primary had. Our own members wait for their copies themselves.
+reading wait until it has everything that this primary had. Our own members wait by themselves.
 """
 
 from __future__ import annotations
@@ -29,17 +29,13 @@ HELD_MAX: Final = 1 << 16
 
 
 class Served(Protocol):
-    """The queues of this node."""
-
     node: Node
 
     def serves(self, uri: str) -> bool:
         """Return True if this node is the active primary of a queue."""
         ...
 
-    def partition_of(self, uri: str) -> int:
-        """Return the partition of an assigned queue."""
-        ...
+    def partition_of(self, uri: str) -> int: ...
 
 
 class HeldOpen(NamedTuple):
@@ -51,7 +47,7 @@ class PrimaryOpens:
     """The opens by other members; call `go_on` in each step while any are `held`.
 
     `may_lack(node_id, partition_id)` is True for a member that cannot be pushed all messages of a partition yet, and
-    does not wait for them itself.
+    does not wait by itself.
     """
 
     def __init__(self, queues: Served, may_lack: Callable[[int, int], bool]) -> None:
@@ -91,8 +87,8 @@ class PrimaryOpens:
     def partition_lost(self, partition_id: int) -> None:
         """Refuse the opens that wait for a partition that this node no longer serves.
 
-        After this refusal a node of the reference asks the next primary, as after the loss of the link. Other refusals
-        raise an alarm there, or are passed to its clients.
+        After this refusal a node of the reference asks the next primary; others raise an alarm there, or reach its
+        clients.
         """
         message = "this node is no longer the active primary"
         for key in [key for key in self.held if key[1] == partition_id]:
@@ -100,19 +96,15 @@ class PrimaryOpens:
                 opened(Refusal(StatusCategory.CANCELED, message, ClusterError.NODE_DOWN))
 
     def node_lost(self, node_id: int) -> None:
-        """Drop what a member has requested, since the link to it is lost."""
         for key in [key for key in self.held if key[0] == node_id]:
             del self.held[key]
 
 
 class MemberHost:
-    """The queues that one member may open here, those of which this node is the primary."""
-
     def __init__(self, opens: PrimaryOpens, node: Node, node_id: int) -> None:
         self._opens = opens
         self._node_id = node_id
         self.routing_flags = node.routing_flags
 
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """See `broker.bmq.queue.queue_requests.QueueHost`."""
         self._opens.open(self._node_id, parameters, opened)

@@ -1,8 +1,7 @@
-"""Upkeep of queues for the whole cluster: changes of apps, and what a committed change means for this node's queues.
+"""Upkeep of queues for the whole cluster: changes of apps, and the effects of committed changes on this node's queues.
 
-A change goes through the ledger first: the queue's primary requests it and the leader advises it. Upon the commit the
-primary writes it to its journal, and every node follows the ledger. Changes that a primary could not write any more are
-made by the next one when it begins to serve.
+The queue's primary requests a change and the leader advises it. Upon the commit the primary writes it to its journal,
+and every node follows the ledger. A primary that begins to serve makes changes that the previous one could not write.
 
 Source: mqbblp::ClusterQueueHelper (gcExpiredQueues, onQueueUnassigned, onQueueUpdated, matching with the domain).
 """
@@ -30,7 +29,7 @@ __all__ = ["QueueUpkeep"]
 
 log: Final = logging.getLogger("broker.cluster")
 
-# Number of domains compared at once by a node that does not lead, and the interval.
+# Domains compared at once by a node that does not lead, and the interval.
 COMPARED_AT_ONCE: Final = 8
 COMPARE_INTERVAL_MS: Final = 50
 
@@ -45,8 +44,6 @@ class QueueUpkeep:
         self._removals = removals
         # URIs of queues by domain, whose apps are yet to be compared.
         self._uncompared: dict[str, list[str]] = {}
-
-    # -- apps of a domain
 
     def renew_apps(self, config: DomainConfig) -> None:
         """Handle a reconfigured domain: the leader gives all its queues its apps, and no others."""
@@ -161,7 +158,7 @@ class QueueUpkeep:
         return queue.key in self._node.partitions[partition_id].records.stores
 
     def _erase(self, queue: Queue, partition_id: int) -> bool:
-        """Erase a queue that the cluster does not know; return whether it is erased."""
+        """Erase a queue that the cluster does not know; return True if that succeeds."""
         if not queue.is_idle:
             name = f"queue '{queue.uri}' [key: {queue.key.hex().upper()}]"
             alarm(log, "CLUSTER_STATE", f"{name} is not known to the cluster, but has {len(queue.messages)} messages")
@@ -199,7 +196,7 @@ class QueueUpkeep:
         queue.configure_domain(queue.config)
 
     def _update_again(self, queue: Queue) -> None:
-        """Update a queue again, since there may be room now, if it is still served here."""
+        """Retry the update of a queue that is still served here."""
         info = self._metadata.state.queues.get(queue.uri)
         if self._node.queues.get(queue.uri) is queue and info is not None and info.key == queue.key:
             self._update(queue, info)

@@ -49,7 +49,7 @@ OUT_OF_STEP_MS: Final = 100
 
 
 class ClusterQueues:
-    """The queues of a member; see the module. Call `flush` after each step, after that of the partitions.
+    """The queues of a member. Call `flush` after each step, after that of the partitions.
 
     Queues that are `leaving`, by URI, are about to be unassigned, and cannot be opened until the outcome is known.
     """
@@ -84,18 +84,16 @@ class ClusterQueues:
 
     @property
     def reopening(self) -> int:
-        """Number of queues that are being opened again at a new primary."""
+        """Queues that are being opened again at a new primary."""
         return self._relay_links.reopening
 
     # -- where queues are
 
     def serves(self, uri: str) -> bool:
-        """Return True if this node is the active primary of a queue."""
         info = self._places.state.queues.get(uri)
         return info is not None and info.partition_id in self._served and uri not in self._leaving
 
     def serves_partition(self, partition_id: int) -> bool:
-        """Return True if this node is the active primary of a partition."""
         return partition_id in self._served
 
     def info_of(self, uri: str) -> QueueInfo | None:
@@ -103,7 +101,6 @@ class ClusterQueues:
         return self._places.state.queues.get(uri)
 
     def partition_of(self, uri: str) -> int:
-        """Return the partition of an assigned queue."""
         return self._places.state.queues[uri].partition_id
 
     def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
@@ -112,24 +109,21 @@ class ClusterQueues:
             self._connect(partition_id)
 
     def removed(self, partition_id: int, queue_key: bytes, guid: bytes) -> None:
-        """Handle the removal of a message by the primary."""
         relay = self._relay_places.at(partition_id, queue_key)
         if relay is not None:
             relay.removed(guid)
 
     def purged(self, partition_id: int, queue_key: bytes, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
-        """Handle the primary's purge of a queue, see `RelayQueue.purged`."""
+        """See `RelayQueue.purged`."""
         relay = self._relay_places.at(partition_id, queue_key)
         if relay is not None:
             relay.purged(guids, heals=heals)
 
     def primary_active(self, partition_id: int, node_id: int, active: bool) -> None:
-        """Handle a primary's report that it serves a partition, or no longer does."""
         self._primaries.report(partition_id, node_id, active=active)
         self._connect(partition_id)
 
     def _primary_of(self, partition_id: int) -> int | None:
-        """Return the member that serves a partition, if it is reachable."""
         node_id = self._primaries.serving(partition_id)
         return node_id if node_id is not None and self._links.is_up(node_id) else None
 
@@ -238,12 +232,10 @@ class ClusterQueues:
         return relay
 
     def _read_message(self, relay: RelayQueue, guid: bytes) -> Content | None:
-        """Read a message in this node's replica of the partition of a relay's queue."""
         info = self._places.state.queues.get(relay.uri)
         return None if info is None else self._copies.read(info.partition_id, info.key, guid)
 
     def go_on(self, payloads: Payloads) -> None:
-        """Continue queues of a partition served here that waited for payloads."""
         settled = dict(payloads.settled)
         payloads.settled.clear()
         for queue in list(self.node.queues.values()):
@@ -297,23 +289,21 @@ class ClusterQueues:
         self._relay_places.remove(relay)
 
     def _forget(self, relay: RelayQueue) -> None:
-        """Drop a relay that no client has open any longer."""
         if self._relays.get(relay.queue_id) is relay:
             self._unregister(relay)
             self._relay_links.end(relay)
             if self.node.queues.get(relay.uri) is relay:
                 del self.node.queues[relay.uri]
 
-    # -- this node becomes a primary, or is one no longer
+    # -- changes of the primary
 
     def restoring(self, partition_id: int) -> MemberRestoration:
-        """Return the restoration of queues and messages of a partition that this node is about to serve."""
         return MemberRestoration(self, partition_id)
 
     def restored(self, partition_id: int) -> None:
         """Replace relays by the restored queues of a partition, to which nothing may be written yet.
 
-        A relay that waits for the assignment of its queue stays: nobody knows the queue's partition yet.
+        A relay that waits for the assignment of its queue stays: its partition is not known yet.
         """
         relays = [
             relay for relay in self._relay_places.of_partition(partition_id) if self._is_in(relay, {partition_id})
@@ -392,7 +382,7 @@ class ClusterQueues:
         self._connect(partition_id)
 
     def _given(self, queue: RootQueue, unkept: Iterable[tuple[bytes, bytes]]) -> list[Given]:
-        """Take the confirms that the next primary may lack, oldest first: those of messages not here, and `unkept`."""
+        """Take the confirms that the next primary may lack, oldest first: of messages not here, and `unkept` ones."""
         now_ms = self.node.now.ms
         unknown = queue.unknown_confirms
         given = unknown.take() if unknown is not None else []
@@ -413,14 +403,13 @@ class ClusterQueues:
             self._stay_relay(relay, partition_id)
 
     def _stay_relay(self, relay: RelayQueue, partition_id: int) -> None:
-        """Undo what `restored` did to a relay, and ask for an assignment that it missed meanwhile."""
+        """Undo `restored` for a relay, and ask for an assignment that it missed meanwhile."""
         self._register(relay, partition_id)
         self.node.queues[relay.uri] = relay
         if not self._is_in(relay, {partition_id}):
             self._assign_again(relay)
 
     def _is_in(self, relay: RelayQueue, partition_ids: Container[int]) -> bool:
-        """Return True if the cluster has assigned a relay's queue to one of these partitions."""
         info = self.info_of(relay.uri)
         return info is not None and info.partition_id in partition_ids
 
@@ -435,11 +424,10 @@ class ClusterQueues:
     # -- links
 
     def downstreams(self) -> Iterable[Downstream]:
-        """Return the other members, as far as they are connected, with what they have open here."""
+        """Return the connected members, with what they have open here."""
         return self._downstreams.values()
 
     def peer_up(self, node_id: int) -> None:
-        """Handle a new link to a member."""
         outbox = self._relay_links.node_up(node_id)
         self._downstreams[node_id] = Downstream(
             MemberHost(self.opens, self.node, node_id),
@@ -454,7 +442,6 @@ class ClusterQueues:
             self._connect(partition_id)
 
     def peer_down(self, node_id: int) -> None:
-        """Handle the loss of the link to a member."""
         self.opens.node_lost(node_id)
         downstream = self._downstreams.pop(node_id, None)
         if downstream is not None:
@@ -481,8 +468,6 @@ class ClusterQueues:
                 more |= downstream.is_waiting
                 self._relay_links.send_to(node_id)
         return more
-
-    # -- received requests
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
         """Handle a request about a queue; return False for anything else."""

@@ -1,4 +1,4 @@
-"""The cluster as a member's queues need it: see `broker.bmq.member.queues`."""
+"""The cluster as a member's queues need it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ class QueuePlaces(Protocol):
 class Copies(Protocol):
     """The copies of the partitions, of this node and of other members."""
 
-    def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None:
-        """Read a message in this node's copy."""
-        ...
+    def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None: ...
 
     def takes_pushes(self, partition_id: int) -> bool:
-        """Return True if this node's copy is complete and pushes can come; the reference's need this node to be
+        """Return True if this node's copy is complete and pushes can come; the reference's only come if it is
         available.
         """
         ...
 
     def is_behind(self, node_id: int) -> bool:
-        """Return True if a replica gets records late, so that pushes would overtake them."""
+        """Return True if a replica gets records late: pushes would overtake them."""
         ...
 
     def may_lack(self, node_id: int, partition_id: int) -> bool:

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The relays of a member by their places: the partition and the key of the queue that each relays."""
+"""The relays of a member by the partition and the key of their queues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["RelayPlaces"]
 
 
 class RelayPlaces:
-    """The relays by partition and key.
+    """The relays of a member.
 
     A removed queue's key may belong to another queue of its partition; a place then names the relay added last.
     """
@@ -26,7 +26,6 @@ class RelayPlaces:
         return list(self._in.get(partition_id, {}).values())
 
     def add(self, relay: RelayQueue, partition_id: int) -> None:
-        """Add a relay under its present key."""
         place = self._place_of[relay.queue_id] = (partition_id, relay.key)
         self._at[place] = relay
         self._in.setdefault(partition_id, {})[relay.queue_id] = relay

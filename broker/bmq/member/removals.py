@@ -1,7 +1,7 @@
 """Removal of idle queues through the leader, and the opens that wait until a removal is decided.
 
 A leader that has recorded a removal may still commit it after it lost its followers, or the link to this node. That
-would erase a queue that a client has opened in the meantime. So a queue stays closed until its removal is committed, is
+would erase a queue that a client has opened meanwhile. So a queue stays closed until its removal is committed, is
 certain not to be recorded, or a new leader's state is agreed.
 """
 
@@ -96,13 +96,12 @@ class QueueRemovals:
             self._settle(removal)
 
     def _settle(self, removal: Removal) -> None:
-        """Let a queue be opened again; if it was removed, that assigns it to a partition again."""
+        """Let a queue be opened again; a removed one is then assigned again."""
         del self._removals[removal.info.uri]
         for opening in removal.openings:
             opening()
 
     def committed(self, info: QueueInfo) -> None:
-        """Handle the committed removal of a queue, which is erased already."""
         removal = self._removals.get(info.uri)
         if removal is not None and removal.info.key == info.key:
             self._settle(removal)
@@ -114,7 +113,7 @@ class QueueRemovals:
                 self._settle(removal)
 
     def place(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open a queue, as soon as its removal is decided if there is one. May raise `Refusal` instead."""
+        """Open a queue, after a decision on its removal if there is one. May raise `Refusal` instead."""
         removal = self._removals.get(name)
         if removal is None:
             self._queues.place(name, domain, parameters, opened)
@@ -133,7 +132,7 @@ class QueueRemovals:
 
 
 def _is_certain(removal: Removal, refusal: Refusal) -> bool:
-    """Return whether a refusal shows that no leader has recorded a removal."""
+    """Return True if a refusal shows that no leader has recorded a removal."""
     if refusal.status.category is not StatusCategory.REFUSED:
         return False
     return not removal.is_uncertain or refusal.status.code in NOT_RECORDED

@@ -14,8 +14,6 @@ __all__ = ["MemberRestoration"]
 
 
 class RestoredQueues(Protocol):
-    """The queues of a member, among which the restored ones become visible."""
-
     node: Node
     outdated: dict[int, list[Queue]]
 
@@ -58,6 +56,5 @@ class MemberRestoration(Restoration):
                 self._owner.outdated.setdefault(partition_id, []).append(queue)
 
     def give_up(self) -> None:
-        """Give up, since another node serves the partition, or this one starts over."""
         for queue in self.queues.values():
             retire(queue)

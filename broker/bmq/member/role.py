@@ -39,8 +39,8 @@ class MemberRole:
     def attach(self, peers: Peers, endpoints: Mapping[int, str]) -> None:
         """Set the keeper of the member's links, and the displayed addresses of all nodes.
 
-        Must be called once, before the first connection: `peers` dials by the process's loop, which is made for the
-        node. Until then no broker is admitted, and there is no view of the cluster.
+        Call this once, before the first connection: `peers` dials by the process's loop, which is made for the node.
+        Until then no broker is admitted, and there is no view of the cluster.
         """
         self._peers = peers
         self._endpoints = endpoints

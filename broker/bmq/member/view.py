@@ -14,7 +14,7 @@ __all__ = ["observed", "view_of"]
 
 
 def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Mapping[int, str]) -> ClusterView:
-    """Return the member's current view; `faults` are the reasons why nodes cannot be connected to."""
+    """Return the current view; `faults` are the reasons why nodes cannot be connected to."""
     links, election, metadata = member.links, member.election, member.metadata
     own_id = links.own_id
     nodes = [NodeView(own_id, endpoints[own_id], True, True, member.status.name, "")]
@@ -44,7 +44,6 @@ def view_of(member: Member, name: str, endpoints: Mapping[int, str], faults: Map
 
 
 def observed(view: ClusterView, reopening: int) -> Observed:
-    """Return the state of a member's cluster for its monitor, which counts `reopening` queues."""
     return Observed(
         has_leader=view.leader_node_id is not None and view.is_healed,
         partitions={each.partition_id: each.is_active for each in view.partitions},
