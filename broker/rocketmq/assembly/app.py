@@ -112,7 +112,7 @@ T = TypeVar("T")
 
 
 def run_rocketmq(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a node until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+    """Run a node until SIGTERM or SIGINT; return the exit code. Faults are one line on stderr.
 
     `ready` is called once clients are served; they wait until it returns.
     """
@@ -122,7 +122,7 @@ def run_rocketmq(config: RocketConfig, log_level: str = "WARN", ready: Callable[
 def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> None:
     limit = raise_limit()
     tls = make_tls(config.tls)
-    # First the sockets: a second node must not touch the files of the first.
+    # Sockets come first: a second node must not touch the first one's files.
     with ExitStack() as stack:
         sockets = []
         for port in node_ports(config):
@@ -178,7 +178,7 @@ def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> Non
 
 
 def _hold_store(config: RocketConfig, stack: ExitStack) -> FileFolder:
-    """Open the folder of the store, for this process alone until the stack is left. Raises `StoreInUse`."""
+    """Open the folder of the store, locked until the stack is left. Raises `StoreInUse`."""
     stack.callback(StoreLock(config.store).release)
     root = root_of_store(config)
     for folder in log_folders(config):
@@ -187,7 +187,7 @@ def _hold_store(config: RocketConfig, stack: ExitStack) -> FileFolder:
 
 
 def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket.socket | None, str]]:
-    """Listen for gRPC, and for clients that are given one address only; with each, a note if it is not served.
+    """Listen for gRPC, and for clients with one address only; each has a note if it is not served.
 
     See `listen_if_free`.
     """
@@ -204,14 +204,12 @@ def _listen_besides(config: RocketConfig, stack: ExitStack) -> list[tuple[socket
 
 
 def _open_store(config: RocketConfig, root: FileFolder, files_max: int, open_file: OpenFile) -> MessageStore:
-    """Open the store, which keeps at most `files_max` files of queues open."""
     sizes = config.store_options._replace(queue_files_max=files_max)
     due_time = make_due_time(config.options.delay_levels_ms)
     return open_store(root, sizes, _index_name, due_time, epoch_begins(open_file))
 
 
 def _open_file(config: RocketConfig, name: str) -> ConfigFile:
-    """Find a small file of a store."""
     return ConfigFile(small_file(config, name))
 
 
@@ -228,7 +226,7 @@ class _Kept:
 
         topics, groups = file("config", "topics.json"), file("config", "subscriptionGroup.json")
         offsets_files = [file("config", name) for name in OFFSET_FILES]
-        # The other one may be of a broker with another value of the property.
+        # The other file may be of a broker with another value of the property.
         self.offsets_file, other = reversed(offsets_files) if config.has_lmq else offsets_files
         self.delays_file = file("config", "delayOffset.json")
         self.timers_file = file("config", "timercheck")
@@ -262,7 +260,7 @@ class _Kept:
         )
 
     def given(self) -> Given:
-        """Read what a master goes on by."""
+        """Read the state that a new master continues from."""
         return Given(
             read_file(self.delays_file, lambda data: DELAY_OFFSETS.read(data) if data else DelayOffsets()),
             read_file(self.timers_file, lambda data: TIMER_CHECKPOINT.unpack(data) if data else None),
@@ -271,14 +269,14 @@ class _Kept:
 
 
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
-    """Write changed properties to the file that the configuration came from, if it came from one."""
+    """Write changed properties to the configuration's file, if it has one."""
     if file is not None:
         text = changed_properties(file.read_bytes().decode(PROPERTIES_ENCODING), changes)
         ConfigFile(file).write(text.encode(PROPERTIES_ENCODING))
 
 
 def _checked_modes(data: bytes) -> bytes:
-    """The file of request modes, if it can be read. Raises `FormatError`."""
+    """Return the file of request modes. Raises `FormatError` if it cannot be read."""
     if data:
         REQUEST_MODES.read(data)
     return data
@@ -324,7 +322,7 @@ def _make_broker(
 
 
 def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store: MessageStore) -> None:
-    """Take everything to the disk at intervals, beside the loop."""
+    """Flush everything to the disk at intervals, beside the loop."""
 
     def again() -> None:
         node.timers.at(node.now.ms + config.flush_interval_ms, begin)
@@ -349,7 +347,7 @@ def _flush_now_and_then(config: RocketConfig, node: Node, server: Server, store:
 
 
 def _connections_max(config: RocketConfig, limit: int, files_to_come: int) -> int:
-    """The connections at a time: fewer where descriptors are short, no setting of a user's that could not be kept."""
+    """Return the maximum of connections, reduced where descriptors are short: no user has set it."""
     in_use = descriptors_in_use() + DESCRIPTORS_PER_FILE * max(0, files_to_come)
     return min(CONNECTIONS_MAX, connections_max(0, limit, in_use, 1, len(config.nameservers) + 2))
 
@@ -357,7 +355,6 @@ def _connections_max(config: RocketConfig, limit: int, files_to_come: int) -> in
 def _served_besides(
     config: RocketConfig, grpc_socket: socket.socket | None, remoting_socket: socket.socket | None
 ) -> str:
-    """Say on which ports clients are served besides."""
     served = {
         "gRPC": (grpc_socket, config.grpc_listen_port),
         "remoting": (remoting_socket, config.remoting_listen_port),
@@ -372,7 +369,7 @@ def _served_besides(
 def _announce(
     config: RocketConfig, store: MessageStore, served_besides: str, needed: Sequence[str], then: Callable[[], None]
 ) -> None:
-    """Report readiness, and import the modules that requests are going to need."""
+    """Report readiness, and import the modules that requests will need."""
     messages = sum(queue.end - queue.begin for queue in store.queues.values())
     log.info("ready: nameserver on port %d, broker on port %d", config.nameserver_port, config.port)
     announce(
@@ -385,21 +382,20 @@ def _announce(
 
 
 def _nothing_first() -> None:
-    """Leave it to the kernel when to write: nothing waits for the disk."""
+    """Leave writing to the kernel: nothing waits for the disk."""
 
 
 def _physical_memory() -> int:
-    """Return the memory of this machine, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _index_name(ms: int) -> str:
-    """The name of an index file: the time at which it is begun, to the millisecond, in the local time zone."""
+    """Return the name of an index file: its start in local time, to the millisecond."""
     return datetime.fromtimestamp(ms // 1000).strftime("%Y%m%d%H%M%S") + f"{ms % 1000:03d}"
 
 
 class _UniqueIds:
-    """Ids for messages whose senders gave them none."""
+    """Ids for messages whose senders gave none."""
 
     def __init__(self, address: str) -> None:
         self._first = UniqueId(address, os.getpid() & 0xFFFF, random.getrandbits(32), 0, 0)

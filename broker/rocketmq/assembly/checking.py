@@ -19,7 +19,7 @@ __all__ = ["faults_at_start", "notes_at_start"]
 
 
 def faults_at_start(config: RocketConfig) -> Iterator[PropertyError]:
-    """Yield what a node of this configuration would end with on this host; nothing is changed."""
+    """Yield the faults that would end a node of this configuration on this host; nothing is changed."""
     needs: list[Callable[[], object]] = [
         lambda: config.broker_options,
         lambda: [place_of(name, "nameserver (namesrvAddr)") for name in config.nameservers],
@@ -42,7 +42,7 @@ def faults_at_start(config: RocketConfig) -> Iterator[PropertyError]:
 
 
 def notes_at_start(config: RocketConfig) -> list[str]:
-    """Return how a node of this configuration would differ from it, because of its store."""
+    """Return how a node would differ from this configuration, because of its store."""
     try:
         return check_store(config)[1]
     except (PropertyError, StoreFileDamaged, OSError):

@@ -32,7 +32,7 @@ from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["controller_connects", "make_controller"]
 
-# The properties that can be changed while a controller runs.
+# The properties that can change while a controller runs.
 CONTROLLER_CHANGEABLE: Final = frozenset(
     {
         "enableElectUncleanMaster",
@@ -42,14 +42,14 @@ CONTROLLER_CHANGEABLE: Final = frozenset(
     }
 )
 
-# Where a master and the controller that leads are on one host, and gone together, another master is there in 2 seconds.
+# If a master is lost together with the leading controller on its host, another is elected within 2 seconds.
 TIMES: Final = Times(election_ms=750, heartbeat_ms=150)
 
 
 def controller_connects(
     config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame], addresses: Addresses
 ) -> list[Connect]:
-    """Return the maker of sessions for the port of the controller, if there is to be one."""
+    """Return the maker of sessions for the controller's port, if it has one."""
     if config.controller_port is None:
         return []
     return [node.connect_to(make_controller(config, guard, node, dial, seal, addresses))]
@@ -58,7 +58,7 @@ def controller_connects(
 def make_controller(
     config: RocketConfig, guard: Guard, node: Node, dial: Dial, seal: Callable[[Frame], Frame], addresses: Addresses
 ) -> ControllerService:
-    """Make the controller, and give it its turns. Raises `JournalDamaged` and `OSError`."""
+    """Make the controller, with its periodic work. Raises `JournalDamaged` and `OSError`."""
 
     def dial_address(address: str, connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
         dial(place_of(address, "address"), connected, failed)
@@ -91,7 +91,7 @@ def make_controller(
 
 
 def _settings(config: RocketConfig, file: ConfigFile) -> Settings:
-    """The controller's properties; administrators' changes are kept in a file of their own."""
+    """Return the controller's properties; administrators' changes are kept in a file of their own."""
     configured = config.controller_properties
     kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 

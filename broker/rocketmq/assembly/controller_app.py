@@ -35,7 +35,7 @@ __all__ = ["PropertyError", "RocketConfig", "load_rocketmq_config", "run_control
 
 
 def run_controller(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a controller until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+    """Run a controller until SIGTERM or SIGINT; return the exit code. Faults are one line on stderr.
 
     `ready` is called once brokers are served; they wait until it returns.
     """

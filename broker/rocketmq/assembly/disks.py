@@ -10,7 +10,7 @@ __all__ = ["disk_used", "disk_used_bytes"]
 
 
 def disk_used(folder: Path) -> float:
-    """Return the part of a folder's disk that is in use, from 0 to 1 in hundredths; root's share left out.
+    """Return the part of a folder's disk in use, from 0 to 1 in hundredths, without root's share.
 
     Source: UtilAll.getDiskPartitionSpaceUsedPercent.
     """
@@ -21,7 +21,7 @@ def disk_used(folder: Path) -> float:
 
 
 def disk_used_bytes(folder: Path) -> int | None:
-    """Return what is in use of a folder's disk, in bytes; None if the folder cannot be found."""
+    """Return the bytes in use of a folder's disk; None if the folder is missing."""
     try:
         found = os.statvfs(folder)
     except OSError:

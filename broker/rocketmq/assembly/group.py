@@ -71,7 +71,7 @@ def place_of(address: str, what: str) -> Endpoint:
 
 
 def replication_ports(config: RocketConfig) -> list[int]:
-    """Return the ports of a broker beside its own: that for slaves, and that on which brokers of the original ask.
+    """Return the ports of a broker beside its own: the one for slaves, and the one on which the original's brokers ask.
 
     They ask a master, and a slave that may have acted as one.
     """
@@ -82,7 +82,7 @@ def replication_ports(config: RocketConfig) -> list[int]:
 
 
 def check_group(config: RocketConfig) -> None:
-    """Raise `PropertyError` for a broker that could not find the controllers, or the master, of its group."""
+    """Raise `PropertyError` for a broker that could not find its group's controllers or master."""
     replication = config.replication
     if replication.is_controlled:
         for address in replication.controllers:
@@ -100,9 +100,9 @@ def check_group(config: RocketConfig) -> None:
 
 @dataclass
 class Group:
-    """The replication of a broker. It is made before the broker, which asks it, and `join`ed with it afterwards.
+    """The replication of a broker. It is made before the broker, which asks it; `join` connects the two.
 
-    `open_file` opens the small files of the store; `addresses` has the addresses of other nodes' hosts.
+    `open_file` opens small files of the store; `addresses` has the addresses of other nodes' hosts.
     """
 
     config: RocketConfig
@@ -118,7 +118,6 @@ class Group:
     following: Following | None = None
     controlled: Controlled | None = None
     members: Members | None = None
-    # The role of a master for which a slave may act.
     role: BrokerRole | None = None
     ask_members: Callable[[Found], None] = lambda found: found(None)
     roster: Roster = field(init=False)
@@ -131,7 +130,6 @@ class Group:
         self.roster = Roster(self._peers, lambda found: self.ask_members(found), self._own_id, self._now_ms)
 
     def connects(self, broker: Broker) -> list[Connect]:
-        """Return the maker of sessions for `replication_ports`."""
         if not replication_ports(self.config):
             return []
         if self.controlled is not None:
@@ -205,7 +203,7 @@ class Group:
         return EntranceOfMembers(self.roster, session.host.address, session.go_on)
 
     def _enter(self, session: ReplicationSession) -> StreamEntrance | None:
-        """Make the entrance to the master that was dialed."""
+        """Make the entrance to a dialed master."""
         secret = self.config.peer_secret
         return None if secret is None else AnsweredEntrance(secret, session.host.port)
 
@@ -214,7 +212,7 @@ class Group:
         return self.config.options.broker_id if membership is None else membership.broker_id
 
     def _reach(self) -> int:
-        """Return the offset up to which others may have or know the log: that on the disk, if senders wait for it."""
+        """Return the offset up to which others may have or know the log: on the disk, if senders wait for it."""
         return self.store.log.end if self.gate is None else self.gate.reach()
 
     def _log_end(self) -> int:
@@ -232,7 +230,7 @@ class Group:
         options: BrokerOptions,
         read: Callable[[], Given],
     ) -> None:
-        """Begin to work with the broker. `read` reads what a master goes on by from its files."""
+        """Begin to work with the broker. `read` reads the state that a new master continues from."""
         if self.controlled is not None:
             self._join_controlled(self.controlled, broker, nameservers, kept, options, read)
             return
@@ -283,7 +281,7 @@ class Group:
         controllers.ask(request, self._now_ms(), lambda answer: found(told_replicas(answer, name)))
 
     def _join_members(self, members: Members, nameservers: Nameservers, kept: FollowedTables) -> None:
-        """Have a master count the others, and take first what a slave has done that acted as master."""
+        """Have a master count the others, after it has taken the results of a slave that acted for it."""
 
         role = self.role
         assert role is not None
@@ -302,7 +300,7 @@ class Group:
             )
 
     def dial_address(self, address: str, connected: Connected, failed: Callable[[str], None]) -> None:
-        """Connect to HOST:PORT. Raises `PropertyError` for what is none."""
+        """Connect to HOST:PORT. Raises `PropertyError` for an invalid address."""
         self.dial(place_of(address, "address"), connected, failed)
 
     def _make_link(self, what: str = "the broker of master", secret: bytes | None = None) -> Outgoing:
@@ -325,7 +323,7 @@ class Group:
             nameservers.register(self.wall_ms())
             self.roster.renew(lambda: None)
 
-        # Nobody is to find this broker before it is known what it is.
+        # This broker registers only once its role is known.
         nameservers.is_silent = True
         secret = self.config.peer_secret
         controllers = Controllers(self.config.replication, lambda: self._make_link("controller", secret))

@@ -53,10 +53,10 @@ def listen_for_grpc(config: RocketConfig) -> tuple[socket.socket | None, str]:
 
 
 def listen_if_free(host: str, port: int, name: str, was_asked_for: bool) -> tuple[socket.socket | None, str]:
-    """Listen on the port for some protocol; why there is none although there was to be one.
+    """Listen on a protocol's port; without a socket, the text says why.
 
-    Raises `ListenError` if the port was asked for. Where nobody has asked, as with several nodes on one host, another
-    program's having it is no reason not to serve the other clients.
+    Raises `ListenError` if the port was requested. An unrequested port may be another program's, as with several nodes
+    on one host; the other clients are served all the same.
     """
     try:
         return listen(host, port, f"--{name}-port"), ""
@@ -70,7 +70,7 @@ def dials_to(
     dial: Callable[[Endpoint, Callable[[str], Session], Callable[[str], None]], None],
     places: Mapping[str, Endpoint] = MappingProxyType({}),
 ) -> Callable[[str], RemotingDial]:
-    """Return what connects to an address, which is at one of `places` or says itself where it is."""
+    """Return the function that dials an address: as one of `places`, or as HOST:PORT."""
 
     def dial_to(address: str) -> RemotingDial:
         def connect(connected: Callable[[str], Session], failed: Callable[[str], None]) -> None:
@@ -87,10 +87,10 @@ def dials_to(
 
 
 def group_backend(config: RocketConfig, node: Node, dial: Dial) -> Callable[[], Backend] | None:
-    """Return what makes the way of this node's gRPC clients to the master; None where only this broker can be that.
+    """Return the maker of this node's backend for gRPC clients; None where only this broker can be master.
 
-    The members of a group with a controller are asked as a proxy asks them, for any of them may be master. Nameservers
-    tell who is, and nobody signs what they are asked: where requests have to be signed, a node serves its own broker.
+    In a group with a controller any member may be master, and members are asked as by a proxy. Nameservers say which
+    one is, and requests to them are not signed: where requests must be signed, a node serves its own broker.
     """
     if not config.replication.is_controlled or config.access.authentication or config.access.authorization:
         return None
@@ -116,10 +116,10 @@ def grpc_connect(
     wall_ms: Callable[[], int],
     elsewhere: Callable[[], Backend] | None = None,
 ) -> Connect:
-    """Return the maker of sessions for the port of gRPC.
+    """Return the maker of sessions for the gRPC port.
 
-    Their calls go to this broker, or to the brokers that `elsewhere` makes the way to. The service is made for the
-    first connection; its modules, `GRPC_MODULES`, are imported after the start.
+    Calls go to this broker, or to the brokers of the backend that `elsewhere` makes. The service is made for the first
+    connection; its modules, `GRPC_MODULES`, are imported after the start.
     """
     made: list[GrpcService] = []
 

@@ -1,4 +1,4 @@
-"""The files in a broker's store that its controller's words are kept in: its id, and the epochs of its log."""
+"""The files of a broker under a controller in its store: its id, and the epochs of its log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ class SmallFile(Protocol):
     def remove(self) -> None: ...
 
 
-# Finds a file of a store by its name.
 OpenFile = Callable[[str], SmallFile]
 
 
@@ -64,20 +63,18 @@ class StoredIdentity:
         return decode_identity(data) if data else None
 
     def keep(self, identity: BrokerIdentity) -> None:
-        """Write an identity; that of an applicant if it has a check code."""
         (self._applicant if identity.check_code else self._own).write(encode_identity(identity))
         self.known = identity
         if not identity.check_code:
             self._applicant.remove()
 
     def forget(self) -> None:
-        """Remove that of an applicant."""
         self._applicant.remove()
         self.known = None
 
 
 def open_identity(open_file: OpenFile, options: BrokerOptions) -> StoredIdentity:
-    """Read a broker's id. Raises `PropertyError` if it is that of another broker, or cannot be read."""
+    """Read a broker's id. Raises `PropertyError` if it is another broker's, or unreadable."""
     own, applicant = open_file(IDENTITY), open_file(APPLICANT)
     try:
         found = StoredIdentity(own, applicant)
@@ -103,5 +100,5 @@ def open_epochs(open_file: OpenFile) -> EpochBook:
 
 
 def epoch_begins(open_file: OpenFile) -> list[int]:
-    """Return where the epochs of a log begin; nothing for one that has none. Raises `PropertyError`."""
+    """Return the offsets at which the epochs of a log begin. Raises `PropertyError`."""
     return [entry.start_offset for entry in open_epochs(open_file).entries]

@@ -1,4 +1,4 @@
-"""The layout of a store's index files, which are read without a change."""
+"""The layout of a store's index files, read without changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _File(IndexBytes):
 
 
 def index_layout(folder: FolderView, names: Sequence[str]) -> IndexLayout | None:
-    """Return how many slots and entries the index files of a store have; None if none of them shows it."""
+    """Return the numbers of slots and entries of a store's index files; None if no file shows them."""
     return most_common_layout(_open_each(folder, names))
 
 

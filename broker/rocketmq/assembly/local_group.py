@@ -1,9 +1,8 @@
-"""The configuration of a group of RocketMQ nodes that all run on this host, written to files as the original has them.
+"""The configuration of a group of RocketMQ nodes on this host, in files like the original's.
 
-One directory per node: `broker.conf`, and its store beside it. Each node is a nameserver, a controller and a broker of
-one name, and knows all others. Further groups, whose brokers have other names, are under the controllers of the first.
-New groups get a random secret by which their nodes recognize each other, since other processes on this host have the
-same address.
+Each node has a directory with `broker.conf` and its store. It is a nameserver, a controller and a broker of one name,
+and knows all others. Further groups, whose brokers have other names, are under the controllers of the first. New groups
+get a random secret by which their nodes recognize each other, since other processes on this host have the same address.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ __all__ = [
 
 CONFIG_NAME: Final = "broker.conf"
 STORE_NAME: Final = "store"
-# The distance of a node's ports from those of the node before it.
+# The distance between the ports of consecutive nodes.
 STEP: Final = 10
-# Where a port of a group is taken, all ports that were not requested are moved by this.
+# If a port is taken, all ports that were not requested move by this.
 SHIFT: Final = 100
 SHIFTS: Final = 10
 PORT_MAX: Final = 65_535
-# The names of the brokers of each group; the first is that of a single node.
+# The names of each group's brokers; the first is a single node's.
 _BROKER_NAMES: Final = ("broker-a", "broker-b", "broker-c", "broker-d")
 GROUPS_MAX: Final = len(_BROKER_NAMES)
 _USUAL: Final = {
@@ -57,9 +56,9 @@ _USUAL: Final = {
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """A user's wishes for a group. Ports are those of the first node; 0 for one that is not to be served.
+    """A user's wishes for a group. Ports are the first node's; 0 for one that is not served.
 
-    A None keeps the value of an existing group, and takes the default in a new one.
+    None keeps the value of an existing group, and is the default in a new one.
     """
 
     nodes: int
@@ -75,7 +74,7 @@ class GroupOptions:
 
 @dataclass(frozen=True)
 class GroupNode:
-    """A node of a group: where clients and the other nodes find it. `grpc` and `remoting` are None if not served.
+    """A node of a group: where clients and other nodes find it. `grpc` and `remoting` are None if not served.
 
     `controller` is None in groups after the first.
     """
@@ -97,12 +96,12 @@ class GroupNode:
 
 
 def group_nodes(options: GroupOptions, shift: int = 0) -> list[GroupNode]:
-    """Return the nodes of a new group whose ports are shifted, except the requested ones.
+    """Return the nodes of a new group; all ports that were not requested are shifted.
 
     Raises `PropertyError` if two nodes would have the same port.
     """
     bind = options.host or RocketConfig().bind_address
-    # Refuses what others could not connect to.
+    # Refuses an address to which others could not connect.
     told = RocketConfig(bind_address=bind, told_address=options.address).broker_options.address.address
     first = {name: _first_port(options, name, usual, shift) for name, usual in _USUAL.items()}
     count = options.nodes * (options.groups or 1)
@@ -138,10 +137,10 @@ def _node(number: int, of_group: int, bind: str, told: str, first: Mapping[str, 
 
 
 def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[GroupNode, Path]]:
-    """Return the nodes of a group with their directories, `node1` and so on, which are written if they are not there.
+    """Return the nodes of a group with their directories, `node1` and so on, writing missing ones.
 
-    Existing ones are left as they are, so a group that was stopped goes on. Raises `PropertyError` if what is
-    there is not the group that is wanted, or if its ports are taken, and `OSError` where files cannot be written.
+    Existing ones stay as they are, so a stopped group continues. Raises `PropertyError` if another group is there, or
+    its ports are taken, and `OSError` if files cannot be written.
     """
     kept = _kept_node(directory, options)
     nodes = _new_group(options) if kept is None else kept
@@ -156,7 +155,7 @@ def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[Group
 
 
 def _kept_secret(directory: Path) -> str | None:
-    """Return the secret of an existing group; None for a group that was made without one."""
+    """Return the secret of an existing group, if it has one."""
     for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
         secret = load_rocketmq_config(file).peer_secret
         return None if secret is None else secret.decode()
@@ -164,7 +163,7 @@ def _kept_secret(directory: Path) -> str | None:
 
 
 def lack_of_secret(directory: Path) -> str | None:
-    """Return what to do about a group whose nodes have no secret, as an earlier version made them; None if they do."""
+    """Return what to do about a group without a secret, made by an earlier version; None if it has one."""
     if _kept_secret(directory) is not None:
         return None
     return (
@@ -197,7 +196,7 @@ def _fault_of_ports(nodes: Sequence[GroupNode]) -> str | None:
 
 
 def _kept_node(directory: Path, options: GroupOptions) -> list[GroupNode] | None:
-    """Return the nodes of the group that is there, from the configuration of one of them; None without one."""
+    """Return the nodes of an existing group, from the configuration of one; None without any."""
     for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
         return _read_group(file, (read_digits(file.parent.name.removeprefix("node")) or 0) - 1, options)
     return None
@@ -207,7 +206,7 @@ def _read_group(file: Path, number: int, options: GroupOptions) -> list[GroupNod
     config = load_rocketmq_config(file)
     controllers = [split_address(each) for each in config.replication.controllers]
     told = config.told_address or config.bind_address
-    # Others may be named in it, too: those of other hosts, or of another group.
+    # It may also name nodes of other hosts, or of another group.
     own = {(told, config.nameserver_port + STEP * (other - number)) for other in range(GROUPS_MAX * len(controllers))}
     named = {split_address(each) for each in config.nameservers} - {(told, config.nameserver_port)}
     groups = max(1, (1 + len(own & named)) // max(1, len(controllers)))

@@ -1,4 +1,4 @@
-"""The composition root of a nameserver that runs alone, and the part of it that makes one beside a broker, too."""
+"""The composition root of a nameserver alone, and the part that makes one beside a broker, too."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def open_nameserver(config: RocketConfig) -> Nameserver:
-    """Make a nameserver of what its files hold."""
+    """Make a nameserver from its files."""
     folder = config.store / "namesrv"
     values = ConfigFile(folder / "kvConfig.json")
     settings = _nameserver_settings(config, ConfigFile(folder / "namesrv.properties"), values.path)
@@ -71,7 +71,7 @@ def open_nameserver(config: RocketConfig) -> Nameserver:
 
 
 def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -> Settings:
-    """The nameserver's properties; administrators' changes are kept in a file of their own."""
+    """Return the nameserver's properties; administrators' changes are kept in a file of their own."""
     kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 
     def keep(changes: Mapping[str, str]) -> None:
@@ -106,7 +106,7 @@ def make_nameserver(
 
 
 def run_nameserver(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a nameserver until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+    """Run a nameserver until SIGTERM or SIGINT; return the exit code. Faults are one line on stderr.
 
     `ready` is called once brokers and clients are served; they wait until it returns.
     """

@@ -1,6 +1,6 @@
 """The pages of a node for monitoring: `/metrics`, `/healthz` and `/readyz`.
 
-The modules that serve them are imported only if they are wanted: other nodes start sooner.
+Their modules are imported only if they are wanted: other nodes start sooner.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["Watched", "listen_for_pages", "serve_pages", "watch_broker"]
 
 
 class Watched(NamedTuple):
-    """A node for its pages: the pieces of its metrics, and what it lacks to serve clients, None for nothing."""
+    """A node for its pages: the pieces of its metrics, and what it lacks to serve clients, if anything."""
 
     pieces: Callable[[], Iterator[bytes]]
     lacks: Callable[[], str | None]
 
 
 def listen_for_pages(host: str, port: int | None, stack: ExitStack) -> socket.socket | None:
-    """Listen for requests of pages until the stack is left; without a port there are none."""
+    """Listen for requests of pages until the stack is left; None without a port."""
     if port is None:
         return None
     sock = listen(host, port, "--metrics-port")

@@ -15,7 +15,6 @@ __all__ = ["controller_peers", "controller_secret", "make_admission", "peers_at"
 
 
 def peers_at(config: RocketConfig, addresses: Addresses, port: int) -> KnownPeers:
-    """Make the recognition of the nodes that connect to a port."""
     return KnownPeers(addresses, config.peer_secret, port, checks_address=config.checks_peer_address)
 
 
@@ -27,7 +26,6 @@ def controller_secret(config: RocketConfig) -> bytes | None:
 
 
 def controller_peers(config: RocketConfig, addresses: Addresses) -> KnownPeers:
-    """Make the recognition of the controllers and brokers that connect to the port of a controller."""
     return KnownPeers(
         addresses,
         controller_secret(config),

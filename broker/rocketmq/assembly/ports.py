@@ -1,4 +1,4 @@
-"""The ports that a node listens on, with the settings that choose them, even if other processes have them."""
+"""The ports that a node listens on, and the settings that choose them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["NodePort", "node_ports"]
 
 
 class NodePort(NamedTuple):
-    """A port, with the option of the command line that chooses it, and how the properties do."""
+    """A port, with the option and the property that choose it."""
 
     number: int
     option: str
@@ -24,7 +24,7 @@ _OF_REPLICATION = (("--ha-port", "haListenPort"), ("--port", f"listenPort less {
 def node_ports(config: RocketConfig) -> list[NodePort]:
     """Return the ports for peers that speak the remoting protocol, and for slaves.
 
-    In this order: the nameserver's, the broker's, those of `replication_ports`, and the controller's.
+    In this order: the nameserver's, the broker's, `replication_ports`, and the controller's.
     """
     found = [
         NodePort(config.nameserver_port, "--nameserver-port", "nameserverPort"),

@@ -1,4 +1,4 @@
-"""The process of a RocketMQ node, proxy or controller: its end, log, time of day, and what dials."""
+"""The process of a RocketMQ node, proxy or controller: its end, log, time of day, and dialing."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ log = logging.getLogger("broker.rocketmq")
 
 LOG_NAME = "bmqctl.log"
 
-# A consumer asks for its next messages when it has the last ones. A producer's requests, up to thousands at once, are
-# answered in parts, so that the consumer's do not wait for all of them.
+# A consumer requests messages when it has the last ones; it must not wait for the answers to thousands of a producer's
+# requests, so those are answered in parts.
 READ_BYTES = 64 << 10
 
 
@@ -44,7 +44,7 @@ _ENDS = Ends(
 
 
 def warn_of(config: RocketConfig, notes: Iterable[str] = ()) -> None:
-    """Log properties without effect, or not with that which they seem to have, and other notes that are not empty."""
+    """Log properties without effect, or with another than it seems, and other notes that are not empty."""
     if config.unused:
         log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
     for name in config.doubts:
@@ -66,28 +66,28 @@ class Logging:
 
 
 class Deferred:
-    """Dials, once there is a loop: links to others are made before it. With `tls`, all that it dials speak that."""
+    """Dials, once there is a loop: links are made before it. With `tls`, all connections use it."""
 
     def __init__(self, tls: TlsContext | None) -> None:
         self.server: Server | None = None
         self._tls = tls
 
     def dial(self, place: Endpoint, connected: Connected, failed: Callable[[str], None]) -> None:
-        """Connect to a place: one of the two functions is called, later."""
+        """Connect to a place; one of the two functions is called later."""
         assert self.server is not None
         self.server.dial(place._replace(tls=self._tls), connected, failed)
 
     def look_up(self, host: str, done: Callable[[frozenset[str] | str], None]) -> None:
-        """Resolve a host: `done` receives its addresses, or the reason of the failure, later."""
+        """Resolve a host; `done` receives its addresses, or the reason of the failure, later."""
         assert self.server is not None
         self.server.look_up(lambda: addresses_of(host), done)
 
 
 def run_to_end(run: Callable[[], None]) -> int:
-    """Run a node, a proxy or a controller; the process's exit code. Faults are one line on stderr."""
+    """Run a node, a proxy or a controller; return the exit code. Faults are one line on stderr."""
     return process_end.run_to_end(run, _ENDS)
 
 
 def wall_ms() -> int:
-    """Return the time of day."""
+    """Return the time of day in ms."""
     return time.time_ns() // 1_000_000

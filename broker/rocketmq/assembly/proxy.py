@@ -1,4 +1,4 @@
-"""The composition root of a RocketMQ proxy: the service for gRPC before the brokers that nameservers know."""
+"""The composition root of a RocketMQ proxy: the gRPC service before the brokers that nameservers know."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ __all__ = [
 log = logging.getLogger("broker.rocketmq.proxy")
 
 _OPTIONS = TlsNames("--tls-certificate and --tls-key", "--tls-mode", "--tls-mode enforcing", "--tls-trust")
-# Descriptors for connections to brokers, of which there are few.
+# Descriptors for connections to brokers.
 _BROKERS_MAX = 256
 
 
 @dataclass(frozen=True)
 class ProxyConfig:
-    """A proxy: the nameservers, HOST:PORT each, where it listens, and the folder of its log.
+    """A proxy: its nameservers, HOST:PORT each, where it listens, and the folder of its log.
 
-    `remoting_port` is 0 if the remoting protocol is not to be served; with None it is served on the usual port, if that
-    is free. Its clients get `told_address` as the brokers' address. `keys` has the key that it signs requests with,
-    and its checks of clients. Without `metrics_port` there are no pages for monitoring.
+    `remoting_port` is 0 to serve no remoting protocol, and None for the usual port, if that is free. Its clients get
+    `told_address` as the brokers' address. `keys` has the key that signs its requests, and its checks of clients.
+    Without `metrics_port` there are no pages for monitoring.
     """
 
     nameservers: tuple[str, ...]
@@ -85,7 +85,7 @@ class ProxyConfig:
 
     @property
     def remoting_address(self) -> str:
-        """The brokers' address for clients of the remoting protocol. Raises `PropertyError` if there is none."""
+        """The brokers' address for remoting clients. Raises `PropertyError` if there is none."""
         address = self.told_address or self.bind_address
         if address in ("0.0.0.0", "::"):
             raise PropertyError(
@@ -96,7 +96,7 @@ class ProxyConfig:
 
 
 def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a proxy until SIGTERM or SIGINT; the process's exit code. Faults are one line on stderr.
+    """Run a proxy until SIGTERM or SIGINT; return the exit code. Faults are one line on stderr.
 
     `ready` is called once clients are served; they wait until it returns.
     """
@@ -159,7 +159,6 @@ def _watch(cluster: Cluster, name: str) -> Watched:
 
 
 def listen_for_remoting(config: ProxyConfig) -> tuple[socket.socket | None, str]:
-    """Listen on the port for the remoting protocol; see `listen_if_free`."""
     if config.remoting_port == 0:
         return None, ""
     port = config.remoting_port or REMOTING_PORT

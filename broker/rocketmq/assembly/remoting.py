@@ -1,4 +1,4 @@
-"""The part of the composition root that serves remoting clients which are given one address only."""
+"""The part of the composition root that serves remoting clients with one address only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ __all__ = ["listen_for_remoting", "one_port"]
 
 
 def listen_for_remoting(config: RocketConfig) -> tuple[socket.socket | None, str]:
-    """Listen on the port for clients that are given one address only, if there is to be one; see `listen_if_free`."""
+    """Listen for clients with one address only, if they are to be served; see `listen_if_free`."""
     port, was_asked_for = config.remoting_listen_port, config.remoting_port is not None
     return (None, "") if port is None else listen_if_free(config.bind_address, port, "remoting", was_asked_for)
 
 
 def one_port(config: RocketConfig, nameserver: Nameserver, guard: Guard, broker: Broker) -> OnePort:
-    """Make the service of that port."""
     address, port = config.broker_options.address, config.remoting_listen_port
     assert port is not None
     find = moved_routes(nameserver.routes.route, str(address), str(address._replace(port=port)))

@@ -1,4 +1,4 @@
-"""The look at a store before a start: nothing is written until it is known that the node can go on with it."""
+"""The examination of a store before a start: nothing is written before it is known to be usable."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from formats.rocketmq.files.names import offset_of_name
 
 __all__ = ["check_store", "disk_of_store", "log_folders", "root_of_store"]
 
-# The part of a disk from which on no further file of the log is created there (source: diskSpaceCleanForciblyRatio).
+# The used part of a disk from which on the log gets no further file there (source: diskSpaceCleanForciblyRatio).
 _FULL: Final = 0.85
-# Files of the log with other sizes were cut short.
+# Log files of other sizes were cut short.
 _SECTOR: Final = 512
 _INDEX_FILES_ASKED: Final = 8
 
 
 def root_of_store(config: RocketConfig) -> FileFolder:
-    """Open the folder of a store, whose commit log may be elsewhere. Folders that are missing are created."""
+    """Open the folder of a store, whose commit log may be elsewhere; create missing folders."""
     written, read_only = log_folders(config), config.places.read_only_log or ()
     if len(written) > 1 or read_only:
         return RootFolder(config.store, {COMMIT_LOG: SpreadFolder(written, read_only, _is_full)})
@@ -52,12 +52,12 @@ def _is_full(path: Path) -> bool:
 
 
 def disk_of_store(config: RocketConfig) -> float:
-    """Return how full the disks of a store are, from 0 to 1: its own, or the emptiest one of the log if fuller."""
+    """Return how full the disks of a store are, from 0 to 1: its own, or the log's emptiest one if fuller."""
     return max(disk_used(config.store), min(map(disk_used, log_folders(config))))
 
 
 def check_store(config: RocketConfig) -> tuple[RocketConfig, list[str]]:
-    """Check that a node can go on with a store. Nothing is changed.
+    """Check that a node can use a store. Nothing is changed.
 
     Returns the configuration with the sizes of the store's files, and the properties that differ from them. Raises
     `PropertyError` for a store that cannot be kept as configured, and `StoreDamaged` if files are missing.
@@ -126,10 +126,9 @@ def _row(folder: FolderView) -> list[str]:
 
 
 def _extent(root: FolderView, queues: Sequence[_Queue], options: StoreOptions, was_cut: bool) -> Extent:
-    """Return how far the log reaches. The tables that say so are read before the log, as a broker may be writing it.
+    """Return how far the log reaches. Its tables are read before the log, as a broker may be writing it.
 
-    With a current mark the queues say nothing more. Raises `StoreDamaged` if a file of the log is missing between
-    others.
+    With a current mark the queues add nothing. Raises `StoreDamaged` if a file of the log is missing between others.
     """
     has_crashed = ABORT in root.names()
     checkpoint = _small(root, CHECKPOINT)
@@ -152,7 +151,7 @@ def _small(root: FolderView, name: str) -> bytes:
 
 
 def _end_of(queue: _Queue) -> int:
-    """Return the offset of the log after the last message of a queue; 0 for none."""
+    """Return the offset of the log after a queue's last message; 0 for none."""
     for name in reversed(queue.names):
         with queue.folder.reading(name) as read:
             entry = last_entry(read, queue.folder.size_of(name))
@@ -173,7 +172,7 @@ _SIZES: Final[Mapping[str, str]] = {
 
 
 def _sizes(root: FolderView, queues: Sequence[_Queue], options: StoreOptions) -> tuple[StoreOptions, list[str]]:
-    """Return the sizes of a store's files, those of the options where it has none, and what differs."""
+    """Return the sizes of a store's files, with defaults from the options, and what differs."""
     log = root.folder(COMMIT_LOG)
     log_bytes = _one_size((log.size_of(name) for name in _row(log)), _SECTOR)
     queue_sizes = (queue.folder.size_of(name) for queue in queues for name in queue.names)
@@ -199,12 +198,12 @@ def _one_size(sizes: Iterator[int], unit: int) -> int | None:
 
 
 def _index_sizes(folder: FolderView, options: StoreOptions) -> StoreOptions:
-    """Return options with the layout of the index files. Raises `PropertyError` if the files do not show it."""
+    """Return options with the layout of the index files. Raises `PropertyError` if they do not show it."""
     names = [name for name in folder.names() if is_index_name(name) and folder.size_of(name)]
     sizes = {folder.size_of(name) for name in names}
     if sizes <= {IndexFile.size_of(options.index_slots, options.index_entries)}:
         return options
-    # It needs NumPy, which takes long to import.
+    # Imports NumPy, which takes long.
     from broker.rocketmq.assembly.index_view import index_layout
 
     layout = index_layout(folder, names[-_INDEX_FILES_ASKED:]) if len(sizes) == 1 else None

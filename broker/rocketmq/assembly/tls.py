@@ -44,19 +44,18 @@ PROPERTIES = TlsNames(
 
 
 class Tls(NamedTuple):
-    """The contexts of a process: that of its ports, of which some may take plain connections, and that of its dials."""
+    """The contexts of a process: for its ports, of which some may take plain connections, and for dialing."""
 
     mode: TlsMode
     accepts: TlsContext | None
     dials: TlsContext | None
 
     def listener(self, sock: socket.socket, connect: Connect) -> Listener:
-        """Make the listener of a port."""
         return Listener(sock, self.accepts, connect, takes_plain=self.mode is TlsMode.PERMISSIVE)
 
 
 def make_tls(options: TlsOptions, names: TlsNames = PROPERTIES) -> Tls:
-    """Make the contexts. Raises `PropertyError` for files that cannot be used; its text has the `names` of settings."""
+    """Make the contexts. Raises `PropertyError`, with the `names` of settings, for files that cannot be used."""
     if options.dial_trust is not None and not options.is_dialing:
         raise PropertyError(f"{names.dial_trust}: connections to other nodes use no TLS", f"set {names.dials}")
     if options.client_certificates is ssl.CERT_REQUIRED and options.mode is not TlsMode.ENFORCING:
@@ -122,7 +121,7 @@ def _has_certificate(options: TlsOptions, names: TlsNames) -> bool:
 
 
 def _prepare(context: ssl.SSLContext, options: TlsOptions) -> None:
-    """Set what all contexts have in common: the versions, and the certificate if there is one."""
+    """Set what all contexts share: the versions, and the certificate, if any."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificate, key = options.certificate, options.key
     if certificate is None or key is None:
@@ -147,5 +146,5 @@ def _trust(context: ssl.SSLContext, authority: Path, name: str) -> None:
 
 
 def _no_password() -> str:
-    """Give OpenSSL no password: otherwise it would ask for one on the terminal."""
+    """Return no password: OpenSSL would ask for one on the terminal."""
     return ""

@@ -24,9 +24,9 @@ class Administrators:
         self._are_checked = are_checked
 
     def refusal(self, address: str, peers: KnownPeers, hosts: Iterable[str]) -> str | None:
-        """Return the reason to refuse an administrator's request from an address; None if it is accepted.
+        """Return why an administrator's request from an address is refused; None if it is accepted.
 
-        It is accepted from the configured networks, and from the addresses of `hosts`.
+        The configured networks, and the addresses of `hosts`, are accepted.
         """
         if self._are_checked():
             return None

@@ -14,17 +14,17 @@ __all__ = ["BrokerCalls", "Dial", "Open", "refuse"]
 
 log = logging.getLogger("broker.rocketmq.calls")
 
-# The time after which a connection is closed: the notice has arrived by then, or the broker asks by itself.
+# The notice has arrived by then, or the broker asks by itself.
 CALL_MS: Final = 3_000
 CALLS_MAX: Final = 1_000
 
-# Connects to HOST:PORT: one of the two functions is called, later.
+# Connects to HOST:PORT; calls one of the two functions later.
 Dial = Callable[[str, Callable[[str], Session], Callable[[str], None]], None]
 Open = Callable[[str, Service], Session]
 
 
 def refuse(frame: Frame, session: Session) -> None:
-    """Answer a request on a connection that only sends requests; its answers are ignored."""
+    """Refuse a request on a connection that only sends requests; ignore answers."""
     if not frame.is_response:
         text = f" request type {frame.code} not supported"
         session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
@@ -33,7 +33,7 @@ def refuse(frame: Frame, session: Session) -> None:
 class BrokerCalls:
     """Connections to brokers, one per notice, closed after CALL_MS.
 
-    Lost notices do no harm: brokers ask by themselves every few seconds.
+    A lost notice does no harm: brokers ask by themselves every few seconds.
     """
 
     def __init__(self, dial: Dial, open_session: Open) -> None:
@@ -63,18 +63,14 @@ class BrokerCalls:
         self._dial(address, connected, failed)
 
     def tick(self, now_ms: int) -> None:
-        """Close old connections."""
         for session in [session for session, until_ms in self._open.items() if now_ms >= until_ms]:
             session.give_up("the broker was notified")
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Leave every frame to `receive`."""
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Refuse requests."""
         refuse(frame, session)
 
     def disconnected(self, session: Session) -> None:
-        """Forget the connection."""
         self._open.pop(session, None)

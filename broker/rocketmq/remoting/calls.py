@@ -27,12 +27,12 @@ class Calls:
         self._open: dict[Peer, dict[int, _Call]] = {}
 
     def call(self, peer: Peer, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
-        """Ask a client; `done` gets its answer, whose body is a view, or None if there is none in ten seconds."""
+        """Ask a client; `done` gets its answer, whose body is a view, or None after CALL_MS."""
         opaque = peer.ask(request)
         self._open.setdefault(peer, {})[opaque] = _Call(now_ms + CALL_MS, done)
 
     def answered(self, peer: Peer, answer: Frame) -> bool:
-        """Handle an answer; return False, and ignore it, if it answers no request."""
+        """Handle an answer; return False if it answers no request."""
         calls = self._open.get(peer)
         call = None if calls is None else calls.pop(answer.opaque, None)
         if calls is not None and not calls:
@@ -42,7 +42,6 @@ class Calls:
         return call is not None
 
     def expire(self, now_ms: int) -> None:
-        """Give up the calls whose time is over."""
         for peer, calls in list(self._open.items()):
             for opaque in [opaque for opaque, call in calls.items() if call.until_ms <= now_ms]:
                 calls.pop(opaque).done(None)

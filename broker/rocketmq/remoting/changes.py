@@ -15,12 +15,12 @@ from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["GROUP_ATTRIBUTES", "TOPIC_ATTRIBUTES", "altered", "listed_changes"]
 
-# Returns the reason why a value is invalid; None if it is valid.
+# Returns why a value is invalid; None if it is valid.
 Check = Callable[[str], str | None]
 
 
 class Attribute(NamedTuple):
-    """An attribute: the check of its values, and whether it may change once the topic or group exists."""
+    """The check of an attribute's values, and whether it may change once the topic or group exists."""
 
     check: Check
     is_changeable: bool = True
@@ -53,7 +53,7 @@ def _truth(value: str) -> str | None:
 
 
 def _only(carried_out: str, check: Check, reason: str) -> Check:
-    """Refuse the values that are valid for the original and that this broker does not carry out."""
+    """Refuse the other values, valid for the original, which this broker does not carry out."""
     return lambda value: check(value) or (None if value == carried_out else f"{value} is not supported: {reason}")
 
 
@@ -93,8 +93,8 @@ def altered(
 ) -> dict[str, str]:
     """Return attributes after changes, a list of `+name=value` and `-name` with commas.
 
-    Raises `Refused` for an unknown attribute, an invalid value, an attribute that is named twice, the removal of one
-    that is not there, and a change of one that may not change; its present value may be given again.
+    Raises `Refused` for an attribute that is unknown, named twice, or missing where it is to be removed; for an invalid
+    value; and for a change of one that may not change, except to its present value.
     """
     result, named = dict(current), set[str]()
     for change in filter(None, (each.strip() for each in changes.split(","))):
@@ -120,7 +120,7 @@ def altered(
 def _fault(
     attribute: Attribute, sign: str, name: str, value: str, current: Mapping[str, str], is_new: bool
 ) -> str | None:
-    """Return the reason why a known attribute cannot be changed so; None if it can."""
+    """Return why a known attribute cannot be changed; None if it can."""
     if sign == "-":
         if is_new:
             return f"only add attribute is supported while creating topic. key: {name}"

@@ -1,4 +1,4 @@
-"""Waiting requests, by what they wait for, by connection, and by the time at which their wait ends."""
+"""Waiting requests, by what they wait for, by connection, and by the end of their wait."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from broker.rocketmq.remoting.scheduler import Scheduler
 
 __all__ = ["Held", "Waiting"]
 
-# A wait ends at most this much late.
+# Maximum delay of the end of a wait.
 _SPAN_MS: Final = 10
-# The requests of a closed connection that has more than this are removed in slices.
+# Above this number, the requests of a closed connection are removed in slices.
 _AT_ONCE: Final = 64
 
 K = TypeVar("K", bound=Hashable)
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[R]):
-    """A waiting request, and the time at which its wait ends. Immutable, but not frozen, which would make it slow."""
+    """A waiting request, and the end of its wait. Immutable, but not frozen, which would make it slow."""
 
     request: R
     connection: object
@@ -30,7 +30,7 @@ class Waiting(Generic[R]):
 
 
 class Held(Generic[K, R]):
-    """The waiting requests of one kind. The cost of adding or removing one does not depend on their number."""
+    """The waiting requests of one kind. Adding or removing one costs the same for any number."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -39,7 +39,7 @@ class Held(Generic[K, R]):
         self._of: dict[object, dict[Waiting[R], K]] = {}
         self._due: dict[int, dict[Waiting[R], K]] = {}
         self._due_order: list[int] = []
-        # Closed connections with requests that are still to be removed.
+        # Closed connections whose requests are still to be removed.
         self._gone: set[object] = set()
         self._total = 0
 
@@ -50,7 +50,6 @@ class Held(Generic[K, R]):
         return key in self._at
 
     def count(self, key: K) -> int:
-        """Return the number of requests that wait for `key`."""
         return len(self._at.get(key, ()))
 
     def at(self, key: K) -> list[Waiting[R]]:
@@ -69,7 +68,7 @@ class Held(Generic[K, R]):
         self._total += 1
 
     def remove(self, key: K, waiting: Waiting[R]) -> bool:
-        """Remove a request. Return False if it no longer waits, or its connection is closed."""
+        """Remove a request; return False if it no longer waits, or its connection is closed."""
         waits = self._at.get(key)
         if waits is None or waiting not in waits:
             return False
@@ -86,7 +85,7 @@ class Held(Generic[K, R]):
         return waiting.connection not in self._gone
 
     def take(self, key: K) -> Waiting[R] | None:
-        """Remove and return the request that has waited longest for `key`; None if none waits."""
+        """Remove and return the request that has waited longest for `key`; None without any."""
         while (waits := self._at.get(key)) is not None:
             waiting = next(iter(waits))
             if self.remove(key, waiting):
@@ -109,7 +108,7 @@ class Held(Generic[K, R]):
         return bool(self._due_order) and self._due_order[0] * _SPAN_MS <= now_ms
 
     def end_all(self, end: Callable[[Waiting[R]], object]) -> None:
-        """Remove all requests that wait now, in slices, and call `end` with each."""
+        """Remove all requests, in slices, and call `end` with each."""
         self._scheduler.add(self, self._end_all(end))
 
     def _end_all(self, end: Callable[[Waiting[R]], object]) -> Iterator[None]:
@@ -120,7 +119,7 @@ class Held(Generic[K, R]):
                     yield
 
     def forget(self, connection: object) -> None:
-        """Remove the requests of a closed connection. None of them is returned from now on."""
+        """Remove the requests of a closed connection; none of them is returned from now on."""
         mine = self._of.pop(connection, None)
         if mine is None:
             return

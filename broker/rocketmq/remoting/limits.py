@@ -1,4 +1,4 @@
-"""The maximum sizes of the frames of peers, by the code of the request."""
+"""The maximum sizes of peers' frames, by the code of the request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from formats.rocketmq.remoting.raft import CODE
 
 __all__ = ["LONG_HEADER_BYTES_MAX", "SHORT_FRAME_BYTES_MAX", "frame_bytes_max"]
 
-# Maximum length of frames that neither carry messages nor register a broker, and of a registration beside its body.
+# The maximum for frames without messages, and for a registration beside its body.
 SHORT_FRAME_BYTES_MAX: Final = 1 << 20
-# Maximum length of the header of a longer frame. Properties of 32 KiB take up to 112 KiB of it when they are escaped.
+# The maximum for the header of a longer frame. Escaped properties of 32 KiB take up to 112 KiB of it.
 LONG_HEADER_BYTES_MAX: Final = 256 << 10
 
 _LONG: Final = frozenset(
@@ -29,7 +29,7 @@ _LONG: Final = frozenset(
 
 
 def frame_bytes_max(code: int) -> int:
-    """Return the maximum length that the frame of a request with this code may state in its first four bytes."""
+    """Return the maximum length that the frame of a request may state in its first four bytes."""
     if code == RequestCode.REGISTER_BROKER:
         return REGISTRATION_BYTES_MAX + SHORT_FRAME_BYTES_MAX
     return FRAME_BYTES_MAX if code in _LONG else SHORT_FRAME_BYTES_MAX

@@ -1,6 +1,6 @@
-"""Answers about many things, which are made in slices.
+"""Long answers, made in slices.
 
-The answers for one connection are made one after the other, and sent in that order.
+The answers for one connection are made and sent in the order of their requests.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from formats.rocketmq.remoting.frame import FRAME_BYTES_MAX, Frame
 
 __all__ = ["ITEM_UNITS", "Answering", "LongAnswers"]
 
-# Makes an answer, and yields after each part of the work. Raises `Refused`.
+# Makes an answer, yielding after each part of the work. Raises `Refused`.
 Answering = Generator[None, None, Frame]
 
-# Units of examining a queue or a client, and of writing the result; see `Scheduler.spend`.
+# Units of examining a queue or a client, and writing the result; see `Scheduler.spend`.
 ITEM_UNITS: Final = 20_000
-# Maximum number of unfinished answers for one connection, and for all.
+# Maximum of unfinished answers for one connection, and for all.
 PEER_ANSWERS_MAX: Final = 16
 ANSWERS_MAX: Final = 1_000
-# Maximum size of the body of an answer, which leaves room for its header.
+# Leaves room for the header.
 _BODY_BYTES_MAX: Final = FRAME_BYTES_MAX - (64 << 10)
 
 
 class LongAnswers:
-    """The unfinished answers. `failed` ends a connection for which making an answer raises an exception."""
+    """The unfinished answers. `failed` ends a connection whose answer raises an exception."""
 
     def __init__(self, scheduler: Scheduler, failed: Callable[[object, Exception], None]) -> None:
         self._scheduler = scheduler
@@ -37,9 +37,9 @@ class LongAnswers:
         self._total = 0
 
     def begin(self, request: Request, work: Answering) -> Frame | None:
-        """Make an answer within the budget of the step; return it if it is complete, otherwise send it later.
+        """Return an answer that is complete within the budget of the step; otherwise send it later.
 
-        Raises `Refused`, also if there are too many unfinished answers.
+        Raises `Refused`, also for too many unfinished answers.
         """
         peer, scheduler = request.peer, self._scheduler
         while not scheduler.is_spent:
@@ -57,7 +57,6 @@ class LongAnswers:
         return None
 
     def disconnected(self, peer: object) -> None:
-        """Drop the answers for a closed connection."""
         self._counts.pop(peer, None)
 
     def _make(self, request: Request, work: Answering) -> Generator[None, None, None]:
@@ -87,7 +86,6 @@ class LongAnswers:
 
 
 def _bounded(answer: Frame) -> Frame:
-    """Return an answer, or an error if it is too long for a frame."""
     size = len(answer.body)
     if size <= _BODY_BYTES_MAX:
         return answer

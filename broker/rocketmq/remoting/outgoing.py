@@ -1,4 +1,4 @@
-"""A connection to a master, a controller or a nameserver by the remoting protocol, reopened when it is lost."""
+"""A connection to a master, a controller or a nameserver, reopened when it is lost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Listener", "OtherEnd", "Outgoing"]
 
 
 class OtherEnd(NamedTuple):
-    """The kind of the other end: `what` names it for people, in `log`; it is dialed every `retry_ms`.
+    """The other end: `what` names it for people, in `log`; it is dialed every `retry_ms`.
 
-    `own_id` names this end where it proves that it knows the secret. With `is_lenient`, an end that does not know such
-    a proof needs none.
+    `own_id` names this end in its proof of the secret. With `is_lenient`, an end that does not know such a proof needs
+    none.
     """
 
     what: str
@@ -31,7 +31,7 @@ class OtherEnd(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """The calls that report a connection that is `ready` or `lost`, and an answer that nobody waits for."""
+    """Calls that report that the connection is `ready` or `lost`, and answers that nobody awaits."""
 
     ready: Callable[[], None] = lambda: None
     answered: Callable[[Frame], None] = lambda frame: None
@@ -41,7 +41,7 @@ class Listener(NamedTuple):
 class Outgoing:
     """The connection; see `remoting.session.Service`. `seal` signs requests.
 
-    With a `secret`, it is connected once both ends have proved to know it.
+    With a `secret`, it is connected once both ends have proved that they know it.
     """
 
     def __init__(
@@ -69,16 +69,15 @@ class Outgoing:
 
     @property
     def is_connected(self) -> bool:
-        """Return whether requests can be sent."""
         return self._session is not None and self._is_proven
 
     @property
     def connection(self) -> object:
-        """The connection of the moment, another object after each loss; None without one."""
+        """The present connection, another object after each loss; None without one."""
         return self._session
 
     def follow(self, address: str) -> None:
-        """Connect to this address, HOST:PORT, from here on."""
+        """Connect to HOST:PORT from now on."""
         if address == self.address:
             return
         self.address = address
@@ -87,25 +86,25 @@ class Outgoing:
             self._session.give_up("another master is known")
 
     def close(self) -> None:
-        """Close the connection, and open no other."""
+        """Close the connection, for good."""
         self.address = None
         if self._session is not None:
             self._session.give_up("it is not needed any more")
 
     def tell(self, request: Frame, *, one_way: bool = True) -> None:
-        """Send a request if it is connected; an answer that it has goes to the listener."""
+        """Send a request if connected; the listener gets its answer, if any."""
         if self._session is not None and self._is_proven:
             self._session.ask(self._seal(request), one_way=one_way)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
-        """Send a request; `done` gets the answer, or None if there is none."""
+        """Send a request; `done` gets the answer, or None."""
         if self._session is None or not self._is_proven:
             done(None)
         else:
             self._calls.call(self._session, self._seal(request), now_ms, done)
 
     def tick(self, now_ms: int) -> None:
-        """Connect, if it is not connected; give up unanswered requests that are too old."""
+        """Connect if needed; give up requests that are too old."""
         self._calls.expire(now_ms)
         if self.address is None or self._session is not None or self._is_dialing:
             return
@@ -115,7 +114,7 @@ class Outgoing:
             try:
                 self._dial(self.address, partial(self._connected, self.address), self._failed)
             except BaseException:
-                # An address that cannot be dialed is not waited for.
+                # An address that cannot be dialed is not awaited.
                 self._is_dialing = False
                 raise
 
@@ -145,11 +144,10 @@ class Outgoing:
     # -- see `remoting.session.Service`
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Leave every frame to `receive`."""
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Take an answer, and refuse a request: the other end asks nothing."""
+        """Take an answer, or refuse a request."""
         if self._proving is not None and self._proving.take(frame):
             return
         if frame.is_response and not self._calls.answered(session, frame):
@@ -157,7 +155,6 @@ class Outgoing:
         refuse(frame, session)
 
     def disconnected(self, session: Session) -> None:
-        """Note that the connection is lost."""
         is_own = session is self._session
         if is_own:
             self._session, self._proving, self._is_proven = None, None, False

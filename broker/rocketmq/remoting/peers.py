@@ -1,4 +1,4 @@
-"""Recognition of the nodes that connect to a port, by the address of the node's host or by a proof of a secret."""
+"""Recognition of the nodes that connect to a port, by their hosts' addresses or by a proof of a secret."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def _find_nothing(host: str, done: Callable[[frozenset[str] | str], None]) -> No
 
 
 def escaped(text: str) -> str:
-    """Return the first 200 characters of a text of others, with escapes for all that is not printable ASCII."""
+    """Return the first 200 characters of a foreign text, with all but printable ASCII escaped."""
     return ascii(text[:200])[1:-1]
 
 
 def _is_node_source(address: str) -> bool:
-    """Return False for an address that only sockets bound to it connect from, which those of nodes are not.
+    """Return False for a loopback address that only sockets bound to it connect from.
 
-    Whatever loopback address is connected to, others connect from 127.0.0.1.
+    Others connect from 127.0.0.1, whatever loopback address they connect to.
     """
     return not address.startswith("127.") or address == "127.0.0.1"
 
 
 class KnownPeers:
-    """Recognizes the nodes that connect to one port. With a `secret`, they have to prove that they know it.
+    """Recognizes the nodes that connect to one port. With a `secret`, they must prove that they know it.
 
-    Without one, the address decides; with `checks_address` False, every address is accepted. With `all_prove` False,
-    only controllers, which have a name in the proof, have to give it, and the address decides about other nodes.
+    Otherwise the address decides; without `checks_address`, every address is accepted. Without `all_prove`, only
+    controllers, which have a name in the proof, must give it, and the address decides about other nodes.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class KnownPeers:
         self._proven: dict[Session, str] = {}
 
     def take(self, frame: Frame, session: Session) -> bool:
-        """Answer a request of a proof. Return False for any other frame, and without a secret."""
+        """Answer a request of a proof; return False for any other frame, and without a secret."""
         if self.secret is None or frame.code != CODE or frame.is_response:
             return False
         if not frame.body:
@@ -92,13 +92,12 @@ class KnownPeers:
         return code
 
     def is_proven(self, session: Session) -> bool:
-        """Return True if the other end has proved that it knows the secret."""
         return session in self._proven
 
     def refusal(self, host: str, session: Session, name: str | None = None) -> str | None:
-        """Return why a connection is not recognized as that of a node on a host; None if it is.
+        """Return why a connection is not recognized as a node's on a host; None if it is.
 
-        With `name`, the proof has to have been given under this name.
+        With `name`, the proof must have been given under this name.
         """
         if self.secret is not None and (self._all_prove or name is not None):
             proven = self._proven.get(session)
@@ -108,7 +107,7 @@ class KnownPeers:
         return self.refusal_of_address(host, session.host.address)
 
     def refusal_of_address(self, host: str, address: str) -> str | None:
-        """Return why an address is not recognized as that of a node on a host; None if it is."""
+        """Return why an address is not recognized as a node's on a host; None if it is."""
         peer = address_of(f"{address}:0")
         if not self._checks_address:
             return None
@@ -117,10 +116,9 @@ class KnownPeers:
         return f"it connects from {peer}, not from {escaped(self.addresses.shown(host))} ({REMEDIES})"
 
     def may_have_moved(self, host: str, then: Callable[[], None]) -> bool:
-        """Look up a host again, then call `then`. Return False if no lookup starts; see `Addresses.renew`."""
+        """Look up a host again, then call `then`; return False if no lookup starts (see `Addresses.renew`)."""
         return self._checks_address and self.addresses.renew(host, then)
 
     def disconnected(self, session: Session) -> None:
-        """Forget a connection."""
         self._challenges.pop(session, None)
         self._proven.pop(session, None)

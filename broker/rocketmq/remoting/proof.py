@@ -1,4 +1,4 @@
-"""Both sides of the proof that a node knows the secret of its group; see `formats.rocketmq.remoting.proof`."""
+"""Both sides of the proof that a node knows its group's secret; see `formats.rocketmq.remoting.proof`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from formats.rocketmq.remoting.proof import (
 
 __all__ = ["UNPROVEN", "Challenge", "Draw", "ProofAnswer", "Proving"]
 
-# Returns a number of unpredictable random bytes.
+# Returns a number of random bytes.
 Draw = Callable[[int], bytes]
 
 UNPROVEN: Final = "it has not proved that it knows this node's peerSecretKey"
@@ -37,7 +37,7 @@ class Challenge:
         self.challenge = draw(CHALLENGE_BYTES)
 
     def check(self, name: str, answer: bytes) -> bytes | None:
-        """Return the listener's code if an answer proves that the dialer knows the secret, otherwise None."""
+        """Return the listener's code if an answer proves that the dialer knows the secret; otherwise None."""
         nonce, code = answer[:CHALLENGE_BYTES], answer[CHALLENGE_BYTES:]
         asked = (self._secret, self._port, name, self.challenge, nonce)
         if len(answer) != ANSWER_BYTES or not hmac.compare_digest(dialer_code(*asked), code):
@@ -55,16 +55,16 @@ class ProofAnswer:
         self._expected = listener_code(*asked)
 
     def accepts(self, code: bytes) -> bool:
-        """Return True if the listener has proved that it knows the secret, too."""
+        """Return whether the listener has proved that it knows the secret."""
         return hmac.compare_digest(self._expected, code)
 
 
 class Proving:
-    """The proof on one dialed connection of the remoting protocol.
+    """The proof on one dialed connection.
 
-    Without a secret, `done` is called at once. Otherwise it is called when the other end has proved that it knows the
-    secret; if that fails, the session ends, and `failed` receives the reason. With `is_lenient`, nodes that do not know
-    the request, such as the original's, need no proof.
+    `done` is called at once without a secret, otherwise when the other end has proved that it knows the secret. If that
+    fails, the session ends, and `failed` gets the reason. With `is_lenient`, nodes that do not know the request, such
+    as the original's, need no proof.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Proving:
         )
 
     def take(self, frame: Frame) -> bool:
-        """Process an answer that belongs to the proof. Return False for any other frame."""
+        """Take an answer that belongs to the proof; return False for any other frame."""
         if self.is_done or not frame.is_response or frame.opaque != self._opaque:
             return False
         if frame.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and self._is_lenient:

@@ -27,7 +27,7 @@ __all__ = [
     "with_progress",
 ]
 
-# The field of an answer that says where the log ended.
+# The field of an answer with the end of the log.
 LOG_END: Final = "logEnd"
 
 
@@ -35,9 +35,7 @@ class Peer(Protocol):
     """The client at the other end of a connection."""
 
     @property
-    def host(self) -> Host:
-        """The address that it comes from."""
-        ...
+    def host(self) -> Host: ...
 
     def answer(self, request: Frame, answer: Frame) -> None: ...
 
@@ -45,9 +43,7 @@ class Peer(Protocol):
         """Send it a request; return the number of its answer."""
         ...
 
-    def give_up(self, reason: str) -> None:
-        """Close the connection."""
-        ...
+    def give_up(self, reason: str) -> None: ...
 
 
 class Request(NamedTuple):
@@ -59,7 +55,6 @@ class Request(NamedTuple):
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of its header."""
         return self.frame.ext_fields or {}
 
     @property
@@ -69,7 +64,7 @@ class Request(NamedTuple):
 
 
 class Refused(Exception):
-    """A refused request: the code of the answer, and its text."""
+    """The code and the text of the answer to a refused request."""
 
     def __init__(self, code: ResponseCode, text: str) -> None:
         super().__init__(text)
@@ -77,7 +72,7 @@ class Refused(Exception):
         self.text = text
 
 
-# Checks that the sender of a request, at an address, may access the record whose log offset the request names.
+# Checks that the sender, at an address, may access the record whose log offset the request names.
 CheckRecord = Callable[[Frame, str, Record], None]
 # Carries out a request; returns its answer, or None if that comes later.
 Handler = Callable[[Request], Frame | None]
@@ -85,27 +80,24 @@ Handlers = Mapping[int, Handler]
 
 
 def success(header: tuple[Any, ...] | None = None, body: Buffer = b"") -> Frame:
-    """Return the answer to a successful request."""
     fields = None if header is None else write_header(header)
     return Frame(ResponseCode.SUCCESS, 0, ext_fields=fields, body=body)
 
 
 def with_body(body: bytes) -> Frame:
-    """Return a successful answer with a body and no header of its own."""
     return Frame(ResponseCode.SUCCESS, 0, body=body)
 
 
 def with_progress(body: bytes, log_end: int) -> Frame:
-    """Return a successful answer about the progress in a log, and where the log ended then.
+    """Return a successful answer about the progress in a log that ended at `log_end`.
 
-    A slave takes it once its log has as much: what was done with the messages is in the log, too. (The original does
-    not tell the end, and ignores it.)
+    A slave takes it once its log reaches that end, and so has the messages meant. (The original does not state the end,
+    and ignores it.)
     """
     return Frame(ResponseCode.SUCCESS, 0, ext_fields={LOG_END: str(log_end)}, body=body)
 
 
 def failure(code: ResponseCode, remark: str) -> Frame:
-    """Return the answer to a failed request."""
     return Frame(code, 0, remark=remark)
 
 

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Work that is too long for one step of the loop, done in slices between which other requests are served."""
+"""Work that is too long for one step of the loop, done in slices with other requests between."""
 
 from __future__ import annotations
 
@@ -9,37 +9,34 @@ from typing import Final
 
 __all__ = ["ITEM_UNITS", "STEP_UNITS", "Scheduler"]
 
-# Work is counted in units, so that tests do not depend on the speed of a machine. A unit is about a nanosecond on a
-# machine of 2024. The budget of a step is about 10 ms; after requests have spent it, waiting work gets another half.
+# Work is counted in units, so that tests do not depend on a machine's speed: about a nanosecond on one of 2024. The
+# budget of a step is about 10 ms; after requests have spent it, waiting work gets another half.
 STEP_UNITS: Final = 10_000_000
-# Units of examining one waiting request.
 ITEM_UNITS: Final = 20_000
 
 
 class Scheduler:
     """The budget of the present step, and the work that continues in later steps.
 
-    A work is an iterator that yields after each item. Works with the same key run one after the other; works with
-    different keys take turns, one item each.
+    A work is an iterator that yields after each item. Works with the same key run one after the other; others take
+    turns, one item each.
     """
 
     def __init__(self, step_units: int = STEP_UNITS) -> None:
-        # The time of the last call of `run`.
+        # The time of the last `run`.
         self.now_ms = 0
         self._step_units = step_units
         self._left = step_units
         self._keys: deque[object] = deque()
         self._works: dict[object, deque[Iterator[None]]] = {}
-        # The works of `again` in progress, and whether each is to be repeated.
+        # Works of `again` in progress, and whether to repeat them.
         self._again: dict[object, bool] = {}
 
     def spend(self, units: int) -> None:
-        """Subtract work from the budget of this step."""
         self._left -= units
 
     @property
     def is_spent(self) -> bool:
-        """Return whether the budget of this step is spent."""
         return self._left <= 0
 
     def add(self, key: object, work: Iterator[None]) -> None:
@@ -50,7 +47,7 @@ class Scheduler:
         works.append(work)
 
     def again(self, key: object, make: Callable[[], Iterator[None]]) -> None:
-        """Add the work that `make` returns; if one with this key is in progress, repeat it once it has ended."""
+        """Add the work that `make` returns; if one with this key is in progress, repeat it after its end."""
         if key in self._again:
             self._again[key] = True
         else:
@@ -68,13 +65,12 @@ class Scheduler:
 
     @property
     def has_more(self) -> bool:
-        """Return whether work is left."""
         return bool(self._keys)
 
     def run(self, now_ms: int) -> bool:
-        """End a step: do work until the budget is spent, and renew the budget. Return False if there was no work.
+        """End a step: do work until the budget is spent, and renew it. Return False if there was no work.
 
-        Work gets at least half of a step's budget, whatever the requests of the step have spent.
+        Work gets at least half of a step's budget, whatever requests have spent.
         """
         self.now_ms = now_ms
         keys = self._keys

@@ -1,7 +1,7 @@
 """One connection that speaks the remoting protocol, without its socket.
 
-It extracts frames from the input, passes each to its service, and collects the output. A peer that sends anything else,
-or a frame that is too large, has its connection closed.
+It extracts frames from the input, passes each to its service, and collects the output. It closes the connection of a
+peer that sends anything else, or a frame that is too large.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ __all__ = ["IDLE_MS", "OUTPUT_BYTES_MAX", "Gate", "Service", "Session"]
 
 log = logging.getLogger("broker.rocketmq.session")
 
-# A connection that is idle for this time is closed (source: NettyServerConfig, 120 s).
+# An idle connection is closed after this time (source: NettyServerConfig, 120 s).
 IDLE_MS: Final = 120_000
-# Nothing is read from a peer while this much output waits for it; a peer that leaves another such amount unread is
-# given up.
+# No more input is read while a peer leaves this much output unread; with another such amount it is given up.
 BACKLOG_BYTES: Final = 1 << 20
 OUTPUT_BYTES_MAX: Final = 64 << 20
 
-# Maximum number of own requests per connection whose answers may be long frames.
+# Maximum of own requests per connection whose answers may be long frames.
 ASKED_MAX: Final = 1_024
 
 _INT_MAX: Final = 0x7FFFFFFF
@@ -55,12 +54,10 @@ class Service(Protocol):
         ...
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Handle a request or an answer. The frame's body is valid during this call only."""
+        """Handle a request or an answer, whose body is valid during this call only."""
         ...
 
-    def disconnected(self, session: Session) -> None:
-        """Note that the connection is closed."""
-        ...
+    def disconnected(self, session: Session) -> None: ...
 
 
 class Gate(Protocol):
@@ -74,12 +71,12 @@ class Gate(Protocol):
 class Session:
     """A connection; `host` is the peer's. `changed` is called when there is output.
 
-    `now_ms` is a clock that never goes back. Output passes `gate`, if there is one. `standing` is PEER for a connection
-    that this node has dialed, which accepts long frames of any code. Requests beyond the time that `step_time` allows
-    wait for a later step.
+    `now_ms` is a clock that never goes back. Output passes `gate`, if any. `standing` is PEER for a connection that
+    this node has dialed, which accepts long frames of any code. Requests beyond the time that `step_time` allows wait
+    for a later step.
     """
 
-    # Output that waits at the gate is counted as soon as `take_output` returns nothing.
+    # Output at the gate is counted as soon as `take_output` returns nothing.
     keeps_more = False
 
     def __init__(
@@ -100,19 +97,19 @@ class Session:
         self._now_ms = now_ms
         self._gate = gate
         self._output = bytearray()
-        # The output that has passed the gate, and the size of that which waits there.
+        # Output that has passed the gate, and the size of that which waits there.
         self._passed = bytearray()
         self._held_bytes = 0
         self._heard_ms = now_ms()
         self._opaque = 0
         self.standing = standing
         self._is_doubted = False
-        # Requests remain unread until the peer has read answers.
+        # Requests wait until the peer has read answers.
         self._is_stopped = False
-        # Requests remain unread until a later step.
+        # Requests wait until a later step.
         self._step_time = step_time
         self._gives_way = False
-        # The size of the incomplete frame, and whether it is a long one that was found to be allowed.
+        # The size of the incomplete frame, and whether it was found long and allowed.
         self._pending_bytes = FRAME_BYTES_MAX + _LENGTH_BYTES
         self._is_judged = False
         self._asked: dict[int, None] = {}
@@ -126,7 +123,7 @@ class Session:
     # -- bytes; see `broker.shell.connections.link.Machine`
 
     def receive(self, data: memoryview) -> int:
-        """Handle the whole frames at the front of `data`; return the number of bytes that they took."""
+        """Handle the whole frames at the front of `data`; return their size in bytes."""
         if self._finished:
             return len(data)
         self._heard_ms = self._now_ms()
@@ -206,11 +203,11 @@ class Session:
         return False
 
     def doubt(self) -> None:
-        """Leave the peer a stranger despite the present request, which is refused or still to be checked."""
+        """Leave the peer a stranger despite this request, which is refused or yet to be checked."""
         self._is_doubted = True
 
     def trust(self) -> None:
-        """Note that access control has allowed an earlier request of the peer."""
+        """Note that access control has allowed a request of the peer."""
         if self.standing == Standing.STRANGER:
             self.standing = Standing.CLIENT
 
@@ -239,7 +236,7 @@ class Session:
             self._changed(self)
 
     def output_size(self) -> int:
-        """Return the number of bytes that `take_output` would return, including the ones that wait at the gate."""
+        """Return the size of unsent output, including that at the gate."""
         return len(self._output) + len(self._passed) + self._held_bytes
 
     def memory_size(self) -> int:
@@ -247,17 +244,14 @@ class Session:
         return self.output_size()
 
     def output_sent(self) -> None:
-        """Note that the peer has taken all output."""
         self._heard_ms = self._now_ms()
 
     @property
     def backlog_bytes_max(self) -> int:
-        """The number of bytes waiting to be sent above which nothing is read from the peer."""
         return BACKLOG_BYTES
 
     @property
     def finished(self) -> bool:
-        """True if the connection should be closed."""
         return self._finished
 
     @property
@@ -267,7 +261,7 @@ class Session:
 
     @property
     def paused(self) -> bool:
-        """True while the peer has more unread answers than `BACKLOG_BYTES`, and until a later step if time was short.
+        """True while the peer leaves more than `BACKLOG_BYTES` unread, and until a later step if time was short.
 
         Waiting requests do not pause a session.
         """
@@ -280,7 +274,7 @@ class Session:
 
     @property
     def event_bytes_max(self) -> int:
-        """The size of the incomplete frame, or an upper bound of it."""
+        """The size of the incomplete frame, or an upper bound."""
         return self._pending_bytes
 
     # -- frames
@@ -289,7 +283,6 @@ class Session:
         self.send_bytes(encode_frame(frame))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send whole frames."""
         if self._finished:
             return
         self._output += data
@@ -298,14 +291,14 @@ class Session:
         self._changed(self)
 
     def answer(self, request: Frame, answer: Frame) -> None:
-        """Answer a request, in its encoding; not if it wants no answer."""
+        """Answer a request, in its encoding, unless it is one-way."""
         if not request.is_one_way:
             code, _, _, remark, fields, body, language, _, _ = answer
             opaque, encoding = request.opaque, request.encoding
             self.send(Frame(code, opaque, _RESPONSE, remark, fields, body, language, VERSION, encoding))
 
     def ask(self, request: Frame, *, one_way: bool = False, version: int = VERSION) -> int:
-        """Send a request; return the number of its answer. `version` is that of the request's author."""
+        """Send a request; return the number of its answer. `version` is the author's."""
         self._opaque = self._opaque + 1 & _INT_MAX
         flag = FrameFlag.ONE_WAY if one_way else 0
         if not one_way and self.standing != Standing.PEER:
@@ -318,7 +311,6 @@ class Session:
     # -- the end
 
     def tick(self) -> None:
-        """Close an idle connection."""
         if self._now_ms() - self._heard_ms > IDLE_MS:
             self.give_up(f"nothing was received from it for {IDLE_MS // 1000} s")
 
@@ -338,7 +330,6 @@ class Session:
         self._changed(self)
 
     def end(self) -> None:
-        """Note that the connection is closed, and notify the service."""
         self._finished = True
         self._output = bytearray()
         self._service.disconnected(self)

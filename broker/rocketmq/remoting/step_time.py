@@ -1,7 +1,7 @@
 """The time that requests may take in one step of the loop, shared by all connections of a node.
 
-A peer may send any number of requests at once. If those of one read take too long, its connection gives way: the other
-requests wait for a later step, until other connections have been read.
+If the requests of one read take too long, their connection gives way: the others wait for a later step, until other
+connections have been read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 __all__ = ["CONNECTION_NS", "STEP_NS", "StepTime"]
 
-# The time for the requests of all connections in one step, and the minimum for each connection after that is spent.
+# For all connections in one step, and the minimum for each after that is spent.
 STEP_NS: Final = 10_000_000
 CONNECTION_NS: Final = 500_000
 
@@ -20,14 +20,14 @@ class GivingWay(Protocol):
     """A connection that leaves requests for a later step."""
 
     def go_on(self) -> None:
-        """Take input again, and have the link flushed."""
+        """Take input again, and flush the link."""
         ...
 
 
 class StepTime:
     """The time of the present step, and the connections that wait for a later one.
 
-    `clock_ns` never goes back; it is read for each request. With a clock that stands still, time is unlimited.
+    `clock_ns`, which never goes back, is read for each request. With a clock that stands still, time is unlimited.
     """
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
@@ -44,7 +44,7 @@ class StepTime:
         return max(self._until_ns, now_ns + CONNECTION_NS)
 
     def is_over(self, until_ns: int) -> bool:
-        """Return whether a time that `begin` returned has passed."""
+        """Return whether a time from `begin` has passed."""
         return self._clock_ns() > until_ns
 
     def give_way(self, connection: GivingWay) -> None:
