@@ -1,4 +1,4 @@
-"""Records of a commit log as columns of values, many at a time: topics, hosts and seconds are formatted once."""
+"""Commit log records as columns of values: each topic, host and second is formatted once for many records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NUMBERS: Final = ("queue_id", "queue_offset", "flag", "born_ms", "body_crc")
 
 
 class Memo(dict[Any, V], Generic[V]):
-    """A cache of values by what they are made of."""
+    """A cache of values by the key that makes them."""
 
     def __init__(self, make: Callable[[Any], V]) -> None:
         super().__init__()
@@ -35,14 +35,13 @@ class Memo(dict[Any, V], Generic[V]):
         return value
 
     def all(self, keys: list[Any]) -> list[V]:
-        """The values of all keys."""
         if len(self) > _REMEMBERED:
             self.clear()
         return list(map(self.__getitem__, keys))
 
 
 class LogColumns:
-    """Makes the columns of a dump, by name; a column that no record has is missing, and properties are JSON text."""
+    """Makes the columns of a dump, by name. A column that no record has is missing; properties are JSON text."""
 
     def __init__(self, bodies: BodyReader | None) -> None:
         self._bodies = bodies
@@ -91,16 +90,16 @@ def _second_text(second: int) -> str | None:
 
 
 def plain_members(properties: list[bytes], quote: bytes = b'"') -> list[bytes] | None:
-    """The members of JSON objects, without the first and the last quote, by replacing the separators of properties.
+    """Members of JSON objects, without the first and last quote, made by replacing the separators of properties.
 
-    None if some properties are not to be had so.
+    None if replacement cannot express some properties.
     """
-    # The last property of a record may be without its separator, and a record without properties.
+    # A record's last property may lack its separator, and a record may have no properties.
     whole = b"\n".join(properties).replace(b"\2\n", b"\n").removesuffix(b"\2")
     if whole.translate(None, _PLAIN + _SEPARATORS):
         return None
     marks = (b"\n" + whole).translate(None, _PLAIN)
-    # In each record they take turns, and the end of a name is the first and the last of them.
+    # In each record the separators alternate, and an end of a name is both the first and the last.
     if any(marks.replace(pair, b"") != b"\n\1" * len(properties) for pair in (b"\1\2", b"\2\1")):
         return None
     if _has_repeated_names(whole):
@@ -113,7 +112,7 @@ def plain_members(properties: list[bytes], quote: bytes = b'"') -> list[bytes] |
 def _has_repeated_names(lines: bytes) -> bool:
     """Return True if a record has several properties of one name, of which only the last counts.
 
-    `lines` has each record's properties in a line, in which the two separators take turns.
+    `lines` has a line for each record; its two separators alternate.
     """
     codes = np.frombuffer(lines, np.uint8)
     steps = (codes == 1).view(np.int8) - ((codes == 2) | (codes == ord("\n"))).view(np.int8)

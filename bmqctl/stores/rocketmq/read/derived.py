@@ -1,4 +1,4 @@
-"""Data derived from the records of a log: entries of consume queues and keys of the index, in columns."""
+"""Queue entries and index keys, derived from a log's records in columns."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _BRANCH_MARK: Final = b"INNER_MULTI_DISPATCH\1"
 _BRANCH_PREFIX: Final = "%LMQ%"
 _OFFSET_MAX: Final = 10**16 - 1
 _QUEUE_BITS: Final = 32
-# No level of delay is as long.
+# Longer than any delay level.
 _DELAY_MS_MAX: Final = 10 * 366 * 86_400_000
 
 Bits = NDArray[np.bool_]
 
 
 class QueueKeys:
-    """A number for each queue that is met: that of its topic, and its own below."""
+    """Numbers the queues in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -44,7 +44,7 @@ class QueueKeys:
         self._delay = self.topic(DELAY_TOPIC.encode())
 
     def topic(self, name: bytes) -> int:
-        """The number of a topic; names that are not UTF-8 are read as Java reads them."""
+        """The number of a topic. Names that are not UTF-8 are decoded as Java decodes them."""
         number = self._numbers.get(name)
         if number is None:
             number = self._numbers[name] = len(self.topics)
@@ -52,24 +52,23 @@ class QueueKeys:
         return number
 
     def key(self, topic: str, queue_id: int) -> int:
-        """The number of a queue."""
         return self.topic(topic.encode(errors="surrogateescape")) << _QUEUE_BITS | queue_id & 0xFFFFFFFF
 
     def queue(self, key: int) -> tuple[str, int]:
-        """The topic and the number of the queue that has a number."""
+        """The topic and queue number for a key."""
         queue_id = key & 0xFFFFFFFF
         return self.topics[key >> _QUEUE_BITS], queue_id - (queue_id >> 31 << _QUEUE_BITS)
 
     def is_delay(self, keys: Numbers) -> Bits:
-        """Tell which queues are those of the delay levels."""
+        """Mark the keys of delay level queues."""
         found: Bits = keys >> _QUEUE_BITS == self._delay
         return found
 
 
 class Keys(NamedTuple):
-    """Keys of messages in the order of the log: `index_hash`, the message's offset and its storing time.
+    """Message keys in log order: `index_hash`, the message's offset and its storing time.
 
-    `is_tag` tells those of tags, which the index has since version 5.4.
+    `is_tag` marks tags, which the index contains since version 5.4.
     """
 
     hashes: NDArray[np.uint32]
@@ -81,16 +80,15 @@ class Keys(NamedTuple):
         return len(self.hashes)
 
     def where(self, wanted: NDArray[Any] | slice) -> Keys:
-        """Select some."""
         hashes, offsets, times, is_tag = self
         return Keys(hashes[wanted], offsets[wanted], times[wanted], is_tag[wanted])
 
 
 class Rows(NamedTuple):
-    """Entries of consume queues for records, a row each; `queues` are numbers of `QueueKeys`.
+    """Consume queue entries, a row each; `queues` are numbers of `QueueKeys`.
 
-    A record that is in a second queue has two, and one that no queue has has none. For a delayed message `codes` are 0:
-    its entry has the time at which it is due.
+    A record has a second row for a second queue, and none if no queue has it. `codes` of delayed messages are 0: their
+    entries have the due time instead.
     """
 
     queues: Numbers
@@ -101,12 +99,11 @@ class Rows(NamedTuple):
     times: Numbers
 
     def where(self, wanted: NDArray[Any] | slice) -> Rows:
-        """Select some."""
         queues, numbers, offsets, sizes, codes, times = self
         return Rows(queues[wanted], numbers[wanted], offsets[wanted], sizes[wanted], codes[wanted], times[wanted])
 
     def has_codes(self, found: Numbers, is_delay: bool) -> Bits:
-        """Tell which of these codes, of the entries of one queue, are those of the records."""
+        """Mark the codes of one queue's entries that match the records."""
         matches: Bits = found == self.codes
         if is_delay:
             matches = (found >= self.times) & (found <= self.times + _DELAY_MS_MAX)
@@ -114,7 +111,7 @@ class Rows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The entries of queues for records, in the order of the log, and the keys of the index."""
+    """Queue entries and index keys of records, in log order."""
 
     rows: Rows
     keys: Keys
@@ -124,7 +121,6 @@ class Columns(NamedTuple):
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """Columns, concatenated."""
     if len(parts) == 1:
         return parts[0]
     rows = np.concatenate([np.array(part.rows) for part in parts], axis=1)
@@ -134,7 +130,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def sound_bodies(records: LogRecords) -> Bits:
-    """Tell which bodies match their checksums."""
+    """Mark the records whose bodies match their checksums."""
     data = records.data
     begins, ends = records.body_at.tolist(), (records.body_at + records.body_sizes).tolist()
     found = np.array([crc32(data[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.uint32)
@@ -143,7 +139,7 @@ def sound_bodies(records: LogRecords) -> Bits:
 
 
 def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
-    """Read the columns of records; the bodies are not read."""
+    """Read the columns of records, without their bodies."""
     found = _Properties(records)
     keys = _keys(records, found)
     parts = records.flags & TRANSACTION_MASK
@@ -153,12 +149,12 @@ def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
 
 
 def read_rows(records: LogRecords, queue_keys: QueueKeys) -> Rows:
-    """Read the entries that queues have for records, in the order of the log."""
+    """Read the queue entries of records, in log order."""
     return _rows(records, _Properties(records), queue_keys)
 
 
 class _Properties:
-    """The topics and properties of records, and the places of their tags, of which columns are made."""
+    """Topics, properties and the places of tags, from which the columns are made."""
 
     def __init__(self, records: LogRecords) -> None:
         self.topics, self.topic_of = _topics(records)
@@ -181,7 +177,7 @@ def _rows(records: LogRecords, found: _Properties, queue_keys: QueueKeys) -> Row
 
 
 def _in_none(records: LogRecords) -> Bits:
-    """Mark the records that have no entry in a queue of their topic."""
+    """Mark the records without an entry in a queue of their topic."""
     parts = records.flags & TRANSACTION_MASK
     found: Bits = (parts == _PREPARED) | (parts == _ROLLBACK) | (records.flags & _BATCH != 0)
     return found
@@ -194,7 +190,7 @@ def _queues(records: LogRecords, topics: list[bytes], topic_of: NDArray[np.intp]
 
 
 def _topics(records: LogRecords) -> tuple[list[bytes], NDArray[np.intp]]:
-    """The topics, and the place of each record's among them."""
+    """The distinct topics, and each record's index into them."""
     found = records.topics()
     places = {name: place for place, name in enumerate(dict.fromkeys(found))}
     return list(places), np.fromiter(map(places.__getitem__, found), np.intp, len(found))
@@ -211,7 +207,7 @@ def _keys(records: LogRecords, read: _Properties) -> Keys:
     places = np.concatenate([places for places, _, _ in found] or [np.zeros(0, np.intp)])
     hashes = np.concatenate([hashes for _, hashes, _ in found] or [np.zeros(0, np.uint32)])
     is_tag = np.concatenate([np.full(len(places), tag) for places, _, tag in found] or [np.zeros(0, np.bool_)])
-    # Those of one record stay in this order.
+    # Keep this order within a record.
     order = np.argsort(places, kind="stable")
     places = places[order]
     return Keys(to_index_hashes(hashes[order]), records.offsets[places], records.stored_ms[places], is_tag[order])
@@ -220,7 +216,7 @@ def _keys(records: LogRecords, read: _Properties) -> Keys:
 def _branches(
     records: LogRecords, texts: Iterable[bytes], topics: list[bytes], topic_of: NDArray[np.intp], queue_keys: QueueKeys
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the entries in second queues: those of lite topics, and others that a record names with its offset there.
+    """Yield the entries in second queues: of lite topics, and of others that a record names with its offset there.
 
     Copies in the broker's own topics have none. Source: MultiDispatchUtils.
     """

@@ -1,6 +1,6 @@
 """The files of a RocketMQ store, by path (source: StorePathConfigHelper).
 
-A broker may be writing them: nothing is mapped, and files that vanish meanwhile are left out.
+A broker may be writing them: nothing is mapped, and files that vanish are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "store_of",
 ]
 
-# A broker makes this file when it starts, and removes it when it stops.
+# A broker creates this file when it starts, and removes it when it stops.
 ABORT: Final = "abort"
 LOG_FOLDER: Final = "commitlog"
 CHECKPOINT: Final = "checkpoint"
@@ -43,7 +43,7 @@ _SMALL_BYTES_MAX: Final = 256 << 20
 
 
 class RowFile(NamedTuple):
-    """A file of a row of files of one size: the offset at which it begins, and the one after it, in bytes."""
+    """A file in a row of equally sized files: its first offset and the one after its last, in bytes."""
 
     path: Path
     begin: int
@@ -54,7 +54,7 @@ LogFile = RowFile
 
 
 class QueueFiles(NamedTuple):
-    """The files of a consume queue, in their order."""
+    """The files of a consume queue, in order."""
 
     topic: str
     queue_id: int
@@ -62,7 +62,7 @@ class QueueFiles(NamedTuple):
 
     @property
     def begin(self) -> int:
-        """The first byte of the first file, over all files that the queue has had."""
+        """The first byte of the first file, counted over all files that the queue has had."""
         return self.files[0].begin
 
 
@@ -75,21 +75,20 @@ class StoreFiles(NamedTuple):
 
     @property
     def begin(self) -> int:
-        """The offset of the log's first file."""
         return self.log[0].begin if self.log else 0
 
     @property
     def end(self) -> int:
-        """The offset after the log's last file, which may be empty from some offset on."""
+        """The offset after the log's last file, whose end may be empty."""
         return self.log[-1].end if self.log else 0
 
     def config(self, name: str) -> Path:
-        """The path of a file of the folder `config`."""
+        """The path of a file in the folder `config`."""
         return self.root / "config" / name
 
     @property
     def offsets(self) -> Path:
-        """The path of the file with the offsets of groups; of two, that which was changed last, if both can be read."""
+        """The path of the groups' offsets; of two readable files, the one changed last."""
         usual, lmq = map(self.config, OFFSET_FILES)
         try:
             first, second = read_small(usual), read_small(lmq)
@@ -111,12 +110,12 @@ class StoreFiles(NamedTuple):
 
 
 def is_store(path: Path) -> bool:
-    """Return whether `path` is the folder of a RocketMQ store, or a file or folder inside one."""
+    """Return whether `path` is the folder of a RocketMQ store, or inside one."""
     return store_of(path) is not None
 
 
 def store_of(path: Path) -> Path | None:
-    """The folder of the store that `path` is, or is in; None if there is none."""
+    """The folder of the store that contains `path`; None if there is none."""
     if _is_root(path):
         return path
     absolute = path.absolute()
@@ -129,14 +128,14 @@ def store_of(path: Path) -> Path | None:
 def _is_root(folder: Path) -> bool:
     try:
         has_log = any(offset_of_name(name) is not None for name in _names(folder / LOG_FOLDER))
-        # A store that is to have its first message has no files of the log, and neither has one whose log is gone.
+        # A store has no log files before its first message, or if its log is lost.
         return has_log or (folder / CHECKPOINT).is_file() or any(_folders(folder / QUEUE_FOLDER))
     except NotAStoreFile:
         return False
 
 
 def open_store(path: Path) -> StoreFiles:
-    """Find the files of the store that `path` is, or is in. Raises `NotAStoreFile`."""
+    """Find the files of the store that contains `path`. Raises `NotAStoreFile`."""
     root = store_of(path)
     if root is None:
         parts = f"no {LOG_FOLDER} with files named by offset, no {QUEUE_FOLDER} and no {CHECKPOINT}"
@@ -147,14 +146,14 @@ def open_store(path: Path) -> StoreFiles:
 
 
 def log_files(root: Path) -> list[LogFile]:
-    """The files of the commit log of the store `root`, in order. Raises `NotAStoreFile`."""
+    """The commit log files of the store `root`, in order. Raises `NotAStoreFile`."""
     return _row(root / LOG_FOLDER)
 
 
 def read_small(path: Path) -> bytes | None:
-    """Read a file that is not part of a row, such as one of the configuration; None if there is none.
+    """Read a file outside any row, such as a configuration file; None if there is none.
 
-    Raises `OSError`, also for one that is larger than any that a broker writes.
+    Raises `OSError`, also for a file larger than any that a broker writes.
     """
     try:
         with open_buffered(path) as file:
@@ -180,13 +179,13 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _queue_number(name: str) -> int | None:
-    """The number of the queue whose folder has this name; None for any other name."""
+    """The queue number that names a folder; None for any other name."""
     number = read_digits(name, INT_MAX)
     return number if name == str(number) else None
 
 
 def _row(folder: Path) -> list[RowFile]:
-    """The files of a row, in order, empty ones left out. Raises `NotAStoreFile`."""
+    """The non-empty files of a row, in order. Raises `NotAStoreFile`."""
     found = []
     for name in _names(folder):
         begin = offset_of_name(name)

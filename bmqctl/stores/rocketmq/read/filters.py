@@ -1,8 +1,7 @@
-"""Filters of the records of a commit log.
+"""Filters of commit log records.
 
-A record must pass all filters, by matching one of the values of each. Ranges also determine where in the log to begin
-and to end: at once for offsets, by bisection for times, with a margin for a master whose clock is behind that of the
-one before.
+A record passes if it matches a value of each filter. Ranges also determine which part of the log is read: offsets
+directly, times by bisection, with a margin for a new master whose clock is slow.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from formats.rocketmq.properties import decode_properties
 __all__ = ["LogFilters", "LogSelector", "first_at", "parse_time_ms"]
 
 _SLACK_MS: Final = 1000 * CLOCK_SLACK_S
-# Less than this is read rather than bisected.
+# Read pieces smaller than this instead of bisecting them.
 _PIECE_BYTES: Final = 1 << 24
 UNIQUE_ID: Final = "UNIQ_KEY"
 
@@ -59,23 +58,23 @@ class LogFilters:
 
     @property
     def has_end(self) -> bool:
-        """True if there is a last record that they let pass."""
+        """True if some record is the last that can pass."""
         return bool(self.offsets or self.ids) or self.until_ms is not None or self.offset_lt is not None
 
     @property
     def has_range(self) -> bool:
-        """True if they name a part of the log."""
+        """True if the filters select a part of the log."""
         return any(each is not None for each in (self.since_ms, self.until_ms, self.offset_gt, self.offset_lt))
 
     @property
     def index_keys(self) -> list[str]:
-        """The keys by which an index has all that passes; none if there are no such keys."""
+        """The index keys that together cover all matches; empty if there are none."""
         texts = {each for text in self.ids for each in (text, text.upper())} or self.keys
-        # Messages without keys have the empty one here, but not in an index.
+        # Messages without keys have the empty key here, but none in an index.
         return [] if "" in texts else [index_key(topic, text) for topic in self.topics for text in texts]
 
     def begin(self, files: Sequence[LogFile]) -> int:
-        """The offset of the log at which to begin."""
+        """The log offset at which to begin."""
         begin = files[0].begin if files else 0
         if self.offset_gt is not None:
             begin = max(begin, self.offset_gt)
@@ -84,21 +83,21 @@ class LogFilters:
         return begin
 
     def ends_before(self, records: LogRecords, offset: int) -> bool:
-        """Return whether no record from this offset on passes; `records` are the last ones in front of it."""
+        """Return whether no record from this offset on passes; `records` are the last ones before it."""
         if self.offset_lt is not None and offset >= self.offset_lt:
             return True
         until = self.until_ms
         return until is not None and bool(len(records)) and int(records.stored_ms[-1]) >= until + _SLACK_MS
 
     def passes_fault(self, fault: LogFault) -> bool:
-        """Return whether a fault begins in the range of offsets."""
+        """Return whether a fault begins within the offset range."""
         below = self.offset_lt is None or fault.offset < self.offset_lt
         return below and (self.offset_gt is None or fault.offset > self.offset_gt)
 
 
 @dataclass
 class LogSelector:
-    """Applies filters to records; `unseen` are the ids that were not found so far."""
+    """Applies filters to records; `unseen` are the ids not found yet."""
 
     filters: LogFilters
     unseen: set[str] = field(default_factory=set)
@@ -109,11 +108,11 @@ class LogSelector:
 
     @property
     def places(self) -> list[int]:
-        """The offsets that offset ids among the ids name."""
+        """The offsets in the offset ids."""
         return sorted(self._places)
 
     def is_at_places(self, records: Sequence[LogRecords]) -> bool:
-        """Return whether all ids are offset ids, of these records."""
+        """Return whether all ids are offset ids of these records."""
         found = [index for each in records for index in self._at_places(each)]
         return len(found) == len(self.filters.ids) and not self.unseen
 
@@ -134,7 +133,7 @@ class LogSelector:
     def _matching(
         self, records: LogRecords, texts: frozenset[str], matches: Callable[[dict[str, str]], bool]
     ) -> LogRecords:
-        """Select the records of which `matches` holds: their properties contain one of the texts, or nearly so."""
+        """Select the records that satisfy `matches`, after a quick search for the texts in their properties."""
         whole = bytes(records.data)
         needles = {each.encode() for text in texts for each in (text, text.upper())}
         needles = {needle for needle in needles if needle in whole}
@@ -160,7 +159,7 @@ class LogSelector:
         return bool(known)
 
     def _at_places(self, records: LogRecords) -> list[int]:
-        """The indices of the records that offset ids name."""
+        """Indices of the records that offset ids name."""
         found = []
         for index in np.flatnonzero(np.isin(records.offsets, list(self._places))).tolist():
             offset = int(records.offsets[index])
@@ -216,7 +215,7 @@ def _offset_id(text: str) -> OffsetId | None:
 
 
 def first_at(files: Sequence[LogFile], stored_ms: int) -> int:
-    """An offset in front of the first record that was stored at this time or later, found by bisection."""
+    """An offset before the first record stored at or after this time, found by bisection."""
     if not files:
         return 0
     low, high = files[0].begin, files[-1].end

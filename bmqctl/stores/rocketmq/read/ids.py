@@ -10,13 +10,13 @@ from formats.rocketmq.message_ids import ClientId, OffsetId, UniqueId
 
 __all__ = ["has_offset", "is_unique_id", "offset_id_parts", "unique_id_parts", "version_1_parts"]
 
-# No log is as long.
+# Longer than any log.
 _OFFSET_MAX: Final = 1 << 56
 _MONTH_MS_MAX: Final = 31 * 86_400_000
 
 
 def has_offset(text: str) -> bool:
-    """Return whether an id looks like an offset id: with a port where one is, and an offset that a log can have."""
+    """Return whether an id looks like an offset id: a plausible port and log offset."""
     try:
         found = OffsetId.parse(text)
     except FormatError:
@@ -25,7 +25,7 @@ def has_offset(text: str) -> bool:
 
 
 def is_unique_id(text: str) -> bool:
-    """Return whether an id looks like a unique id: of a process, and a time that a month has."""
+    """Return whether an id looks like a unique id: a process, and a time within a month."""
     try:
         found = UniqueId.parse(text)
     except FormatError:
@@ -34,13 +34,13 @@ def is_unique_id(text: str) -> bool:
 
 
 def offset_id_parts(text: str) -> dict[str, Any]:
-    """The parts of an offset id. Raises `FormatError` if it is none."""
+    """The parts of an offset id. Raises `FormatError` if it is not one."""
     found = OffsetId.parse(text)
     return {"offset_id": text, "store_host": str(found.host), "offset": found.physical_offset}
 
 
 def unique_id_parts(text: str, month: datetime | None) -> dict[str, Any]:
-    """The parts of a unique id, with its time if a time of its month is given. Raises `FormatError` if it is none."""
+    """The parts of a unique id; timed only if a time of its month is given. Raises `FormatError` if it is not one."""
     found = UniqueId.parse(text)
     parts: dict[str, Any] = {"unique_id": text, **found._asdict()}
     if month is not None:
@@ -50,7 +50,7 @@ def unique_id_parts(text: str, month: datetime | None) -> dict[str, Any]:
 
 
 def version_1_parts(text: str) -> dict[str, Any]:
-    """The parts of an id of 34 digits, as clients of version 5 make. Raises `FormatError` if it is none."""
+    """The parts of a 34-digit id, as clients of version 5 make. Raises `FormatError` if it is not one."""
     found = ClientId.parse(text)
     return {
         "unique_id": text,

@@ -18,8 +18,6 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class OpenIndexFile(IndexBytes):
-    """An index file that is read by position."""
-
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.size = os.fstat(descriptor).st_size
@@ -63,7 +61,7 @@ class opened:
 
 
 def find_layout(paths: Sequence[Path]) -> IndexLayout | None:
-    """Find how many slots and entries the files of a store have; None if none of them shows it."""
+    """Find the numbers of slots and entries in a store's files; None if no file shows them."""
     return most_common_layout(_open_each(paths[:_ASKED]))
 
 

@@ -1,8 +1,7 @@
-"""Look-up of messages by the index files of a RocketMQ store, as far as these are intact.
+"""Look-up of messages through a RocketMQ store's index files, as far as these are intact.
 
-An index file says nothing about the messages before its first entry and after its last one, and what it says is
-believed only if the whole chain of a key makes sense and its records are there. All other parts of the log are to be
-read. Files are not mapped: a broker may delete them.
+An index file covers only the messages from its first entry to its last, and is believed only if a key's whole chain is
+consistent and its records exist. The rest of the log must be read. Files are not mapped: a broker may delete them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SIZE_BYTES: Final = 4
 
 
 class Found(NamedTuple):
-    """The result of a look-up: parts of the log, from an offset to another, that need not be read but at `places`."""
+    """Parts of the log, as offset pairs, in which only `places` need to be read."""
 
     parts: list[tuple[int, int]]
     places: list[int]
@@ -41,7 +40,7 @@ def look_up(index_files: Sequence[Path], log: Sequence[LogFile], keys: Iterable[
         with opened(path) as file:
             # A broker deletes its oldest files.
             part = None if file is None or layout is None else _look_in(file, layout, log, hashes)
-        # Files follow each other: one that does not is of something else.
+        # Files are consecutive: one that is not belongs to something else.
         if part is not None and (not found.parts or part[0][0] >= found.parts[-1][1]):
             found.parts.append(part[0])
             found.places.extend(part[1])
@@ -49,7 +48,7 @@ def look_up(index_files: Sequence[Path], log: Sequence[LogFile], keys: Iterable[
 
 
 def record_at(log: Sequence[LogFile], offset: int) -> LogRecords | None:
-    """The record that begins at an offset; None if there is none. Raises `OSError`."""
+    """The record that begins at an offset, or None. Raises `OSError`."""
     for file in log:
         if file.begin <= offset < file.end:
             try:
@@ -64,7 +63,7 @@ def record_at(log: Sequence[LogFile], offset: int) -> LogRecords | None:
 def _look_in(
     file: OpenIndexFile, layout: IndexLayout, log: Sequence[LogFile], hashes: set[int]
 ) -> tuple[tuple[int, int], list[int]] | None:
-    """The part of the log that a file is about, and the places of messages in it; None if it is not to be believed."""
+    """The part of the log that a file covers, and the messages' places in it; None if it is not credible."""
     header = file.header
     begin, end = header.begin_offset, header.end_offset
     if file.size != layout.size or not 2 <= header.index_count <= layout.entries:
@@ -82,7 +81,7 @@ def _look_in(
         if chain is None:
             return None
         places += chain
-    # The last message may be there with some of its keys only: the log is read from there on.
+    # Only some keys of the last message may be indexed: read the log from there on.
     places = [place for place in places if place < end]
     if any(record_at(log, place) is None for place in {begin, *places}):
         return None
@@ -90,7 +89,7 @@ def _look_in(
 
 
 def _chain(file: OpenIndexFile, layout: IndexLayout, header: IndexHeader, key_hash: int) -> list[int] | None:
-    """The offsets of messages with a key of this hash; None if the chain of its slot makes no sense."""
+    """Offsets of messages whose key has this hash; None if the chain of its slot is inconsistent."""
     number = file.slot(layout, key_hash)
     found: list[int] = []
     for _ in range(_CHAIN_MAX):
@@ -100,7 +99,7 @@ def _chain(file: OpenIndexFile, layout: IndexLayout, header: IndexHeader, key_ha
             return None
         entry = file.entry(layout, number)
         place = entry.physical_offset
-        # Chains lead back, and all that is in them has this slot.
+        # Chains lead backwards, and all their entries have this slot.
         if entry.previous >= number or (entry.key_hash - key_hash) % layout.slots:
             return None
         if not header.begin_offset <= place <= header.end_offset:

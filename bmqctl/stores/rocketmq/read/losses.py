@@ -1,4 +1,4 @@
-"""The losses of a commit log: the account of all its bytes, and the places of records that are gone."""
+"""The losses of a commit log: the account of all its bytes, and the places of lost records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from formats.rocketmq.files.consume_queue import FILLER
 
 __all__ = ["LogLosses", "LoggedQueue", "LoggedQueues", "find_losses", "lose_bodies"]
 
-# Records that are compared with their entries at once.
+# Number of records compared with their entries at a time.
 _BATCH: Final = 1 << 16
 _OTHER_BODY: Final = "the checksum of the body differs"
 
@@ -28,11 +28,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class LoggedQueue:
-    """The records of a queue in the log: how many, the numbers of the first and after the last, and their places.
+    """A queue's records in the log: their count, first number, number after the last, and places.
 
-    A topic that is created again numbers its messages from 0: only the later records count. `entries` are those of the
-    consume queue, None if it has no files. `wrong` are the numbers whose entry has another place, size or tag than the
-    record, or is due at no time that a delay makes, and `unentered` the numbers and places of records without an entry.
+    A recreated topic numbers its messages from 0, and only the later records count. `entries` are the consume queue's,
+    None if it has no files. `wrong` are the numbers whose entry has another place, size or tag than the record, or an
+    impossible due time. `unentered` are the numbers and places of records without an entry.
     """
 
     entries: QueueEntries | None
@@ -45,7 +45,7 @@ class LoggedQueue:
     unentered: list[tuple[Numbers, Numbers]] = field(default_factory=list)
 
     def add(self, rows: Rows, is_delay: bool) -> int:
-        """Count records in the order of the log; return where the last one that has its entry ends, 0 if none has."""
+        """Count records in log order; return the end of the last one that has its entry, 0 if none has."""
         numbers = rows.numbers
         restarts = np.flatnonzero(numbers <= np.append(self.end - 1, numbers[:-1]))
         if len(restarts):
@@ -77,18 +77,18 @@ class LoggedQueue:
         return int(offsets[right[-1]] + sizes[right[-1]]) if len(right) else 0
 
     def is_wrong(self, numbers: Numbers, offsets: Numbers) -> NDArray[np.bool_]:
-        """Mark the entries, given by their numbers and the places that they name, that are not those of their records.
+        """Mark the entries, given by number and place, that do not match their records.
 
-        An entry after the last record's is one of them if it names a place in front of that record's end.
+        An entry after the last record's does not match if its place is before that record's end.
         """
         known = np.concatenate(self.wrong) if self.wrong else np.zeros(0, np.int64)
         marked: NDArray[np.bool_] = np.isin(numbers, known) | ((numbers >= self.end) & (offsets < self.log_end))
         return marked
 
     def lacking(self, end: int, entered_to: int) -> tuple[Numbers, Numbers]:
-        """Return the numbers and places of records in front of the queue's first file, or from number `end` on.
+        """Return numbers and places of records before the queue's first file, or from number `end` on.
 
-        Those from `entered_to` of the log on are left out: a broker that starts enters them.
+        Omits records from offset `entered_to` on: a starting broker enters them.
         """
         if self.entries is None or not self.unentered:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -98,9 +98,9 @@ class LoggedQueue:
 
 
 class LoggedQueues:
-    """The queues that a log's records belong to, and what their consume queues have for these records.
+    """The queues of a log's records, and the entries that consume queues have for them.
 
-    Records from `end` of the log on are left out. `entered_to` is where the last record that has its entry ends.
+    Records from `end` on are left out. `entered_to` is the end of the last record that has its entry.
     """
 
     def __init__(self, files: Iterable[QueueFiles] = (), end: int = OFFSET_MAX) -> None:
@@ -113,7 +113,7 @@ class LoggedQueues:
         self.entered_to = 0
 
     def add(self, records: LogRecords) -> None:
-        """Count records, which come in the order of the log."""
+        """Count records, which come in log order."""
         if len(records) and records.offsets[-1] >= self._end:
             records = records.where(records.offsets < self._end)
         rows = read_rows(records, self._keys)
@@ -123,7 +123,7 @@ class LoggedQueues:
             self.flush()
 
     def flush(self) -> None:
-        """Compare the records that are held back: those of many chunks are compared at once."""
+        """Compare the pending records; those of many chunks are compared at once."""
         if self._count:
             columns = np.concatenate(self._held, axis=1)
             columns = columns[:, np.argsort(columns[0], kind="stable")]
@@ -137,18 +137,16 @@ class LoggedQueues:
         self._held, self._count = [], 0
 
     def get(self, topic: str, queue_id: int) -> LoggedQueue | None:
-        """Return the records of a queue; None if there are none."""
         return self._found.get(self._keys.key(topic, queue_id))
 
     def items(self) -> Iterator[tuple[str, int, LoggedQueue]]:
-        """Yield the topic, the number and the records of each queue."""
         for key, queue in self._found.items():
             yield *self._keys.queue(key), queue
 
 
 @dataclass(frozen=True)
 class LogLosses:
-    """The account of a log up to `end`, after its last record, its places without a record, and its queues."""
+    """The account of a log up to `end`, the offset after its last record; its places without a record; its queues."""
 
     account: Account
     end: int
@@ -157,11 +155,11 @@ class LogLosses:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes that an unfinished write has left after the last record."""
+        """The bytes that an unfinished write left after the last record."""
         return sum(fault.size for fault in self.faults if not fault.is_loss)
 
     def lost(self, offsets: NDArray[Any], loss: Loss) -> NDArray[np.bool_]:
-        """Mark the offsets of the log that are in a place with this loss."""
+        """Mark the log offsets that lie in places with this loss."""
         faults = [fault for fault in self.faults if fault.loss is loss]
         begins = np.array([fault.offset for fault in faults], np.int64)
         ends = np.array([fault.offset + fault.size for fault in faults], np.int64)
@@ -171,8 +169,8 @@ class LogLosses:
 
 
 def find_losses(store: StoreFiles, on_progress: Progress = lambda done, total: None) -> LogLosses:
-    """Read a whole log, and what its queues have for its records. Raises `OSError` and `NotAStoreFile`."""
-    # Imported here: each start of journal dump imports this module, and needs no checks.
+    """Read a whole log and its queue entries. Raises `OSError` and `NotAStoreFile`."""
+    # Imported here: `journal dump` imports this module at each start, and needs no checks.
     from bmqctl.stores.rocketmq.check.check import old_tail_of
 
     old_tail = old_tail_of(store, (store.root / ABORT).exists())
@@ -189,10 +187,7 @@ def find_losses(store: StoreFiles, on_progress: Progress = lambda done, total: N
 
 
 def lose_bodies(account: Account, records: LogRecords) -> list[LogFault]:
-    """Account for records that were counted as read and whose bodies differ from their checksums as damaged.
-
-    Returns them as faults.
-    """
+    """Move records whose bodies differ from their checksums from read to damaged, and return them as faults."""
     bad = np.flatnonzero(~sound_bodies(records)).tolist()
     found = [LogFault(int(records.offsets[row]), int(records.sizes[row]), _OTHER_BODY) for row in bad]
     for fault in found:

@@ -1,9 +1,9 @@
-"""Consume queues of a RocketMQ store: where they begin and end, and the sizes, tags and times of what is in them.
+"""Consume queues of a RocketMQ store: their bounds, and the sizes, tags and times of their messages.
 
-Entries are read a chunk at a time. A message's tag is in its record, and the queue has only a hash of it: for each hash
-one record is read. Records without an entry had not been entered when the broker crashed.
+Entries are read in chunks. A queue has only hashes of tags; one record is read for each hash to get the tag itself.
+Records without an entry had not been entered when the broker crashed.
 
-An entry counts as a message if its record is there: the whole log is read for that.
+An entry counts as a message if its record exists, which requires reading the whole log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
 _CHUNK_ENTRIES: Final = 1 << 15
-# Of a queue with more tags than this, some are not counted.
+# Further tags of a queue are not counted.
 _CODES_MAX: Final = 1 << 16
 _TAGS_MAX: Final = 16
 
@@ -52,14 +52,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class QueueFigures:
-    """A queue: the offset of its first message that the log still has, the one after its last, and what it holds.
+    """A queue: the offset of its first message still in the log, the offset after its last, and its content.
 
-    `entries` counts the messages whose records are there, `size` is that of these records. `damaged` and `missing`
-    count those whose records, or whose entries, are not; `unfinished` the ones after the end of a log that was cut.
-    `unwritten` counts the missing ones that lack only their entry, as far as the queue shows.
-    `tags` are the most frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, and None if
-    there is no message. `log_end` is where the record of the last entry ends. `place` describes entries that are
-    not those of their messages, which count as damaged, and messages without an entry.
+    `entries` counts the messages whose records exist, `size` is the size of those records. `damaged` and `missing`
+    count the messages whose record or entry is lost; `unfinished` counts those after the end of a log that was cut.
+    `unwritten` counts missing messages that lack only their entry, as far as the queue shows. `tags` are the most
+    frequent ones, `tag_count` counts all. Times are in milliseconds since the epoch, None without a message. `log_end`
+    is the end of the last entry's record. `place` describes entries that do not match their messages, which count as
+    damaged, and messages without an entry.
     """
 
     topic: str
@@ -86,10 +86,10 @@ def read_queues(
     wanted: Callable[[str], bool] = lambda topic: True,
     on_progress: Progress = lambda done, total: None,
 ) -> list[QueueFigures]:
-    """The queues of the topics that are wanted, by topic and number; `losses` are those of the store's log.
+    """The queues of the wanted topics, by topic and number; `losses` are those of the store's log.
 
-    Includes the queues whose messages are in the log and that have no entries, unless a broker is to enter them.
-    Raises `OSError` and `NotAStoreFile`.
+    Includes queues with messages but without entries, unless a broker will enter them. Raises `OSError` and
+    `NotAStoreFile`.
     """
     queues = [queue for queue in store.queues() if wanted(queue.topic)]
     names: dict[tuple[str, int], str | None] = {}
@@ -103,14 +103,14 @@ def read_queues(
 
 
 def lost_messages(queues: Iterable[QueueFigures]) -> int:
-    """Count the messages that queues name and whose records, or whose entries, are not there."""
+    """Count the messages that queues name but whose records or entries are lost."""
     return sum(queue.damaged + queue.missing for queue in queues)
 
 
 def count_gone(store: StoreFiles, end: int, wanted: Callable[[str], bool] = lambda topic: True) -> tuple[int, int]:
-    """Count the messages, damaged and missing, that queues name outside a log whose last record ends at `end`.
+    """Count the damaged and the missing messages that queues name outside a log whose last record ends at `end`.
 
-    Messages within the log are left to its reader, and so are those without an entry. Raises like `read_queues`.
+    The log's reader counts messages within the log, and those without an entry. Raises like `read_queues`.
     """
     queues = read_queues(store, LogLosses(Account(), end, ()), wanted)
     return sum(queue.damaged for queue in queues), sum(queue.missing - queue.unwritten for queue in queues)
@@ -121,9 +121,9 @@ def _add_lacking(
 ) -> None:
     """Count the messages in the log that no entry names; `found` are the queues with files.
 
-    Numbers without an entry in the files of a queue, up to its last entry, have been counted.
+    Gaps before a queue's last entry have already been counted.
     """
-    # Imported here: each start of journal dump imports this module, and needs no checks.
+    # Imported here: `journal dump` imports this module at each start, and needs no checks.
     from bmqctl.stores.rocketmq.check.progress import read_topics
     from bmqctl.stores.rocketmq.check.queues import may_lack_entries
 
@@ -144,7 +144,7 @@ def _add_lacking(
             if len(numbers):
                 queue.begin, queue.end = min(queue.begin, int(numbers.min())), max(queue.end, int(numbers.max()) + 1)
                 _lack(queue, len(numbers), f"{name} has no entries for", int(offsets.min()))
-        elif queue.end < logged.end:  # otherwise the queue has got that far, and its files for these messages are gone
+        elif queue.end < logged.end:  # otherwise the queue was that far, and its files for these messages are gone
             queue.begin, queue.end, queue.log_end = logged.begin, logged.end, logged.log_end
             _lack(queue, logged.count, f"{name} has no entries: the commit log has", logged.first_offset)
 
@@ -158,7 +158,7 @@ def _lack(queue: QueueFigures, count: int, text: str, offset: int) -> None:
 def queue_figures(
     store: StoreFiles, queue: QueueFiles, losses: LogLosses, names: dict[tuple[str, int], str | None]
 ) -> QueueFigures:
-    """The figures of a queue; `names` remembers the tags of a topic by their hashes."""
+    """The figures of a queue; `names` caches the tags of a topic by hash."""
     figures = QueueFigures(queue.topic, queue.queue_id)
     codes: Counter[int] = Counter()
     samples: dict[int, tuple[int, int]] = {}
@@ -176,7 +176,7 @@ def queue_figures(
         if logged is not None:
             is_wrong = logged.is_wrong(np.arange(index, index + len(entries)), offsets) & (sizes > 0) & ~is_filler
         named = np.flatnonzero((offsets >= store.begin) & (sizes > 0) & ~is_filler | is_wrong)
-        # A file of the queue is missing, or what was in it.
+        # A file of the queue, or its content, is missing.
         figures.unwritten += _count_unwritten(queue, at, index) + int(np.count_nonzero(sizes <= 0))
         at = index + len(entries)
         if not len(named):
@@ -246,7 +246,7 @@ def _place(offsets: NDArray[np.int64], sizes: NDArray[np.int64], at: int) -> tup
 
 
 def _count_codes(entries: NDArray[Any], codes: Counter[int], samples: dict[int, tuple[int, int]]) -> None:
-    """Count the hashes of tags, with one place in the log of each."""
+    """Count tag hashes, and keep one log place for each."""
     found, firsts, counts = np.unique(entries["tags_code"].astype(np.int64), return_index=True, return_counts=True)
     for code, first, count in zip(found.tolist(), firsts.tolist(), counts.tolist(), strict=True):
         codes[code] += count
@@ -257,7 +257,7 @@ def _count_codes(entries: NDArray[Any], codes: Counter[int], samples: dict[int, 
 def _tag(
     log: Sequence[LogFile], names: dict[tuple[str, int], str | None], topic: str, code: int, place: tuple[int, int]
 ) -> str:
-    """The tag with a hash; the hash as text if the record is not to be had."""
+    """The tag with a hash, or the hash as text if the record is not available."""
     if names.get((topic, code)) is None:
         record = record_of(log, *place)
         names[topic, code] = None if record is None else decode_properties(record.properties()[0]).get("TAGS")
@@ -265,28 +265,28 @@ def _tag(
 
 
 def entry_chunks(queue: QueueFiles) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield the entries up to the last one, with the number of the first; those of size 0 are not written."""
+    """Yield chunks of entries up to the last one, each with its first number; unwritten entries have size 0."""
     files = QueueEntries(queue)
     for index, entries in files.chunks(_CHUNK_ENTRIES):
         written = np.flatnonzero(entries["size"] > 0)
         if not len(written):
             continue
         end = int(written[-1]) + 1
-        # A broker may have written these after they were read, and before later ones were.
+        # A broker may have written these after they were read, and before it wrote later ones.
         yield index, entries[:end] if len(written) == end else files.read(index, end)
 
 
 def _count_unwritten(queue: QueueFiles, begin: int, end: int) -> int:
-    """Count the entries from number `begin` to before `end` that are not written, or for which there is no file."""
+    """Count entries in [`begin`, `end`) that are unwritten or have no file."""
     if end - begin > _CHUNK_ENTRIES:
         return end - begin
     return int(np.count_nonzero(QueueEntries(queue).read(begin, end - begin)["size"] <= 0)) if end > begin else 0
 
 
 def _count_dropped(store: StoreFiles, queue: QueueFiles) -> int:
-    """Count the entries in files of which all messages are in front of the log.
+    """Count the entries in files whose messages are all before the log.
 
-    A broker that removes the first files of its log removes these files, too: the log's files were removed otherwise.
+    A broker that removes the first log files removes these files, too: here something else removed the log's files.
     """
     count = 0
     for file in queue.files[:-1]:
@@ -312,7 +312,7 @@ def _entries(path: Path, at: int, count: int) -> NDArray[Any]:
 
 
 def _end_without_entries(queue: QueueFiles) -> int:
-    """The end of a queue in which nothing is, or nothing that the log still has."""
+    """The end of a queue that is empty, or whose messages the log no longer has."""
     end = queue.begin // _ENTRY_BYTES
     for index, entries in entry_chunks(queue):
         end = index + len(entries)
@@ -320,7 +320,7 @@ def _end_without_entries(queue: QueueFiles) -> int:
 
 
 def entry_at(queue: QueueFiles, offset: int) -> tuple[int, int] | None:
-    """The place in the log and the size of the message with this offset of the queue; None if there is none."""
+    """The log place and size of the message with this queue offset; None if there is none."""
     at = offset * _ENTRY_BYTES
     for file in queue.files:
         if file.begin <= at < file.end:
@@ -331,13 +331,13 @@ def entry_at(queue: QueueFiles, offset: int) -> tuple[int, int] | None:
 
 
 def stored_ms_at(log: Sequence[LogFile], offset: int, size: int) -> int | None:
-    """The time at which the record at an offset of the log was stored; None if there is none."""
+    """The storing time of the record at a log offset; None if there is none."""
     record = record_of(log, offset, size)
     return None if record is None else int(record.stored_ms[0])
 
 
 def record_of(log: Sequence[LogFile], offset: int, size: int) -> LogRecords | None:
-    """The record at an offset of the log with this size, if it is sound."""
+    """The sound record at a log offset with this size; None otherwise."""
     for file in log:
         if file.begin <= offset and offset + size <= file.end and 0 < size <= RECORD_BYTES_MAX:
             buffer = memoryview(bytearray(size))

@@ -1,7 +1,7 @@
-"""Records in a piece of a commit log: found by their magic numbers, checked and taken apart all at once.
+"""Records in a piece of a commit log, found by their magic numbers and checked in bulk.
 
-A record counts if it says to be where it is and its parts fill its size exactly, so that the search needs neither the
-record in front of it nor a step of Python of its own. Bodies are not compared with their checksums.
+A record counts if it states its own offset and its parts fill its size exactly. The search therefore needs neither the
+preceding record nor a Python step for each. Bodies are not compared with their checksums.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ __all__ = [
 
 FRONT_BYTES: Final = RECORD_FRONT.size
 RECORD_BYTES_MIN: Final = FRONT_BYTES + 3
-# Brokers take messages of 4 MiB unless they are configured for more.
+# Brokers take messages of up to 4 MiB unless configured for more.
 RECORD_BYTES_MAX: Final = 1 << 28
 
 _MAGIC_AT: Final = RECORD_FRONT.offset("magic")
 _V1: Final = int(Magic.V1)
 _V2: Final = int(Magic.V2)
-# The numbers of both versions begin alike, with two bytes that differ: of two adjacent places one has them at most.
+# The numbers of both versions begin with the same two bytes. These differ, so of two adjacent places at most one has
+# them.
 _MAGIC_HIGH: Final = _V1 >> 16
-# Words are compared in the order of bytes that most machines have, which is several times as fast.
+# Comparing words in native byte order is several times as fast on most machines.
 _MAGIC_HIGH_SWAPPED: Final = np.uint16(int.from_bytes(_MAGIC_HIGH.to_bytes(2, "big"), "little"))
 _BORN_V6: Final = int(SystemFlag.BORN_HOST_V6)
 _STORE_V6: Final = int(SystemFlag.STORE_HOST_V6)
@@ -46,7 +47,7 @@ _V6_BYTES_MORE: Final = 12
 
 _head = struct.Struct(">II").unpack_from
 _FEW: Final = 8
-# Strings are gathered by their sizes if at least this number share one, and none is longer.
+# Strings are gathered by size if at least this number share one, and none is longer than the next limit.
 _PER_SIZE_MIN: Final = 16
 _STRING_BYTES_MAX: Final = 1 << 14
 
@@ -55,10 +56,10 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LogRecords:
-    """Records of a log in its order: `data` has them at `starts`, and begins at `offset` of the log.
+    """Records in log order: `data` has them at `starts`, and begins at log offset `offset`.
 
-    `fronts` are their fixed parts; with a host of IPv6 the fields from `born_host` on are to be had from `data` only.
-    All places are counted from the begin of `data`, which is valid until the next records are asked for.
+    `fronts` are their fixed parts; with an IPv6 host the fields from `born_host` on are only in `data`. Places count
+    from the begin of `data`, which is valid until the next records are requested.
     """
 
     offset: int
@@ -77,7 +78,7 @@ class LogRecords:
         return len(self.starts)
 
     def where(self, wanted: NDArray[Any] | slice) -> LogRecords:
-        """Select the records that a mask, a slice or an array of indices names."""
+        """Select the records by a mask, a slice or an array of indices."""
         rest = (getattr(self, field.name)[wanted] for field in fields(self)[2:])
         return LogRecords(self.offset, self.data, *rest)
 
@@ -87,7 +88,7 @@ class LogRecords:
 
     @property
     def ends(self) -> Numbers:
-        """The places after them."""
+        """The places after the records."""
         return self.starts + self.sizes
 
     @cached_property
@@ -95,43 +96,42 @@ class LogRecords:
         return self.front("system_flags")
 
     def front(self, name: str) -> Numbers:
-        """A number of the fronts that lies before the first host."""
+        """A number of the fronts before the first host."""
         return self.fronts[name].astype(np.int64)
 
     @cached_property
     def stored_ms(self) -> Numbers:
-        """The times at which the broker stored them, in milliseconds since the epoch."""
+        """Storing times of the records, in milliseconds since the epoch."""
         return self._behind("stored_ms", self._born_more, ">i8")
 
     @cached_property
     def reconsume_times(self) -> Numbers:
-        """The numbers of times that they were sent back."""
+        """Numbers of times that the records were sent back."""
         return self._behind("reconsume_times", self._more, ">i4")
 
     @cached_property
     def prepared_transaction_offsets(self) -> Numbers:
-        """The offsets of the half messages of their transactions."""
+        """Offsets of the half messages of the records' transactions."""
         return self._behind("prepared_transaction_offset", self._more, ">i8")
 
     @cached_property
     def born_hosts(self) -> list[bytes]:
-        """The packed addresses of their producers: see `Host`."""
+        """The packed addresses of the producers: see `Host`."""
         return self._hosts("born_host", 0, _BORN_V6)
 
     @cached_property
     def store_hosts(self) -> list[bytes]:
-        """The packed addresses of their brokers: see `Host`."""
+        """The packed addresses of the brokers: see `Host`."""
         return self._hosts("store_host", self._born_more, _STORE_V6)
 
     def topics(self) -> list[bytes]:
         return self.strings(self.topic_at, self.topic_sizes)
 
     def properties(self) -> list[bytes]:
-        """The records' properties, encoded."""
         return self.strings(self.properties_at, self.property_sizes)
 
     def bodies(self) -> list[bytes]:
-        """The records' bodies as they are stored."""
+        """Bodies as stored, perhaps compressed."""
         return self.strings(self.body_at, self.body_sizes)
 
     def strings(self, at: Numbers, sizes: Numbers) -> list[bytes]:
@@ -140,7 +140,7 @@ class LogRecords:
         if np.count_nonzero(kinds) * _PER_SIZE_MIN > len(sizes) or len(kinds) > _STRING_BYTES_MAX:
             whole, ends = self.data, at + sizes
             return [bytes(whole[begin:end]) for begin, end in zip(at.tolist(), ends.tolist(), strict=True)]
-        # All of one size at once: that is several times as fast as a slice for each.
+        # Gathering all strings of one size at once is several times as fast as slicing each.
         found = np.empty(len(sizes), np.object_)
         for size in np.flatnonzero(kinds).tolist():
             rows = np.flatnonzero(sizes == size)
@@ -150,7 +150,7 @@ class LogRecords:
 
     @property
     def _born_more(self) -> Numbers | int:
-        """Bytes by which the host of the producer is longer than one of IPv4."""
+        """Bytes by which the producer's host is longer than an IPv4 host."""
         return (self.flags & _BORN_V6 != 0) * _V6_BYTES_MORE if self._has_v6 else 0
 
     @property
@@ -177,14 +177,14 @@ class LogRecords:
 
 @dataclass(frozen=True)
 class Search:
-    """The sound records of a piece, and places where records may begin that do not end in it."""
+    """The sound records of a piece, and places where records that end after it may begin."""
 
     records: LogRecords
     cut: list[int]
 
 
 class Scratch:
-    """Memory for searches in pieces of at most `size` bytes: to use it again is quicker than to be given other."""
+    """Memory for searches in pieces of at most `size` bytes; reuse is faster than allocation."""
 
     def __init__(self, size: int) -> None:
         self.even, self.odd = np.empty((2, size // 2 + 1), np.bool_)
@@ -193,7 +193,7 @@ class Scratch:
 def search(data: memoryview, offset: int, end: int, scratch: Scratch | None = None) -> Search:
     """Find the records in `data`, which begins at `offset` of a log whose file ends at `end`.
 
-    Of two that overlap the first counts.
+    Of two overlapping records the first counts.
     """
     starts = _equal_steps(data)
     if starts is not None:
@@ -204,7 +204,7 @@ def search(data: memoryview, offset: int, end: int, scratch: Scratch | None = No
 
 
 def _search(data: memoryview, offset: int, end: int, starts: Numbers) -> Search:
-    """The sound records among the candidates that begin at `starts`."""
+    """The sound records among the candidates at `starts`."""
     fronts = _rows(data, starts)
     sizes = fronts["size"].astype(np.int64)
     placed = fronts["physical_offset"] == starts + offset
@@ -220,7 +220,7 @@ def _search(data: memoryview, offset: int, end: int, starts: Numbers) -> Search:
 
 
 def _equal_steps(data: memoryview) -> Numbers | None:
-    """The places at which records begin if all have the size of the first one; None if some begin elsewhere."""
+    """Places of records if all have the first one's size; None if some begin elsewhere."""
     if len(data) < FRONT_BYTES:
         return None
     size, magic = _head(data)
@@ -235,11 +235,11 @@ def _equal_steps(data: memoryview) -> Numbers | None:
 
 
 def _places(data: memoryview, scratch: Scratch) -> Numbers:
-    """The places in front of magic numbers at which a whole front is."""
+    """The places before magic numbers at which a whole front fits."""
     count = len(data) - FRONT_BYTES + 1
     if count <= 0:
         return np.empty(0, np.int64)
-    # The first half of the number is looked for in pairs of bytes, which begin at even and at odd places.
+    # The magic number's first half is searched in byte pairs, which begin at even and at odd places.
     pairs = (count + 1) // 2
     marks, odd = scratch.even[:pairs], scratch.odd[:pairs]
     np.equal(np.ndarray((pairs,), "<u2", data, _MAGIC_AT), _MAGIC_HIGH_SWAPPED, out=marks)
@@ -256,7 +256,6 @@ def _places(data: memoryview, scratch: Scratch) -> Numbers:
 
 
 def _rows(data: memoryview, starts: Numbers) -> NDArray[Any]:
-    """A copy of the fronts."""
     if not len(starts):
         return np.empty(0, RECORD_FRONT.dtype)
     rows = np.ndarray((len(data) - FRONT_BYTES + 1,), f"V{FRONT_BYTES}", data, strides=(1,))
@@ -264,7 +263,6 @@ def _rows(data: memoryview, starts: Numbers) -> NDArray[Any]:
 
 
 def _equal_strings(data: memoryview, at: Numbers, size: int) -> list[bytes]:
-    """The bytes of one size at some places."""
     if not size:
         return [b""] * len(at)
     every = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
@@ -273,7 +271,7 @@ def _equal_strings(data: memoryview, at: Numbers, size: int) -> list[bytes]:
 
 
 def _words(data: memoryview, at: Numbers, code: str) -> Numbers:
-    """Numbers at any places."""
+    """Numbers at places of any alignment."""
     if not len(at):
         return np.empty(0, np.int64)
     kind = np.dtype(code)
@@ -283,7 +281,7 @@ def _words(data: memoryview, at: Numbers, code: str) -> Numbers:
 
 
 def _more(flags: Numbers) -> Numbers:
-    """Bytes by which fronts are longer than those with two hosts of IPv4."""
+    """Bytes by which fronts are longer than those with two IPv4 hosts."""
     count: Numbers = (flags & _BORN_V6 != 0).astype(np.int64) + (flags & _STORE_V6 != 0)
     return count * _V6_BYTES_MORE
 
@@ -295,7 +293,7 @@ def _parts(data: memoryview, offset: int, starts: Numbers, fronts: NDArray[Any],
     body_at = starts + FRONT_BYTES
     if (flags & (_BORN_V6 | _STORE_V6)).any():
         body_at += _more(flags.astype(np.int64))
-        # Where the front does not fit, the size of the body that is read is none, but lies in the record.
+        # Where the front does not fit, this reads no body size, but stays in the record.
         body_sizes = _words(data, np.minimum(body_at, ends) - 4, ">i4")
     else:
         body_sizes = fronts["body_size"].astype(np.int64)

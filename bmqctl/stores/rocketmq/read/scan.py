@@ -1,6 +1,6 @@
-"""Scan of a commit log of any size, a chunk at a time, in constant memory, even while a broker writes it.
+"""Scan of a commit log of any size in constant memory, a chunk at a time, even while a broker writes it.
 
-Everything between sound records is a fault: damage costs the records that it touches, and no others.
+Everything between sound records is a fault: damage costs only the records that it touches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from formats.rocketmq.files.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, R
 
 __all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "Loss", "end_of_log", "fault_chunk"]
 
-# It stays in the processor's cache between the search and the reading of the fields.
+# Small enough to stay in the processor's cache from the search to the reading of fields.
 CHUNK_BYTES: Final = 1 << 20
 _V6_MASK: Final = max(FRONTS)
 _FRONT_BYTES_MAX: Final = max(layout.size for layout in FRONTS.values())
@@ -33,7 +33,7 @@ _BLANK: Final = int(Magic.BLANK)
 class Loss(StrEnum):
     """The kinds of faults.
 
-    An unfinished end, which is the beginning of one record, is what a crash during a write leaves, and no loss.
+    An unfinished end, the beginning of one record, results from a crash during a write, and is no loss.
     """
 
     DAMAGED = "damaged"
@@ -42,7 +42,7 @@ class Loss(StrEnum):
 
 
 class LogFault(NamedTuple):
-    """Bytes of the log in which there is no record: where they begin, how many they are, and the cause."""
+    """Bytes of the log without a record: their offset, their number, and the cause."""
 
     offset: int
     size: int
@@ -51,14 +51,14 @@ class LogFault(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Return whether there should be records in these bytes."""
+        """Return whether records should be in these bytes."""
         return self.loss is not Loss.UNFINISHED
 
 
 class LogChunk(NamedTuple):
-    """Records of a log in its order, and the faults between and in front of them.
+    """Records in log order, and the faults before and between them.
 
-    The records are valid until the next chunk is asked for. `end` is the offset up to which the log has been read.
+    The records are valid until the next chunk is requested. The log has been read up to `end`.
     """
 
     records: LogRecords
@@ -68,9 +68,9 @@ class LogChunk(NamedTuple):
 
 @dataclass
 class _Gap:
-    """Bytes after a record: where they begin, and how far anything was written in them.
+    """Bytes after a record: where they begin, and up to where they are written.
 
-    `size` is that of a record that may have been begun there.
+    `size` is that of a record that may begin there.
     """
 
     begin: int
@@ -81,7 +81,7 @@ class _Gap:
 
     @property
     def is_begun(self) -> bool:
-        """Return whether the bytes may be an unfinished record, of which the beginning may have been written last."""
+        """Return whether the bytes may be an unfinished record, whose beginning may have been written last."""
         return self.written - self.begin <= max(FRONT_BYTES, self.size)
 
     def fault(self, end: int) -> list[LogFault]:
@@ -91,7 +91,7 @@ class _Gap:
         return [LogFault(self.begin, end - self.begin, text)]
 
     def add(self, data: memoryview, offset: int, end: int) -> None:
-        """Note bytes, which begin at `offset` of a log whose file ends at `end`."""
+        """Note bytes at `offset` of a log whose file ends at `end`."""
         if offset == self.begin:
             self.cause = _cause(data, offset, end)
             if self.cause is not None:
@@ -106,9 +106,9 @@ class _Gap:
 class LogScan:
     """The records of a row of files from the offset `begin` on.
 
-    `begin` may lie inside a record, unless it is `exact`: then that one is left out. `end` is where the records read so
-    far end. With `tail`, bytes written after the last record are a fault; a broker that writes may be about to
-    complete it. `account` is that of all chunks so far.
+    A record that contains `begin` is left out, unless `exact`. `end` is the end of the records read so far. With
+    `tail`, bytes written after the last record are a fault; without it, a broker may be about to complete them.
+    `account` covers all chunks so far.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class LogScan:
         self._tail = tail
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
         self._scratch = Scratch(CHUNK_BYTES)
-        # A broker makes the next file before it needs it.
+        # A broker creates the next file in advance.
         while len(self._files) > 1 and not self._is_written(self._files[-1]):
             self._files.pop()
 
     def _is_written(self, file: LogFile) -> bool:
-        """Return whether there is anything in a file; only in its first chunk, for callers that poll."""
+        """Return whether a file contains anything; reads only its first chunk, for callers that poll."""
         try:
             with file.path.open("rb", buffering=0) as opened:
                 place = next_data(opened.fileno(), 0)
@@ -156,7 +156,7 @@ class LogScan:
     def _chunks(self) -> Iterator[LogChunk]:
         for file, after in zip(self._files, [*self._files, None][1:], strict=True):
             if after is not None and after.begin < file.end:
-                # Surplus bytes of a file are no part of the log.
+                # Surplus bytes of a file are not part of the log.
                 file = file._replace(end=after.begin)
             try:
                 descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -193,7 +193,7 @@ class LogScan:
             if len(records):
                 faults = _faults_in_front(records, gap, file.end)
                 if is_last and _first_of(faults, doubted) != doubted:
-                    # A broker may have written these bytes after they were read, and before later ones were.
+                    # A broker may have written these bytes after they were read, and before later ones.
                     doubted, wanted = faults[0].offset, 0
                     at, gap, self.end = before.begin, _Gap(before.begin, before.is_told), end_before
                     continue
@@ -220,7 +220,7 @@ class LogScan:
         yield from map(fault_chunk, self._rest(gap, None if is_last else file.end))
 
     def _rest(self, gap: _Gap, file_end: int | None) -> list[LogFault]:
-        """Return the faults after the last record of a file; `file_end` is None for the last file."""
+        """The faults after the last record of a file; `file_end` is None for the last file."""
         if file_end is not None:
             return gap.fault(file_end)
         loss = Loss.UNFINISHED if gap.is_begun else Loss.DAMAGED
@@ -232,7 +232,7 @@ class LogScan:
 
 
 def end_of_log(files: Sequence[LogFile]) -> int:
-    """The offset after the last record; that of the first file if there is none. Raises `OSError`."""
+    """The offset after the last record, or the first file's offset if there is none. Raises `OSError`."""
     for file in reversed(files):
         scan = LogScan([file], tail=False)
         for _ in scan.chunks():
@@ -247,7 +247,7 @@ def _first_of(faults: list[LogFault], default: int) -> int:
 
 
 def _faults_in_front(records: LogRecords, gap: _Gap, file_end: int) -> list[LogFault]:
-    """The fault in front of the records, which may have begun with an earlier chunk, and those between them."""
+    """The fault before the records, which may have begun in an earlier chunk, and those between them."""
     data, offset = records.data, records.offset
     starts, ends = records.offsets, records.ends + offset
     first = int(starts[0])
@@ -263,7 +263,7 @@ def _faults_in_front(records: LogRecords, gap: _Gap, file_end: int) -> list[LogF
 
 
 def _first_cut(descriptor: int, file: LogFile, found: Search) -> int | None:
-    """The offset of the first record that is sound as far as can be said without reading all of it."""
+    """The offset of the first record that appears sound without reading all of it."""
     if not found.cut:
         return None
     records = found.records
@@ -279,7 +279,7 @@ def _first_cut(descriptor: int, file: LogFile, found: Search) -> int | None:
 
 
 def _fills(descriptor: int, at: int, size: int) -> bool:
-    """Return whether the parts of a record fill its size: read are the numbers only."""
+    """Return whether the parts of a record fill its size, by reading only the size fields."""
     front = os.pread(descriptor, _FRONT_BYTES_MAX, at)
     if len(front) < FRONT_BYTES:
         return False
@@ -298,7 +298,7 @@ def _fills(descriptor: int, at: int, size: int) -> bool:
 
 
 def _is_blank(data: memoryview, left: int) -> bool:
-    """Return whether all that is left of a file is blank. A file that was cut has less than the record says."""
+    """Return whether the rest of a file is blank. A file that was cut has less than the blank record states."""
     if len(data) < HEAD_BYTES:
         return False
     size, magic = _head(data)
@@ -306,7 +306,7 @@ def _is_blank(data: memoryview, left: int) -> bool:
 
 
 def _cause(data: memoryview, offset: int, end: int) -> str | None:
-    """The cause of the fault at a place where no sound record begins; None for one that says nothing."""
+    """The cause of the fault where no sound record begins; None if the place does not show one."""
     if len(data) < HEAD_BYTES:
         return None
     size, magic = _head(data)

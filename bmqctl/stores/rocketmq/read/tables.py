@@ -1,4 +1,4 @@
-"""Tables of a RocketMQ store beside its log: progress of groups and delay levels, and epochs."""
+"""Tables of a RocketMQ store outside its log: progress of groups and delay levels, and epochs."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ T = TypeVar("T")
 
 
 class CommonEpoch(NamedTuple):
-    """The last epoch that two logs have in common, and the offset up to which they are the same by that."""
+    """The last epoch common to two logs, and the offset up to which they agree."""
 
     epoch: int
     end: int
 
 
 def read_progress(store: StoreFiles, faults: list[str]) -> dict[tuple[str, str], dict[int, int]]:
-    """The offset of the next message by topic and group, then by queue; a fault is added if they cannot be read."""
+    """Next offsets by topic and group, then by queue. Adds a fault if they cannot be read."""
     found = _read(store.offsets, lambda body: CONSUMER_OFFSETS.read(body).all_offsets, faults)
     named = ((name.partition("@"), progress) for name, progress in sorted((found or {}).items()))
     return {(topic, group): progress for (topic, _, group), progress in named}
 
 
 def read_delays(store: StoreFiles, faults: list[str]) -> dict[int, int]:
-    """The offset of the next message by delay level; a fault is added if they cannot be read."""
+    """Next offsets by delay level. Adds a fault if they cannot be read."""
     return _read(store.config("delayOffset.json"), lambda body: DELAY_OFFSETS.read(body).offset_table, faults) or {}
 
 
 def read_epochs(store: StoreFiles, faults: list[str]) -> list[EpochEntry] | None:
-    """The epochs of the log; None for one that has none. A fault is added if they cannot be read."""
+    """The epochs of the log; None if it has none. Adds a fault if they cannot be read."""
     return _read(store.root / EPOCHS, decode_epochs, faults) or None
 
 
 def common_epoch(
     ours: Sequence[EpochEntry], our_end: int, theirs: Sequence[EpochEntry], their_end: int
 ) -> CommonEpoch | None:
-    """The highest epoch that began at one offset in both logs, up to where it ends first; None if there is none."""
+    """The highest epoch that began at the same offset in both logs, with its earlier end; None if there is none."""
     starts = dict(theirs)
     for entry in reversed(ours):
         if starts.get(entry.epoch) == entry.start_offset:
@@ -60,7 +60,7 @@ def _end(epochs: Sequence[EpochEntry], epoch: int, log_end: int) -> int:
 
 
 def _read(path: Path, read: Callable[[bytes], T], faults: list[str]) -> T | None:
-    """The content of a file; None, and a fault unless it is missing, if it cannot be read."""
+    """The content of a file. If unreadable, None, and a fault unless the file is missing."""
     try:
         data = read_small(path)
         return None if data is None else read(data)

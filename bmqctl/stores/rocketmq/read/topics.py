@@ -1,4 +1,4 @@
-"""Topics by their names: those of applications, and those in which brokers keep messages of their own."""
+"""Topics by name: those of applications, and those in which brokers keep messages of their own."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ _SYSTEM_PREFIXES: Final = (SYSTEM_PREFIX, SYSTEM_PREFIX.upper())
 
 
 class TopicKind(StrEnum):
-    """The use that is made of a topic."""
-
     ORDINARY = "ordinary"
     RETRY = "retry"
     DEAD_LETTERS = "dead letters"
