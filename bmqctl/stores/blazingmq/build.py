@@ -1,8 +1,8 @@
 """Builds a store from JSON lines, as printed by `bmqctl journal dump` or written by hand.
 
-A line is one record. Values that follow from a record's position (offsets, checksums) are computed; omitted values
-get natural defaults: sequence numbers count up, times and lease ids stay, keys and GUIDs are derived. Nothing is
-random, and the clock is not read: the same lines produce the same bytes.
+A line is one record. Values that follow from its position (offsets, checksums) are computed. Omitted values have
+defaults: sequence numbers count up, times and lease ids stay, keys and GUIDs are derived. Nothing is random and the
+clock is not read, so that the same lines produce the same bytes.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ LEDGER_TERM = 1
 
 
 class BadLine(Exception):
-    """A line that cannot be made into a record; the text is the reason."""
+    """A line that does not make a record; the text is the reason."""
 
 
 @dataclass(slots=True)
 class _Queue:
-    """A queue as its lines have described it so far; `apps` maps ids to keys."""
+    """A queue as described so far; `apps` maps ids to keys."""
 
     uri: str
     key: bytes
@@ -80,7 +80,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Partition:
-    """The open files of one partition, and the numbers of its next record."""
+    """The open files of a partition, and the numbers of its next record."""
 
     partition_id: int
     files: dict[FileType, IO[bytes]]
@@ -114,10 +114,10 @@ class _Partition:
 
 
 class StoreBuilder:
-    """Writes lines to the files of a store, as they come; `close` writes the ledger, unless lines did."""
+    """Writes lines to the files of a store as they come; `close` writes the ledger, unless lines did."""
 
     def __init__(self, directory: Path, start_s: int) -> None:
-        """`start_s`, in seconds since the epoch, is the time of the first record and of the files' names."""
+        """`start_s` is the time of the first record and in the files' names, in seconds since the epoch."""
         self.directory = directory
         self.partitions: dict[int, _Partition] = {}
         self._start_s = start_s
@@ -179,14 +179,14 @@ class StoreBuilder:
             partition = self.partitions[line.partition_id] = _Partition(line.partition_id, files)
             partition.timestamp = self._start_s if line.timestamp is None else line.timestamp
             if not isinstance(line, JournalOpLine):
-                # As a broker does when it becomes primary; without one, readers assume an unfinished rollover.
+                # Brokers do so when they become primary; without one, readers assume an unfinished rollover.
                 if line.primary_lease_id is not None:
                     partition.primary_lease_id = line.primary_lease_id
                 self._add_sync_point(partition, None)
         return partition
 
     def _queue(self, partition: _Partition, line: MessageLine | ConfirmLine | DeletionLine | QueueOpLine) -> _Queue:
-        """Return the queue that a line names by key or URI, after creating a missing one with the default app."""
+        """Return the queue that a line names by key or URI; create a missing one with the default app."""
         if line.queue_key is not None:
             queue = partition.queues.get(bytes.fromhex(line.queue_key))
             if queue is not None and line.queue_uri not in (None, queue.uri):
@@ -227,7 +227,6 @@ class StoreBuilder:
         return queue
 
     def _app(self, app: str | App, uri: QueueUri) -> tuple[str, bytes]:
-        """Return (id, key) of a line's app."""
         app_id, key = (app, None) if isinstance(app, str) else (app.app_id, _given(app.app_key))
         if key is None:
             key = DEFAULT_APP_KEY if app_id == DEFAULT_APP_ID else self._derive_key(f"{uri}?id={app_id}")
@@ -332,7 +331,7 @@ class StoreBuilder:
         self._write_ledger(kind, line.elector_term, line.sequence_number, timestamp, message)
 
     def _derive_ledger(self) -> None:
-        """Write the ledger of a single node's cluster: a snapshot of all queues, and its commit."""
+        """Write the ledger of a one-node cluster: a snapshot of all queues, and its commit."""
         if self._ledger is not None or not self.partitions:
             return
         last = max(partition.timestamp for partition in self.partitions.values())
@@ -370,7 +369,9 @@ class StoreBuilder:
 
 
 def build_store(lines: Iterable[str], directory: Path, start_s: int) -> StoreBuilder:
-    """Write the store that `lines` describe to `directory`. Raises BadLine, with its number, at the first bad line."""
+    """Write the store that `lines` describe to `directory`. Raises BadLine, with the line number, at the first bad
+    line.
+    """
     with StoreBuilder(directory, start_s) as builder:
         for number, text in enumerate(lines, 1):
             if not text.strip():

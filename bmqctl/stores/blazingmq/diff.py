@@ -1,8 +1,8 @@
 """Comparison of two replicas of a partition: their journals, merged by (primary lease id, sequence number).
 
-Replicas hold the same records under the same numbers. The positions of a record's payload and queue name in the other
-files differ by node and are not compared. A journal that was rolled over lacks messages that were no longer alive:
-up to its first sync point, a copy of the one that ended the previous journal, a missing record means nothing.
+Replicas have the same records under the same numbers. Positions in the other files differ by node and are not compared.
+A rolled-over journal lacks messages that were no longer alive. A missing record therefore means nothing before the
+first sync point, a copy of the one that ended the previous journal.
 """
 
 from __future__ import annotations
@@ -62,13 +62,11 @@ Progress = Callable[[int, int], None]
 
 
 class Status(StrEnum):
-    """The relation between two replicas of a partition."""
-
     EQUAL = "equal"
     A_AHEAD = "a-ahead"  # B could catch up by receiving records
     B_AHEAD = "b-ahead"
     DIVERGED = "diverged"  # one of them must drop records before it can catch up
-    ONLY_A = "only-a"  # the other store has no such partition
+    ONLY_A = "only-a"  # the other store lacks the partition
     ONLY_B = "only-b"
 
 
@@ -81,10 +79,10 @@ class _Item(NamedTuple):
 
 @dataclass(slots=True)
 class Beyond:
-    """The records that one replica alone has after the last common record; `first` and `last` are in its order.
+    """The records that only one replica has after the last common record; `first` and `last` are in its order.
 
-    `different` counts those whose number belongs to another record at the other replica; `same` counts records
-    after the divergence that are equal nevertheless. `queues` counts messages; `samples` are the first records.
+    `different` counts those whose number belongs to another record in the other replica; `same` counts equal records
+    after the divergence. `queues` counts messages; `samples` are the first records.
     """
 
     samples_max: int
@@ -110,9 +108,9 @@ class Beyond:
 
 @dataclass(slots=True)
 class Replica:
-    """One node's journal of a partition, open for reading. A rollover left out records before `complete_from`.
+    """One node's open journal of a partition. A rollover left out records before `complete_from`.
 
-    `unreadable` counts slots without a record, once the journal has been read.
+    After reading, `unreadable` is the number of slots without a record.
     """
 
     path: Path
@@ -126,7 +124,7 @@ class Replica:
 
 @dataclass(slots=True)
 class PartitionDiff:
-    """The comparison of two replicas of a partition; a side that lacks the partition has no replica."""
+    """The comparison of two replicas of a partition; a side without the partition has no replica."""
 
     partition_id: int
     replicas: tuple[Replica | None, Replica | None]
@@ -147,7 +145,7 @@ class PartitionDiff:
             return Status.EQUAL
         if a and b:
             return Status.DIVERGED
-        # Continuing while the other has records of its own is divergence too: the missing ones lie in between.
+        # Equal records after the other's own also mean divergence: the missing ones lie in between.
         if self.beyond[0].same:
             return Status.DIVERGED
         return Status.A_AHEAD if a else Status.B_AHEAD
@@ -165,7 +163,7 @@ def journals_of(path: Path) -> dict[int, Path]:
 
 
 def open_replica(path: Path) -> Replica:
-    """Open the journal at `path` and read its headers. Raises NotAStoreFile if they are damaged."""
+    """Open the journal at `path`. Raises NotAStoreFile if its headers are damaged."""
     try:
         with open_buffered(path) as file:
             opened = open_file(file.read(HEADERS_SIZE_MAX), FileType.JOURNAL)
@@ -188,13 +186,13 @@ def open_replica(path: Path) -> Replica:
     named = parse_file_name(path.name)
     qlist = None if named is None else path.with_name(str(named._replace(file_type=FileType.QLIST)))
     if qlist is not None and qlist.is_file():
-        with suppress(FormatError):  # without names, queues are shown by their keys
+        with suppress(FormatError):  # without names, queues are shown by key
             replica.queue_names = {entry.queue_key: entry.uri for entry in iter_qlist(read_written(qlist))}
     return replica
 
 
 def compare(a: Replica, b: Replica, samples_max: int, on_progress: Progress) -> PartitionDiff:
-    """Compare both journals in one pass; memory does not grow with them."""
+    """Compare both journals in one pass and constant memory."""
     found = PartitionDiff(a.partition_id, (a, b), (Beyond(samples_max), Beyond(samples_max)))
     start = _skip_common(found, on_progress)
     complete_from = max(a.complete_from, b.complete_from)
@@ -231,7 +229,7 @@ def _note_common(found: PartitionDiff, raw: bytes, offsets: tuple[int, int], cou
 
 
 def _skip_common(found: PartitionDiff, on_progress: Progress) -> int:
-    """Return the offset of the first block that differs, since equal bytes need no merging."""
+    """Return the offset of the first different block; equal bytes need no merging."""
     a, b = found.replicas
     assert a is not None
     assert b is not None
@@ -254,7 +252,6 @@ def _skip_common(found: PartitionDiff, on_progress: Progress) -> int:
 
 
 def _readable(block: bytes) -> bool:
-    """Return True if the block consists of records only."""
     records = scan(block, 0, len(block) // JOURNAL_RECORD_SIZE)
     kinds = ANY_RECORD.column(records, "type")
     known = (kinds >= RecordType.MESSAGE) & (kinds <= RecordType.JOURNAL_OP)
@@ -263,7 +260,7 @@ def _readable(block: bytes) -> bool:
 
 
 def _items(replica: Replica, side: int, start: int) -> Iterator[_Item]:
-    """Yield the records from `start` on (0: from the first); count unreadable ones in `unreadable`."""
+    """Yield the records from `start` on (0: from the first), and count unreadable ones."""
     for offset, block in read_blocks(replica.path, start or replica.first_record_offset, BLOCK_SIZE):
         for at in range(0, len(block) // JOURNAL_RECORD_SIZE * JOURNAL_RECORD_SIZE, JOURNAL_RECORD_SIZE):
             raw = block[at : at + JOURNAL_RECORD_SIZE]
@@ -287,8 +284,8 @@ _PLACELESS: dict[int, Callable[[bytes], Record]] = {
 def _same(a: bytes, b: bytes, *, ends_rollover: bool) -> bool:
     """Return True if two records of one number are equal, or are sync points that end the same rollover.
 
-    The old journal ends with one, and the new one starts with a copy made by each replica, to which the reference's
-    primary gives a new time.
+    The old journal ends with one; each replica's new journal begins with a copy, to which the reference's primary gives
+    a new time.
     """
     if a == b:
         return True

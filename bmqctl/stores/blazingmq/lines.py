@@ -1,8 +1,8 @@
-"""The lines that `bmqctl journal build` reads: one model for each kind of record, with the names that `dump` prints.
+"""The lines that `bmqctl journal build` reads: a model for each kind of record, with the names that `dump` prints.
 
 Fields that follow from others, or from a record's position in its file (`index`, `offset`, `time`, `data_offset`,
 `payload_size`, `qlist_offset` and the file offsets of sync points), are accepted and ignored, so that a dump can be
-read back. Any other unknown field is rejected, so that a misspelling is not lost.
+read back. Other unknown fields are rejected, so that no misspelling is lost.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _upper(value: object) -> object:
 class _Base(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # Printed by a dump; implied by the record's position.
+    # A dump prints these; the record's position implies them.
     index: Any = None
     offset: Any = None
     time: Any = None
@@ -72,7 +72,7 @@ class _QueueLine(PartitionLine):
 
 
 class TypedProperty(BaseModel):
-    """A property whose type is not the one that its JSON value suggests; BINARY and CHAR are hex."""
+    """A property whose type differs from what its JSON value suggests; BINARY and CHAR are hex."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -122,7 +122,7 @@ class MessageLine(_QueueLine):
     schema_id: Annotated[int, Field(ge=0, lt=1 << 16)] | None = None
 
     def content(self) -> Content:
-        """The message's content. Raises ValueError if the line gives it twice, or its properties cannot be encoded."""
+        """The message's content. Raises ValueError if the line has it twice, or properties cannot be encoded."""
         given = [self.payload is not None, self.payload_hex is not None, self.application_data_hex is not None]
         if sum(given) > 1:
             raise ValueError("payload, payload_hex and application_data_hex: give exactly one of them")
@@ -155,7 +155,7 @@ def _property(name: str, value: bool | int | str | TypedProperty) -> Property:
 
 
 class ConfirmLine(_QueueLine):
-    """The confirm of a message by an app."""
+    """An app's confirm of a message."""
 
     type: Literal["CONFIRM"]
     guid: Guid
@@ -183,7 +183,7 @@ class App(BaseModel):
 
 
 class QueueOpLine(_QueueLine):
-    """The creation, addition of apps, purge or deletion of a queue."""
+    """A queue's creation, addition of apps, purge or deletion."""
 
     type: Literal["QUEUE_OP"] = "QUEUE_OP"
     queue_op_type: Annotated[Literal["CREATION", "ADDITION", "PURGE", "DELETION"], BeforeValidator(_upper)] = "CREATION"

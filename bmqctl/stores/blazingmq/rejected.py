@@ -1,7 +1,7 @@
-"""Messages that an app gave up after the last delivery attempt: by the journals of a store, and by logs of brokers.
+"""Messages that an app gave up after the last delivery attempt, from a store's journals and brokers' logs.
 
-A journal has a record of it only if the message had other apps left; the last app's is a deletion like any other. Logs
-have the alarm, at most one each 15 s and queue, and the first attempts that a lost consumer has used up.
+A journal records it only if the message had other apps left; the last app's is a plain deletion. Logs have the alarm,
+at most one each 15 s and queue, and the first attempts that a lost consumer used up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALARM: Final = re.compile(
     r"\. Message was transmitted a total of (?P<attempts>\d{1,9}) times"
 )
 _KEPT_IN: Final = "dumped in file at location ["
-# The counter is the number of attempts that were left.
+# The counter is the number of attempts left.
 _LAST_ATTEMPT: Final = re.compile(rf"Queue '(?P<queue>bmq://[^']+)' rejecting PUSH \[{_WHERE} with the counter: \[1\]")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,12}|\d\d[A-Za-z]{3}\d{4}_\d\d:\d\d:\d\d\.\d{3,6}")
 
@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 
 class Rejected(NamedTuple):
-    """A message that an app gave up. `kept_in` is the file into which its broker wrote it, by the log.
+    """A message that an app gave up. `kept_in` is the file to which the broker wrote it, by the log.
 
     `attempts` is None if only the journal has it; `is_stored` says whether the journals have the message.
     """
@@ -52,9 +52,9 @@ class Rejected(NamedTuple):
 
 
 def rejected_in_log(lines: Iterable[str]) -> Iterator[Rejected]:
-    """Yield what the lines of a broker's log tell; one message may come twice."""
+    """Yield the rejections in a broker's log; a message may occur twice."""
     for line in lines:
-        # Most lines are others, and this test is cheap.
+        # A cheap test that most lines fail.
         if "GUID: " not in line:
             continue
         found = _ALARM.search(line) or _LAST_ATTEMPT.search(line)
@@ -75,13 +75,13 @@ def rejected_in_log(lines: Iterable[str]) -> Iterator[Rejected]:
 
 
 def _kept_in(text: str) -> str | None:
-    """The file that the rest of an alarm names; in time linear in the line, as others may have written it."""
+    """The file that the rest of an alarm names, in time linear in the line, which others may have written."""
     file, bracket, _ = text.rpartition(_KEPT_IN)[2].partition("]")
     return file if bracket and _KEPT_IN in text else None
 
 
 def _time_of(line: str) -> str | None:
-    """The time at the start of a line, of our log or the C++ broker's; None if its format is another."""
+    """The time at the start of a line of our log or the C++ broker's; None for another format."""
     found = _TIME.match(line)
     if found is None or found[0][4] == "-":
         return None if found is None else found[0]
@@ -92,7 +92,7 @@ def _time_of(line: str) -> str | None:
 
 
 def find_rejected(journals: Sequence[Path], told: Iterable[Rejected], on_progress: Progress) -> list[Rejected]:
-    """Return what journals and logs tell, each message once for each app, in the order of their times.
+    """Merge journals and logs: each message once for each app, by time.
 
     Raises `FormatError` for a journal whose headers are damaged, and `OSError`.
     """
@@ -113,7 +113,6 @@ def find_rejected(journals: Sequence[Path], told: Iterable[Rejected], on_progres
 
 
 def _add(found: dict[tuple[str, str], Rejected], new: Rejected) -> None:
-    """Merge a report of a message with what is known of it."""
     old = found.setdefault((new.guid, new.app_id), new)
     found[new.guid, new.app_id] = old._replace(
         time=old.time or new.time,

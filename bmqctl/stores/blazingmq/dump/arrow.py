@@ -1,7 +1,7 @@
 """Rows of a dump as Arrow record batches, to an IPC stream or a Parquet file.
 
-Times are timestamps, numbers 64-bit integers, everything else strings; what a record does not have is null.
-pyarrow is an extra: import this module only where one of these outputs was asked for.
+Times are timestamps, numbers 64-bit integers, all else strings; absent values are null. pyarrow is an extra: import
+this module only for these outputs.
 """
 
 from __future__ import annotations
@@ -27,25 +27,24 @@ _TIME_MAX_S = 253_402_300_799  # the end of year 9999
 
 
 def schema_of(columns: Iterable[Column]) -> pa.Schema:
-    """One nullable field per column."""
     return pa.schema([pa.field(column.name, _type(column)) for column in columns])
 
 
 def _type(column: Column) -> pa.DataType:
     if column.kind is Kind.NUMBER:
-        # The columns that a damaged or foreign file may fill to the last bit.
+        # A damaged or foreign file may use all bits of these columns.
         return pa.uint64() if column.name in UNSIGNED else pa.int64()
     return _TIME if column.kind is Kind.TIME else pa.string()
 
 
 class BatchWriter:
-    """Writes record batches of one schema to `stream`; Parquet gathers some of them into a row group."""
+    """Writes record batches of one schema to `stream`; Parquet gathers several into a row group."""
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, *, parquet: bool) -> None:
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
         self._schema = schema
-        # Both begin to write when they are made, so that there is only the one that is wanted.
+        # Each writes when constructed, so only the wanted one is.
         self._stream: Any = None if parquet else pa.ipc.new_stream(stream, schema)
         self._parquet: Any = pq.ParquetWriter(stream, schema, compression="zstd") if parquet else None
 
@@ -72,7 +71,7 @@ class BatchWriter:
 
 
 def batch_of_rows(rows: list[Row], columns: Iterable[Column]) -> pa.RecordBatch:
-    """Rows of names and values, whose times are numbers of seconds in `timestamp`."""
+    """Rows of names and values, with times as seconds in `timestamp`."""
     arrays = []
     for column in columns:
         values = [row.get(column.name) for row in rows]
@@ -85,7 +84,7 @@ def batch_of_rows(rows: list[Row], columns: Iterable[Column]) -> pa.RecordBatch:
 
 
 def batch_of_columns(values: Mapping[str, Sequence[Any]], count: int, columns: Sequence[Column]) -> pa.RecordBatch:
-    """Values by column, JSON as text; a column that is missing is null in all of the `count` rows."""
+    """Values by column, JSON as text; a missing column is null in all `count` rows."""
     arrays = [
         pa.array(values[column.name], _type(column)) if column.name in values else pa.nulls(count, _type(column))
         for column in columns
@@ -94,7 +93,7 @@ def batch_of_columns(values: Mapping[str, Sequence[Any]], count: int, columns: S
 
 
 def batch_of_chunk(chunk: Chunk, columns: Mapping[int, tuple[Columns, ...]]) -> pa.RecordBatch:
-    """The chunk's rows, in the journal's order, with the columns of all kinds."""
+    """The chunk's rows in journal order, with the columns of all kinds."""
     order = column_order(columns)
     drafts = {column.name: _Draft(column, len(chunk)) for column in order}
     for part in chunk.parts():
@@ -104,9 +103,9 @@ def batch_of_chunk(chunk: Chunk, columns: Mapping[int, tuple[Columns, ...]]) -> 
 
 
 class _Draft:
-    """A column that begins as nulls; each kind of record puts in its own values.
+    """A column of nulls, into which each kind of record puts its values.
 
-    Numbers and hex digits lie in an array; of values that records have in common, each is kept once.
+    Numbers and hex digits lie in an array; shared values are kept once.
     """
 
     def __init__(self, column: Column, count: int) -> None:
@@ -117,7 +116,6 @@ class _Draft:
         self._null = np.ones(count, np.bool_)
 
     def put(self, rows: NDArray[Any], values: NDArray[Any]) -> None:
-        """A value for each of `rows`."""
         if self._values is None:
             self._values = np.zeros(self._count, values.dtype)
         self._values[rows] = values
@@ -165,7 +163,7 @@ def _put(drafts: dict[str, _Draft], group: Columns, part: Part) -> None:
 
 
 def _hex_strings(values: NDArray[Any], null: NDArray[np.bool_]) -> pa.Array:
-    """ASCII of one width; what lies under nulls does not matter."""
+    """ASCII of one width; bytes under nulls do not matter."""
     text = values.tobytes()
     offsets = np.arange(0, len(text) + 1, values.dtype.itemsize, dtype=np.int32)
     valid = pa.py_buffer(np.packbits(~null, bitorder="little"))

@@ -1,4 +1,4 @@
-"""Dump of journals: their records, filtered, to a sink."""
+"""Dump of the filtered records of journals to a sink."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OnFault = Callable[[Path, int, str], None]
 
 
 class StatusFilter:
-    """Passes messages of one status with their confirms and deletions, of one journal.
+    """Passes messages of one status in one journal, with their confirms and deletions.
 
-    An outstanding message is one that is alive, whether or not some apps have confirmed it.
+    An outstanding message is alive, whether or not some apps have confirmed it. With `apps`, names or keys, it must be
+    outstanding for one of these apps: in the app's queue, posted while the queue had the app, and neither confirmed nor
+    purged by it.
 
-    With `apps`, names or keys, messages are outstanding if they are so for one of these apps: of its queues, posted
-    while it was one of the queue's, and neither confirmed nor purged by it. The journal is read when the filter is
-    made, with one bit kept for each of its slots: the status of a message is known only after its last record.
-    `select` then needs all chunks up to `end`, in order.
+    A message's status is known only after its last record. The constructor therefore reads the journal, and keeps one
+    bit for each slot. `select` then needs all chunks up to `end`, in order.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class StatusFilter:
         on_progress: Progress,
     ) -> None:
         self.end = reader.record_end()
-        """The first place that was not looked at."""
+        """The first slot that was not read."""
         self._bits = np.zeros(self.end // 8 + 1, np.uint8)
         self._chosen: set[bytes] = set()
         lives = Lives()
@@ -75,7 +75,7 @@ class StatusFilter:
         np.bitwise_or.at(self._bits, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
 
     def select(self, chunk: Chunk) -> Chunk:
-        """Select the records of chosen messages, and faults."""
+        """Select the records of the chosen messages, and faults."""
         messages = chunk.of_kind(RecordType.MESSAGE)
         places = messages.places["index"]
         begins = np.zeros(len(chunk), np.bool_)
@@ -108,7 +108,7 @@ class StatusFilter:
 def _outstanding(
     reader: JournalReader, lives: Lives, alive: NDArray[Any], queues: list[Queue], apps: Collection[str]
 ) -> NDArray[np.bool_]:
-    """Mark the messages alive that one of the apps has yet to confirm."""
+    """Mark the live messages that one of the apps has yet to confirm."""
     wanted = np.zeros(len(alive), np.bool_)
     done = alive["confirmed"] | alive["automatic"] | alive["purged"]
     numbers = {hex_of(key): number for number, key in enumerate(lives.queue_keys())}
@@ -121,7 +121,7 @@ def _outstanding(
         for app in queue.apps:
             if app.app_id not in apps and app.app_key not in {name.upper() for name in apps}:
                 continue
-            # A removed app was purged of its messages: it needs no end.
+            # A removed app was purged of its messages, and needs no end.
             open_ = mine & (alive["index"] >= reader.index_of(app.since))
             if app.app_key in app_keys:
                 bit = app_keys.index(app.app_key)
@@ -135,7 +135,7 @@ def _outstanding(
 
 @dataclass(frozen=True)
 class PayloadPlan:
-    """The format of payloads, at most `limit` bytes of each; `data_file` None stands for the one beside the journal."""
+    """The format of payloads, at most `limit` bytes of each; `data_file` None is the one beside the journal."""
 
     form: PayloadForm
     limit: int
@@ -165,14 +165,16 @@ class Journal:
 
 
 def open_journal(path: Path, ledgers: NamedByLedgers | None, payloads: PayloadPlan | None, stack: ExitStack) -> Journal:
-    """Open a journal. FormatError if its headers are wrong, NotAStoreFile if payloads are wanted without DATA."""
+    """Open a journal. Raises FormatError if its headers are wrong, NotAStoreFile if payloads are wanted without
+    DATA.
+    """
     reader = stack.enter_context(JournalReader(path))
     opened = None if payloads is None else stack.enter_context(payloads.open(path))
     return Journal(reader, Source(load_names(path, reader.partition_id, ledgers), opened))
 
 
 def check_names(journals: list[Journal], filters: Filters) -> None:
-    """Raise BadFilter if none of the journals has a queue or an app named in the filters."""
+    """Raise BadFilter if no journal has a queue or an app in the filters."""
     for option, wanted, known in (("--queue", filters.queues, _queues), ("--app", filters.apps, _apps)):
         names = [name for name in wanted if parse_key(name) is None]
         there = {each for journal in journals for each in known(journal.names)} if names else set()
@@ -218,18 +220,17 @@ class Printer:
 
     @property
     def is_done(self) -> bool:
-        """True if the limit is reached."""
         return self._left is not None and self._left <= 0
 
     @property
     def unseen(self) -> set[Wanted]:
-        """The GUIDs, numbers and offsets that were requested and not found, if everything was read."""
+        """GUIDs, numbers and offsets that were requested and not found; empty unless everything was read."""
         if self.is_done:
             return set()
         return self._unseen if self._selector is None else self._unseen & self._selector.unseen
 
     def print(self, chunk: Chunk) -> int:
-        """Print the wanted rows of the chunk; return their number."""
+        """Print the wanted rows; return their number."""
         assert self._selector is not None
         chunk = self._selector.select(chunk)
         if self._left is not None:
@@ -247,7 +248,6 @@ class Printer:
 def dump_journals(
     journals: list[Journal], filters: Filters, printer: Printer, on_progress: Progress = lambda done, total: None
 ) -> DumpReport:
-    """Print the records of all journals in turn."""
     report = DumpReport()
     sizes = [journal.reader.size for journal in journals]
     for number, journal in enumerate(journals):
@@ -269,7 +269,7 @@ def _chunks(journal: Journal, filters: Filters, on_progress: Progress) -> Iterat
     start, end = places(journal.reader, filters)
     if filters.status is None:
         return with_names(journal.reader.chunks(start, end), journal.names)
-    # A confirm is selected by its message, which may be before the range.
+    # A confirm is selected by its message, which may precede the range.
     by_status = StatusFilter(journal.reader, journal.names, filters.status, filters.apps, on_progress)
     end = by_status.end if end is None else min(end, by_status.end)
     return (by_status.select(chunk) for chunk in with_names(journal.reader.chunks(0, end), journal.names))

@@ -1,9 +1,8 @@
 """Follows the journals of a store that a broker is writing.
 
-A broker writes to the end of a preallocated journal, so only the records themselves show where the end
-is: a slot without a sound record is read again later. After a rollover the newer journal begins with copies of
-records that were reported before, and are recognised by their numbers. A broker that stops truncates its files
-to the written part, and continues in the same files when it starts.
+A broker preallocates its journal, so only the records show where the end is: a slot without a sound record is read
+again later. After a rollover the newer journal begins with copies of reported records, recognised by their numbers. A
+stopping broker truncates its files to the written part, and continues in them when it starts.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ Open = Callable[[Path, ExitStack], Journal]
 
 
 class Follower:
-    """One partition, from the current end of its newest journal, or from the start of the filters' ranges.
+    """One partition, from the end of its newest journal, or from the start of the filters' ranges.
 
-    `open_journal` opens the journal that a rollover creates. This is a context manager.
+    `open_journal` opens the journal that a rollover creates. A context manager.
     """
 
     def __init__(self, path: Path, filters: Filters, open_journal: Open) -> None:
@@ -73,7 +72,7 @@ class Follower:
         return ChunkScanner(reader.partition_id, reader.first_record_offset, self._place)
 
     def poll(self) -> Iterator[tuple[Journal, Chunk]]:
-        """Yield records added since the last call, with their journal."""
+        """Yield the records added since the last call, with their journal."""
         yield from self._new_records()
         newer = self._newer_journal()
         while newer is not None:
@@ -81,13 +80,13 @@ class Follower:
             try:
                 self._begin(newer)
             except (FormatError, NotAStoreFile, OSError):
-                # It has no header yet, or is already gone.
+                # It has no header yet, or has gone already.
                 return
             yield from self._new_records()
             newer = self._newer_journal()
 
     def _rest(self) -> Iterator[tuple[Journal, Chunk]]:
-        """Yield the records written between the last poll and the rollover, after which the file does not change."""
+        """Yield the records between the last poll and the rollover, after which the file does not change."""
         seen = None
         while seen != (self._place, self._doubted):
             seen = (self._place, self._doubted)
@@ -105,22 +104,22 @@ class Follower:
             chunk = self._scanner.chunk(self._place, self._records(count))
             self._place += count
             if (chunk.kinds == RecordType.QUEUE_OP).any():
-                # A queue's name is written before the record of its creation.
+                # A queue's name is written before its creation record.
                 reader = self.journal.reader
                 self.journal.names.update(load_names(reader.path, reader.partition_id))
             yield chunk
             count = self._ready()
 
     def _records(self, count: int) -> NDArray[Any]:
-        """Read the next `count` slots, or as many as there are."""
+        """Read the next `count` slots, or up to the end."""
         block = self.journal.reader.read(self._place, count)
         return np.frombuffer(block, ANY_RECORD.dtype, len(block) // JOURNAL_RECORD_SIZE)
 
     def _ready(self) -> int:
-        """Return the number of slots that will not change any more.
+        """Return the number of slots that are final.
 
-        A slot without a sound record, before one with a sound record, may have been read before it was written: it is
-        damaged only if it is still unsound at the next poll.
+        An unsound slot before a sound one may have been read before it was written: it is damaged if the next poll
+        finds it unsound.
         """
         if not any(self._records(PROBE_RECORDS).tobytes()):
             return 0
@@ -151,7 +150,7 @@ class Follower:
             )
 
     def _newer_journal(self) -> Path | None:
-        """Return the oldest of the partition's journals that are newer than the current one."""
+        """Return the partition's oldest journal newer than the current one."""
         path = self.journal.reader.path
         named = parse_file_name(path.name)
         if named is None:

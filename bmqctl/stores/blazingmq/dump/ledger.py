@@ -1,4 +1,4 @@
-"""Dump of a cluster-state ledger: its records, filtered, as rows and in the form of the reference's tool."""
+"""Dump of a cluster-state ledger: its filtered records, as rows and in the form of the reference's tool."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LEDGER_TABLE = [
 class LedgerFilters(Ranges):
     """Filters of a ledger, whose records are numbered <elector term>-<sequence number>.
 
-    `queues` are names or keys. Without `from_begin` the records before the last snapshot are left out.
+    `queues` are names or keys. Records before the last snapshot require `from_begin`.
     """
 
     types: frozenset[LedgerRecordType] = frozenset()
@@ -90,10 +90,10 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """The ledger at `path`, read into memory without the zeros after its records.
+    """The ledger at `path`, read into memory without trailing zeros.
 
-    Raises FormatError if its header is wrong. Once `entries` is exhausted, `earlier` is the number of records left out
-    before the last snapshot, and `unseen` are the requested numbers and offsets that were not found.
+    Raises FormatError if its header is wrong. After `entries`, `earlier` is the number of records skipped before the
+    last snapshot, and `unseen` are the requested numbers and offsets that were not found.
     """
 
     def __init__(self, path: Path, filters: LedgerFilters) -> None:
@@ -106,7 +106,7 @@ class Ledger:
         self.unseen: set[Wanted] = {*filters.seqnums, *filters.offsets}
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the wanted records. FormatError at a damaged one, after those before it."""
+        """Yield the wanted records. Raises FormatError at a damaged one."""
         filters = self._filters
         start = 0 if filters.from_begin else self._last_snapshot()
         for index, record in enumerate(iter_ledger(self._buffer)):
@@ -125,7 +125,7 @@ class Ledger:
                 yield entry
 
     def _last_snapshot(self) -> int:
-        """Return the offset of the last snapshot, or 0. A damaged record ends the search."""
+        """The offset of the last snapshot before any damaged record, or 0."""
         found = 0
         try:
             for record in iter_ledger(self._buffer):
@@ -137,7 +137,7 @@ class Ledger:
 
 
 def newest_ledger(directory: Path) -> Path | None:
-    """Return a store's ledger that a node would continue, by its name. Raises NotAStoreFile if there is no store."""
+    """Return the ledger that a node would continue, by name. Raises NotAStoreFile if there is no store."""
     ledgers = find_files(directory).ledgers
     return directory / ledgers[-1] if ledgers else None
 
@@ -161,7 +161,6 @@ def _speaks_of(message: ClusterMessage, queues: tuple[str, ...]) -> bool:
 
 
 def row_of(entry: Entry) -> Row:
-    """Convert a record to names and values."""
     header = entry.record.header
     return {
         "index": entry.place,
@@ -176,7 +175,7 @@ def row_of(entry: Entry) -> Row:
 
 
 def reference_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
-    """Convert a record as `bmqstoragetool --details --print-mode json-pretty` prints it."""
+    """Convert a record to the form that `bmqstoragetool --details --print-mode json-pretty` prints it."""
     header = entry.record.header
     return {
         "RecordType": LedgerRecordType(header.record_type).name,
@@ -193,7 +192,7 @@ def reference_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
 
 
 def reference_counts(counts: Mapping[str, int]) -> dict[str, str]:
-    """Format the reference's counts that follow the records, from the number of records by type."""
+    """Format the counts of records by type that end the reference's output."""
     return {f"{name.capitalize()}Records": str(counts.get(name, 0)) for name in ("SNAPSHOT", "UPDATE", "COMMIT", "ACK")}
 
 

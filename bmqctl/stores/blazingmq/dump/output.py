@@ -1,6 +1,6 @@
-"""Outputs of a dump: a table, text in several styles, Parquet, Arrow. All print chunk by chunk.
+"""Outputs of a dump: a table, text in several styles, Parquet, Arrow.
 
-A `Sink` receives the journal of the next records (`begin`), then its chunks (`write`), and is closed at the end.
+A `Sink` receives a journal (`begin`), then its chunks (`write`), and is closed at the end.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ T = TypeVar("T")
 
 
 class DumpFormat(StrEnum):
-    """Formats of a dump; `json-pretty` is that of the reference's storage tool, `arrow` an IPC stream.
+    """Formats of a dump; `json-pretty` is the reference's storage tool's, `arrow` an IPC stream.
 
-    `jsonl` is what other commands call `json-line`.
+    Other commands call `jsonl` `json-line`.
     """
 
     TABLE = "table"
@@ -72,7 +72,7 @@ class DumpFormat(StrEnum):
 
 
 class NoArrow(Exception):
-    """Error that pyarrow is not installed; one line that names the extra."""
+    """Error that pyarrow is not installed; the text is one line that names the extra."""
 
 
 def load_arrow() -> ModuleType:
@@ -85,7 +85,7 @@ def load_arrow() -> ModuleType:
 
 
 class Source(NamedTuple):
-    """A journal's names and, if they are to be printed, its payloads."""
+    """A journal's names and, if wanted, its payloads."""
 
     names: QueueNames
     payloads: PayloadReader | None = None
@@ -96,8 +96,6 @@ class Source(NamedTuple):
 
 
 class Sink(Protocol):
-    """Takes the records of one journal after another."""
-
     def begin(self, source: Source) -> None:
         """Begin the chunks of this journal."""
 
@@ -109,7 +107,7 @@ class Sink(Protocol):
 
 
 class LineSink:
-    """A line for each record: CSV after a line of names, or JSON objects; each may begin with its partition."""
+    """A line for each record: CSV after a header line, or JSON objects; each may begin with its partition."""
 
     def __init__(self, stream: IO[bytes], with_partition: bool, *, as_csv: bool) -> None:
         self._stream = stream
@@ -135,7 +133,7 @@ class LineSink:
 class PrettySink:
     """The reference tool's JSON document; `counted` are the kinds that it counts after the records.
 
-    Faults are left to the caller.
+    The caller reports faults.
     """
 
     def __init__(self, stream: IO[bytes], counted: Collection[RecordType]) -> None:
@@ -164,7 +162,7 @@ class PrettySink:
 
 
 class TableSink:
-    """A table for people, whose last column has the fields specific to a kind of record."""
+    """A table for people; the last column has the fields of one kind of record."""
 
     def __init__(self, with_partition: bool) -> None:
         self._with_partition = with_partition
@@ -204,8 +202,6 @@ _JOURNAL_TABLE = [
 
 
 class ArrowSink:
-    """An Arrow IPC stream, or a Parquet file."""
-
     def __init__(self, stream: IO[bytes], with_partition: bool, *, parquet: bool) -> None:
         self._arrow = load_arrow()
         self._stream = stream
@@ -228,7 +224,7 @@ class ArrowSink:
 
 
 class _UntilFault(Generic[T]):
-    """The items before a damaged one, so that a page, batch or document is finished before the fault is raised."""
+    """The items before a damaged one, which let a page, batch or document end before the fault is raised."""
 
     def __init__(self, items: Iterable[T]) -> None:
         self._items = items
@@ -248,9 +244,9 @@ class _UntilFault(Generic[T]):
 def write_document(
     records: Iterable[Mapping[str, Any]], footer: Callable[[], Mapping[str, Any]], stream: IO[bytes]
 ) -> None:
-    """Write the reference tool's JSON document of these records, with the `footer` computed after the last of them.
+    """Write the reference tool's JSON document of these records; `footer` is computed after the last one.
 
-    If FormatError ends the records, it is raised when the document is complete.
+    A FormatError from `records` is raised when the document is complete.
     """
     sound = _UntilFault(records)
     stream.write(b'{\n  "Records": [\n')
@@ -275,9 +271,9 @@ def _end_document(stream: IO[bytes], footer: Mapping[str, Any], has_records: boo
 def write_rows(
     rows: Iterable[Row], columns: Sequence[Column], output: DumpFormat, stream: IO[bytes], table: list[render.Column]
 ) -> None:
-    """Write rows of a file other than a journal, in any format but the reference's; `table` are the columns for people.
+    """Write rows of a file other than a journal, in any format but the reference's; `table` has the columns for people.
 
-    If FormatError ends the rows, it is raised when those before it are printed.
+    A FormatError from `rows` is raised when the rows before it are printed.
     """
     sound = _UntilFault(rows)
     if output is DumpFormat.TABLE:
@@ -319,7 +315,6 @@ def _write_csv(rows: Iterable[Row], columns: Sequence[Column], stream: IO[bytes]
 
 
 def format_by_name(out: Path) -> DumpFormat | None:
-    """Return the format implied by a file's name."""
     return _SUFFIXES.get(out.suffix.lower())
 
 

@@ -30,11 +30,11 @@ FOOTERS = {
     RecordType.QUEUE_OP: "QueueOpRecords",
     RecordType.JOURNAL_OP: "JournalOpRecords",
 }
-"""The names of the counts after the records, in their order."""
+"""Names of the counts after the records, in order."""
 
 
 def reference_columns(names: QueueNames, payload: Derived | None = None) -> dict[int, tuple[Columns, ...]]:
-    """The columns of each kind of record; faults have no columns."""
+    """The columns of each kind of record; faults have none."""
     queue = Derived(
         (Column("QueueKey"), Column("QueueUri")), ("queue_key",), lambda key: (hex_of(key), names.uris.get(key))
     )
@@ -73,7 +73,6 @@ def reference_columns(names: QueueNames, payload: Derived | None = None) -> dict
 
 
 def not_found(unseen: Collection[Wanted]) -> dict[str, list[Any]]:
-    """Format the GUIDs, offsets and numbers that were requested and not found."""
     lists: dict[str, list[Any]] = {}
     for wanted in sorted(unseen, key=str):
         if isinstance(wanted, bytes):
@@ -87,7 +86,7 @@ def not_found(unseen: Collection[Wanted]) -> dict[str, list[Any]]:
 
 
 def reference_time(seconds: int) -> str:
-    """Format a time as in `21NOV2026_05:11:04.000000`; `0` for a time beyond the year 9999."""
+    """Format a time as in `21NOV2026_05:11:04.000000`; `0` if beyond the year 9999."""
     try:
         time = datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,7 @@
 """Chunks of a journal as text: JSON lines, CSV, and the JSON of the reference's tool.
 
-One template for each kind of record is filled with columns of values; values shared by several records are formatted
-once. A record thus costs little more than the formatting of its own numbers, and the lines equal those that
-`columns.rows_of` gives, the readable way to the same values.
+A template for each kind of record is filled with columns; shared values are formatted once. A record thus costs little
+more than formatting its own numbers. The lines equal those of `columns.rows_of`, the readable implementation.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ REMEMBERED = 1 << 16
 
 
 class Style(Protocol):
-    """The layout of a line. Templates are for `bytes %`: a slot is %d for a number, %b for other values."""
+    """The layout of a line. Templates are for `bytes %`: numbers have slots %d, other values %b."""
 
     def template(self, groups: tuple[Columns, ...]) -> bytes:
-        """Return the line of one kind of record, with a slot for each of its groups except constants."""
+        """Return the line of a kind of record, with a slot for each group except constants."""
 
     def derived(self, columns: tuple[Column, ...], values: tuple[Value, ...]) -> bytes:
-        """Format the values of a group of derived columns for its slot."""
+        """Format a group of derived columns for its slot."""
 
 
 class JsonLineStyle:
@@ -57,7 +56,7 @@ class JsonLineStyle:
 
 
 class PrettyStyle:
-    """The reference tool's `json-pretty`: every value a string, every name on its own line, a comma after each."""
+    """The reference tool's `json-pretty`: all values strings, each name on its own line, a comma after each."""
 
     def template(self, groups: tuple[Columns, ...]) -> bytes:
         return b"    {" + b"".join(map(self._slot, groups)).removeprefix(b",") + b"\n    },\n"
@@ -74,7 +73,7 @@ class PrettyStyle:
 
 
 class CsvStyle:
-    """RFC 4180 except for the line ends, which are those of Unix; all lines have the columns of `header`."""
+    """RFC 4180 except for Unix line ends; all lines have the columns of `header`."""
 
     def __init__(self, columns: Mapping[int, tuple[Columns, ...]]) -> None:
         self._order = [column.name for column in column_order(columns)]
@@ -138,7 +137,6 @@ class TextWriter:
         }
 
     def text(self, chunk: Chunk) -> bytes:
-        """Format the chunk's rows as lines, in their order."""
         if self._names.version != self._version:
             self._version = self._names.version
             for memo in self._memos.values():
@@ -163,7 +161,7 @@ class TextWriter:
 
 
 class _Memo(dict[Any, bytes]):
-    """A cache of a group's values as a style formats them, by the values that they derive from."""
+    """A cache of a group's formatted values, by the values from which they derive."""
 
     def __init__(self, style: Style, group: Derived) -> None:
         super().__init__()

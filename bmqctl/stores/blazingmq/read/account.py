@@ -1,4 +1,4 @@
-"""The account of a reader of a store of either system: the records and bytes that it read, damaged and missing ones."""
+"""A store reader's account, for either system: records and bytes read, damaged and missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ _PLACES_MAX: Final = 8
 
 @dataclass(slots=True)
 class Account:
-    """The records of a store that were read, and its places that hold none although they should.
+    """Counts of records read, and of places that should have records.
 
-    A place that is damaged has other bytes than a record's; one that is missing is in no file. `places` describes the
-    first places. The unfinished end of a store is neither. With `compares`, a reader compares what it reads with its
-    checksum.
+    A damaged place has bytes that are not a record; a missing one is in no file. `places` describes the first places. A
+    store's unfinished end is neither. With `compares`, the reader verifies checksums.
     """
 
     records: int = 0
@@ -31,16 +30,14 @@ class Account:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether nothing is damaged or missing."""
         return not self.damaged and not self.missing
 
     def read(self, records: int, size: int) -> None:
-        """Count sound records."""
         self.records += records
         self.record_bytes += size
 
     def lose(self, where: str, size: int, *, is_missing: bool = False, count: int = 1) -> None:
-        """Count places of `size` bytes in all, described by `where`, that are damaged or missing."""
+        """Count damaged or missing places, `size` bytes in all, that `where` describes."""
         if is_missing:
             self.missing += count
             self.missing_bytes += size
@@ -51,7 +48,6 @@ class Account:
             self.places.append(where)
 
     def add(self, other: Account) -> None:
-        """Add the account of another part of the store."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.places += other.places[: _PLACES_MAX - len(self.places)]
@@ -64,11 +60,10 @@ class Account:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts and places by name."""
         return {name: getattr(self, name) for name in (*_COUNTS, "places")}
 
     def words(self) -> str:
-        """Say what is damaged and what is missing, with the first place, in one line; empty if nothing is."""
+        """One line of what is damaged or missing, with the first place; empty if nothing is."""
         losses = ((self.damaged, self.damaged_bytes, "damaged"), (self.missing, self.missing_bytes, "missing"))
         parts = [f"{count:,} places with {size:,} bytes are {what}" for count, size, what in losses if count]
         first = f" (the first: {self.places[0]})" if self.places else ""

@@ -21,10 +21,10 @@ __all__ = ["Report", "check_path"]
 
 
 def check_path(path: Path, limit: int, on_progress: Progress) -> Report:
-    """Check a store directory, the file set that a file belongs to, or a file by itself.
+    """Check a store directory, the file set of a file, or a single file.
 
-    Raises NotAStoreFile if `path` is none of these. Only a directory shows which files belong together: its ledger is
-    checked against the file sets that a broker would recover from.
+    Raises NotAStoreFile if `path` is none of these. Only in a directory is the ledger checked, against the file sets
+    from which a broker would recover.
     """
     report = Report(limit)
     if path.is_dir():
@@ -52,7 +52,7 @@ def _check_store(report: Report, path: Path, on_progress: Progress) -> None:
             partitions.append(checked)
     for name in found.ledgers:
         state = _check_ledger(report, path / name)
-        # Names sort by time: the last ledger is the one in use.
+        # Names sort by time: the last ledger is in use.
         if name == found.ledgers[-1]:
             report.add(check_agreement(state, partitions))
 
@@ -60,7 +60,7 @@ def _check_store(report: Report, path: Path, on_progress: Progress) -> None:
 def _check_set(
     report: Report, directory: Path, files: FileSet, on_progress: Progress, *, by_itself: bool = False
 ) -> SetChecker | None:
-    """Check a file set. QLIST is not missing beside a file that is checked `by_itself`."""
+    """Check a file set. With `by_itself`, QLIST may be absent."""
     for file_type, name in (
         (FileType.DATA, files.data),
         (FileType.JOURNAL, files.journal),
@@ -90,7 +90,7 @@ def _check_set(
 
 def _wants_qlist(directory: Path, files: FileSet) -> bool:
     if files.journal is not None:
-        # Its own check tells that it is damaged.
+        # Its own check reports damage.
         with suppress(FormatError), JournalScan(directory / files.journal) as scan:
             return wants_qlist(scan)
     return any(directory.glob(f"*{FileType.QLIST.extension}"))

@@ -1,4 +1,4 @@
-"""Chunks of journal records as numpy arrays, including the slots that hold no record."""
+"""Chunks of journal records as numpy arrays, including slots without a record."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from formats.schema import Layout
 __all__ = ["FAULT", "Chunk", "ChunkScanner", "Part"]
 
 FAULT = int(RecordType.UNDEFINED)
-"""The kind of a slot that holds no record."""
+"""The kind of a slot without a record."""
 
 
 class Part(NamedTuple):
-    """The records of one kind in a chunk; `rows` are their indexes in the chunk."""
+    """Records of one kind in a chunk; `rows` are their indexes in it."""
 
     kind: int
     rows: NDArray[np.int64]
@@ -35,10 +35,10 @@ class Part(NamedTuple):
 
 
 class Chunk:
-    """Some records of a journal, in its order.
+    """Records of a journal, in its order.
 
-    `kinds` holds each row's RecordType, or FAULT where there is no record; `records` are `ANY_RECORD.dtype`,
-    `index` counts slots in the file. `faults` are the texts for the rows of kind FAULT, in their order.
+    `kinds` has each row's RecordType, or FAULT where there is no record; `records` are `ANY_RECORD.dtype`, `index`
+    counts slots in the file. `faults` are the texts of the FAULT rows, in order.
     """
 
     def __init__(
@@ -62,20 +62,18 @@ class Chunk:
 
     @property
     def offset(self) -> NDArray[np.int64]:
-        """Offset of each row's slot, in bytes."""
         return self.first_record_offset + self.index * JOURNAL_RECORD_SIZE
 
     @property
     def end_offset(self) -> int:
-        """End of the last row's slot, in bytes."""
+        """The offset after the last row's slot, in bytes."""
         return self.first_record_offset + (int(self.index[-1]) + 1) * JOURNAL_RECORD_SIZE
 
     def of_kind(self, kind: int) -> Part:
-        """The rows of one kind."""
         return self._part(kind, np.flatnonzero(self.kinds == kind))
 
     def parts(self) -> Iterator[Part]:
-        """Yield the rows of each kind that occurs."""
+        """Yield the rows of each kind present."""
         for kind in np.flatnonzero(np.bincount(self.kinds, minlength=1)).tolist():
             yield self.of_kind(kind)
 
@@ -97,7 +95,7 @@ class Chunk:
         return self if len(rows) == len(self) else self._take(rows, self.faults)
 
     def between(self, start: int, end: int) -> Chunk:
-        """Select the rows from `start` up to, but not including, `end`."""
+        """Select rows [`start`, `end`)."""
         if start == 0 and end >= len(self):
             return self
         is_fault = self.kinds == FAULT
@@ -105,7 +103,6 @@ class Chunk:
         return self._take(np.arange(start, min(end, len(self))), self.faults[before : before + within])
 
     def without_faults(self) -> Chunk:
-        """The records alone."""
         return self._take(np.flatnonzero(self.kinds != FAULT), []) if self.faults else self
 
     def _take(self, rows: NDArray[np.int64], faults: list[str]) -> Chunk:
@@ -117,8 +114,8 @@ class Chunk:
 class ChunkScanner:
     """Makes chunks of a journal's consecutive blocks, from slot `start` on.
 
-    After the walk, `damaged` is True if a record followed a slot without one; otherwise such a slot was
-    the unfinished last record of a running or killed broker.
+    In the end, `damaged` is True if a record followed a slot without one. Otherwise such a slot is the unfinished last
+    record of a running or killed broker.
     """
 
     def __init__(self, partition_id: int, first_record_offset: int, start: int = 0) -> None:
@@ -129,7 +126,7 @@ class ChunkScanner:
         self.damaged = False
 
     def chunk(self, place: int, records: NDArray[Any]) -> Chunk:
-        """Make rows of the records at `place` and after it, without a copy if all of them are sound."""
+        """Make rows of the records from slot `place` on, without a copy if all are sound."""
         index = np.arange(place, place + len(records), dtype=np.int64)
         kinds = sound_kinds(records)
         if place == self._next and len(records) and kinds.all():
@@ -138,7 +135,7 @@ class ChunkScanner:
         return self._with_faults(index, records, kinds)
 
     def torn(self, place: int, rest: bytes) -> Chunk:
-        """Make the row of `rest`, an incomplete record at the end of the file: none if it is zeros."""
+        """Make the row of `rest`, an incomplete record at the file's end; none if it is zeros."""
         self._unreadable |= any(rest)
         records = np.frombuffer(rest.ljust(JOURNAL_RECORD_SIZE, b"\0"), ANY_RECORD.dtype)
         faults = [_fault(rest)] if any(rest) else []
@@ -146,13 +143,13 @@ class ChunkScanner:
         return Chunk(self._partition_id, self._first, index, records[: len(faults)], kinds, faults)
 
     def _with_faults(self, index: NDArray[np.int64], records: NDArray[Any], kinds: NDArray[np.uint8]) -> Chunk:
-        """Keep sound records, and add a fault for damaged ones and one for zeros before a record."""
+        """Keep sound records; add a fault for each damaged record, and for zeros before a record."""
         rows: list[int] = []
         places: list[int] = []
         faults: list[str] = []
         octets = records.view(np.uint8).reshape(len(records), JOURNAL_RECORD_SIZE)
         blank: NDArray[np.bool_] = (octets == 0).all(axis=1)
-        # Only slots without a record, or after one without, can differ from the plain case.
+        # Only slots without a record, or after one without, differ from the plain case.
         for row, (place, kind, is_blank) in enumerate(zip(index.tolist(), kinds.tolist(), blank.tolist(), strict=True)):
             if is_blank:
                 continue

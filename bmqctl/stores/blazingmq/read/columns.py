@@ -1,10 +1,9 @@
-"""The columns of a dump: one declaration for each kind of record, from which every output derives.
+"""The columns of a dump: one declaration for each kind of record, from which all outputs derive.
 
-A kind has columns of three sorts: `Number` and `Hex` are unchanged fields, one value for each record; `Derived` are
-values computed from a few fields (a time, a queue's name, the meaning of a code), once for all
-records that share them. A value of None means that the record has no such column.
+`Number` and `Hex` columns are fields of the record. `Derived` columns are computed from a few fields (a time, a queue's
+name, the meaning of a code), once for all records that share them. None means that a record has no such column.
 
-`journal_columns` declares our output, `reference.reference_columns` that of the reference's tool.
+`journal_columns` declares our output, `reference.reference_columns` the reference tool's.
 """
 
 from __future__ import annotations
@@ -56,8 +55,6 @@ COMPRESSION = {0: "NONE", 1: "ZLIB"}
 
 
 class Kind(Enum):
-    """The type of a column's values."""
-
     NUMBER = "number"
     TEXT = "text"
     TIME = "time"
@@ -71,7 +68,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Number:
-    """An integer field times `unit`; with `low`, the two fields that a wider one is split into."""
+    """An integer field times `unit`; with `low`, one that is split into two fields."""
 
     name: str
     field: str
@@ -102,7 +99,7 @@ class Hex:
         return (Column(self.name),)
 
     def read(self, part: Part) -> NDArray[Any]:
-        """ASCII digits: dtype S."""
+        """ASCII digits, dtype S."""
         values = part.column(self.field)
         digits = values.tobytes().hex().upper().encode()
         return np.frombuffer(digits, f"S{2 * values.dtype.itemsize}")
@@ -110,9 +107,9 @@ class Hex:
 
 @dataclass(frozen=True)
 class Derived:
-    """Columns whose values `derive` computes from the values of `fields`.
+    """Columns that `derive` computes from `fields`.
 
-    `shared` means that records have them in common often enough to cache them.
+    `shared` means that caching pays: many records have the same values.
     """
 
     columns: tuple[Column, ...]
@@ -121,7 +118,7 @@ class Derived:
     shared: bool = True
 
     def keys(self, part: Part) -> list[Any]:
-        """Return the argument of `values` for each record: the field's value, or a tuple of several."""
+        """The argument of `values` for each record: the field, or a tuple of several."""
         read = [part.column(field).tolist() for field in self.fields]
         return read[0] if len(read) == 1 else list(zip(*read, strict=True))
 
@@ -131,7 +128,7 @@ class Derived:
 
 @dataclass(frozen=True)
 class Constant:
-    """A column with the same value in all records of the kind."""
+    """A column with one value for all records of the kind."""
 
     name: str
     value: str
@@ -147,7 +144,7 @@ Columns = Number | Hex | Derived | Constant
 def journal_columns(
     names: QueueNames, with_partition: bool = False, more: tuple[Derived, ...] = ()
 ) -> dict[int, tuple[Columns, ...]]:
-    """The columns of each kind of record, in order, and those of faults; `more` are additional ones of messages."""
+    """The columns of each kind of record and of faults, in order; `more` are additional ones of messages."""
     place: tuple[Columns, ...] = (Number("index", "index"), Number("offset", "offset"))
     if with_partition:
         place = (Number("partition_id", "partition_id"), *place)
@@ -212,9 +209,9 @@ def journal_columns(
 
 
 def column_order(columns: Mapping[int, tuple[Columns, ...]]) -> list[Column]:
-    """The columns of all kinds, without repetition, for outputs with the same columns in every row."""
+    """The distinct columns of all kinds, for outputs whose rows all have the same columns."""
     found: dict[str, Column] = {}
-    # Columns of most kinds come first, faults last.
+    # Most kinds' columns come first, faults last.
     for kind in sorted(columns, key=_ORDER.index):
         for group in columns[kind]:
             for column in group.columns:
@@ -233,7 +230,7 @@ _ORDER = (
 
 
 def rows_of(chunk: Chunk, columns: Mapping[int, tuple[Columns, ...]]) -> list[Row]:
-    """The chunk's records as rows of names and values, in the journal's order."""
+    """The chunk's records as rows, in journal order."""
     rows: list[Row] = [{} for _ in range(len(chunk))]
     for part in chunk.parts():
         here = [rows[at] for at in part.rows.tolist()]
@@ -288,12 +285,12 @@ _QUEUE_OP = Derived(
 
 
 def name_of(kind: type[IntEnum], value: int) -> str | int:
-    """A code's name; the number if it has none."""
+    """A code's name, or the number if it has none."""
     return kind(value).name if value in kind._value2member_map_ else value
 
 
 def flags_of(kind: type[IntFlag], value: int) -> str | int:
-    """The names of the flags that are set; the number if one of them has none."""
+    """Names of the flags set, or the number if one has no name."""
     return (kind(value).name or "NONE") if not value & ~_mask(kind) else value
 
 

@@ -1,4 +1,4 @@
-"""A DATA file read a record at a time: not mapped, since a broker that stops cuts it (see `read.files`)."""
+"""A DATA file read a record at a time: not mapped, since a stopping broker truncates it (see `read.files`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DataFile"]
 
 
 class DataFile:
-    """The DATA file at `path`, open for reading; a context manager."""
+    """The open DATA file at `path`; a context manager."""
 
     def __init__(self, path: Path) -> None:
         self._file = open_unbuffered(path)
@@ -36,13 +36,12 @@ class DataFile:
 
     @property
     def size(self) -> int:
-        """The file's current size in bytes."""
         return os.fstat(self._file.fileno()).st_size
 
     def record(self, offset: int) -> tuple[bytes, DataRecord]:
-        """The bytes of the record at `offset`, and where its parts lie in them.
+        """The bytes of the record at `offset`, and the places of its parts in them.
 
-        FormatError, with offsets in these bytes, if there is none, or one larger than any message.
+        Raises FormatError, with offsets in these bytes, if there is none or it is larger than any message.
         """
         descriptor = self._file.fileno()
         header: DataHeader = DATA_HEADER.unpack(os.pread(descriptor, DATA_HEADER.size, offset))
@@ -55,7 +54,7 @@ class DataFile:
         return buffer, parse_data_record(buffer, 0)
 
     def records(self) -> Iterator[tuple[int, bytes, DataRecord]]:
-        """(offset, bytes, parts) of all records, up to zeros or the file's end; FormatError at a damaged one."""
+        """(offset, bytes, parts) of all records, up to zeros or the file's end. Raises FormatError at a damaged one."""
         descriptor = self._file.fileno()
         offset = open_file(os.pread(descriptor, HEADERS_SIZE_MAX, 0), FileType.DATA).first_record_offset
         while any(os.pread(descriptor, WORD, offset)):

@@ -1,4 +1,4 @@
-"""The faults that a check has found: the first ones, and counts of all."""
+"""The faults that a check found: the first ones, and counts of all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Report:
-    """The result of a check; `faults` keeps the first `limit`, `counts` counts all by their codes in `catalogue`.
+    """The result of a check; `faults` has the first `limit`, `counts` counts all by their codes in `catalogue`.
 
-    `unit` names what `records` counts.
+    `unit` names the things that `records` counts.
     """
 
     limit: int
@@ -51,12 +51,10 @@ class Report:
             self.note(one)
 
     def add(self, found: Iterable[Fault]) -> None:
-        """Record faults."""
         for one in found:
             self.note(one)
 
     def note(self, one: Fault) -> None:
-        """Record a fault."""
         self.counts[one.code] += 1
         if len(self.faults) < self.limit:
             self.faults.append(one)

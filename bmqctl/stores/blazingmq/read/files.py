@@ -1,8 +1,8 @@
-"""The files of a store, by path: their kind, the files that belong with them, and their bytes.
+"""The files of a store, by path: their kind, companions, and bytes.
 
-A broker may be writing these files, or truncate them as it rolls over or stops. If a truncated part of a file were
-mapped, an access would kill this process (SIGBUS), so only DATA files are mapped, and only data that
-the journal refers to is read; the others are read into memory, without the zeros of their preallocated tails.
+A broker may write these files, or truncate them when it rolls over or stops. Access to a truncated part of a mapped
+file would kill this process (SIGBUS). So only DATA files are mapped, and only data that the journal refers to is read;
+other files are read into memory, without the zeros of their preallocated tails.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FileKind(Enum):
 
 
 class NotAStoreFile(Exception):
-    """A path that no command can work on; the text is one line that describes it."""
+    """A path that no command can work on; the text is one line."""
 
 
 def identify(path: Path) -> FileKind:
@@ -111,7 +111,7 @@ def _starts_ledger(start: bytes) -> bool:
 
 
 class StoreFiles(NamedTuple):
-    """The contents of a store's directory: file sets, oldest first, and cluster-state ledgers."""
+    """File sets, oldest first, and cluster-state ledgers of a store's directory."""
 
     sets: list[FileSet]
     ledgers: list[str]
@@ -130,7 +130,7 @@ def find_files(directory: Path) -> StoreFiles:
 
 
 def recovery_sets(directory: Path) -> dict[int, FileSet]:
-    """Choose each partition's file set that a broker would recover from, among those with a journal.
+    """Choose the file set with a journal from which a broker would recover each partition.
 
     Raises NotAStoreFile if there is no journal.
     """
@@ -147,9 +147,9 @@ def recovery_sets(directory: Path) -> dict[int, FileSet]:
 
 
 def missing_journals(directory: Path) -> list[str]:
-    """Name the journals of `directory` that are gone: of partitions whose newest DATA file has none.
+    """Name the missing journals of `directory`: those of partitions whose newest DATA file has none.
 
-    Without its journal, nothing says what a DATA file holds.
+    Nothing else says what a DATA file contains.
     """
     if not directory.is_dir():
         return []
@@ -165,7 +165,7 @@ def missing_journals(directory: Path) -> list[str]:
 
 
 def is_finished(directory: Path, files: FileSet) -> bool:
-    """Return True if the rollover that began a set of files is finished, as far as its journal can be read."""
+    """Return True if the rollover that made these files is finished, as far as the journal can be read."""
     assert files.journal is not None
     try:
         with open_buffered(directory / files.journal) as file:
@@ -175,7 +175,7 @@ def is_finished(directory: Path, files: FileSet) -> bool:
 
 
 def companions(path: Path) -> FileSet | None:
-    """Return the file set that `path` belongs to, by file names; None if its name is not a store file's."""
+    """Return the file set of `path`, by file names; None if its name is not a store file's."""
     named = parse_file_name(path.name)
     if named is None:
         return None
@@ -204,7 +204,7 @@ def read_blocks(path: Path, start: int = 0, block_size: int = BLOCK_SIZE) -> Ite
 
 
 def read_written(path: Path) -> bytearray:
-    """Read the file's bytes up to the last block that is not all zeros."""
+    """Read the file up to the last block that is not all zeros."""
     content = bytearray()
     for offset, block in read_blocks(path):
         content += bytes(offset - len(content))
@@ -213,7 +213,7 @@ def read_written(path: Path) -> bytearray:
 
 
 def map_data(path: Path) -> memoryview:
-    """Map a DATA file; the module's docstring says why other files are not mapped."""
+    """Map a DATA file; see the module for why others are not mapped."""
     with open_buffered(path) as file:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")

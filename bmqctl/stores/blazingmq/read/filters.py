@@ -1,8 +1,8 @@
 """Filters of the records that a dump prints.
 
-A record must pass all filters, by matching one of the values of each. Ranges also determine where in the
-file to begin and to end (`places`), so that nothing outside is read: exactly for offsets, by
-bisection for sequence numbers, and with a margin of an hour for times, since a new primary's clock may be slow.
+A record passes if it matches a value of each filter. Ranges also bound the part of the file that is read (`places`):
+exactly for offsets, by bisection for sequence numbers, and with a margin of an hour for times, since a new primary's
+clock may be slow.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ Wanted = bytes | RecordNumber | int
 
 
 def parse_number(text: str) -> RecordNumber:
-    """Parse `LEASE-SEQUENCE`."""
     lease_id, dash, sequence_number = text.partition("-")
     if not (dash and lease_id.isdecimal() and sequence_number.isdecimal()):
         raise BadFilter(f"{text!r} is not a sequence number: write <lease id>-<sequence number>, as 1-4711")
@@ -61,7 +60,7 @@ def parse_number(text: str) -> RecordNumber:
 
 
 def parse_time(text: str) -> int:
-    """Parse seconds since the epoch, or ISO 8601 (UTC by default); fractions are rounded up, as records have none."""
+    """Parse seconds since the epoch, or ISO 8601 (UTC by default); rounds up, as records have whole seconds."""
     try:
         if text.isdecimal() and int(text) <= TIME_MAX_S:
             return int(text)
@@ -72,7 +71,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_key(text: str) -> bytes | None:
-    """Parse a queue's or app's key in hex; None if the text is a name."""
+    """Parse a queue's or app's hex key; None if the text is a name."""
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -122,7 +121,6 @@ class Ranges:
         return False
 
     def holds(self, number: RecordNumber, offset: int, timestamp: int) -> bool:
-        """Return True if a record with these values is wanted."""
         return (
             (self.since is None or timestamp >= self.since)
             and (self.until is None or timestamp < self.until)
@@ -168,7 +166,7 @@ def _listed(types: Collection[RecordType]) -> str:
 
 
 def places(reader: JournalReader, filters: Filters) -> tuple[int, int | None]:
-    """Return the first slot to read, and the one after the last (None: to the end)."""
+    """The first slot to read, and the one after the last (None: to the end)."""
     starts, ends = [0], []
     if filters.offset_gt is not None:
         starts.append(reader.index_of(filters.offset_gt + 1))
@@ -269,7 +267,7 @@ class Selector:
         return chunk
 
     def _resolve(self) -> None:
-        """Look up the keys of the queues and apps; their names may have come with the records."""
+        """Look up the keys of the queues and apps, which the records may have named."""
         if self._version == self.names.version:
             return
         self._version = self.names.version
@@ -286,7 +284,7 @@ class Selector:
 
 
 def _having(chunk: Chunk, name: str, kinds: Collection[int], values: Collection[bytes]) -> NDArray[np.bool_]:
-    """Select rows of one of `kinds` with one of `values` in the field `name`, as a mask."""
+    """Mark rows of one of `kinds` whose field `name` has one of `values`."""
     wanted = np.zeros(len(chunk), np.bool_)
     for part in chunk.parts():
         if part.kind in kinds:
@@ -303,7 +301,7 @@ def _columns(chunk: Chunk) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def number_above(chunk: Chunk, number: RecordNumber) -> NDArray[np.bool_]:
-    """Select rows with a number greater than `number`, as a mask."""
+    """Mark rows with a greater number."""
     lease_ids, sequence_numbers = _columns(chunk)
     above: NDArray[np.bool_] = (lease_ids > number.primary_lease_id) | (
         (lease_ids == number.primary_lease_id) & (sequence_numbers > number.sequence_number)

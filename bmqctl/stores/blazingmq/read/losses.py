@@ -1,4 +1,4 @@
-"""The losses of a store of BlazingMQ, as far as its journals and the names of its files show."""
+"""The losses of a BlazingMQ store, as far as its journals and file names show."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _QLIST_HEADERS: Final = len(initial_bytes(FileType.QLIST, 0))
 
 
 def file_losses(path: Path) -> Account:
-    """Account for the files from which a broker would recover the store `path`: missing ones, and hidden records.
+    """Account for missing files and hidden records in the files from which a broker would recover the store `path`.
 
-    A journal is read by itself: no file is missing. Raises `NotAStoreFile` and `OSError`.
+    For a single journal no file counts as missing. Raises `NotAStoreFile` and `OSError`.
     """
     account = Account()
     for name in missing_journals(path) if path.is_dir() else ():
@@ -42,7 +42,7 @@ def file_losses(path: Path) -> Account:
 
 
 def lose_hidden(account: Account, scan: JournalScan) -> None:
-    """Account for the records after the end of a journal, which a broker would not recover."""
+    """Account for records after a journal's end, which a broker would not recover."""
     end, count = scan.extent.end, scan.record_end() - scan.extent.record_count
     if count > 0:
         where = f"{scan.path}: no record at offset {end}, in front of others"
@@ -50,7 +50,7 @@ def lose_hidden(account: Account, scan: JournalScan) -> None:
 
 
 def sizes_stated(scan: JournalScan) -> tuple[int, int]:
-    """Return the sizes of DATA and QLIST, in bytes, that a journal's last sync point states; zeros without one."""
+    """The sizes of DATA and QLIST, in bytes, that a journal's last sync point states; zeros without one."""
     at = scan.extent.last_sync_point_offset
     if at is None:
         return 0, 0
@@ -60,17 +60,17 @@ def sizes_stated(scan: JournalScan) -> tuple[int, int]:
 
 
 def wants_qlist(scan: JournalScan) -> bool:
-    """Return whether a QLIST file belongs beside a journal.
+    """Return whether a journal should have a QLIST file.
 
-    A broker may run without them. Then no file set has one, and the sync points state no size of it.
+    Brokers may run without them; then no file set has one, and sync points state no size for it.
     """
     return sizes_stated(scan)[1] > 0 or any(scan.path.parent.glob(f"*{FileType.QLIST.extension}"))
 
 
 def lose_sizes(account: Account, scan: JournalScan, files: FileSet, *, by_itself: bool = False) -> None:
-    """Account for what is gone of the files beside a journal: a whole file, or its end.
+    """Account for a file beside a journal that is missing or cut.
 
-    Beside a journal that is read `by_itself` no file is missing.
+    With `by_itself` no file counts as missing.
     """
     data, qlist = sizes_stated(scan)
     for name, size, kind in ((files.data, data, FileType.DATA), (files.qlist, qlist, FileType.QLIST)):
@@ -85,10 +85,7 @@ def lose_sizes(account: Account, scan: JournalScan, files: FileSet, *, by_itself
 
 
 def record_losses(path: Path) -> Account:
-    """Account for all records of the journals, for QLIST files, and for the files, like `file_losses`.
-
-    Of a file, with those beside it that are of its file set.
-    """
+    """Account for all journal records, QLIST files, and files like `file_losses`; a file is read with its file set."""
     account = file_losses(path)
     for directory, files in _sets(path):
         journal, stated = directory / str(files.journal), 0
@@ -130,10 +127,10 @@ def _read(account: Account, scan: JournalScan) -> None:
 
 
 def lose_qlist(account: Account, path: Path, stated: int) -> None:
-    """Account for the first damaged record of a QLIST file and what follows it.
+    """Account for a QLIST file's first damaged record and the rest of the file.
 
-    `stated` is the size according to the journal. A record that ends after the file, but within this size, is left to
-    `lose_sizes`.
+    `stated` is the size according to the journal. `lose_sizes` accounts for a record that ends after the file, but
+    within this size.
     """
     content, size, at = read_written(path), regular_size(path), 0
     try:
@@ -148,7 +145,7 @@ def lose_qlist(account: Account, path: Path, stated: int) -> None:
 
 
 def _least_end(content: bytearray, at: int) -> int:
-    """Return where the headers or the record at `at` of a QLIST file end, or its header if that is cut."""
+    """The end of the headers or record at `at` of a QLIST file, or of its header if that is cut."""
     if at == 0:
         return _QLIST_HEADERS
     if at + QUEUE_RECORD_HEADER.size > len(content):

@@ -20,17 +20,17 @@ __all__ = ["QueueNames"]
 
 
 class QueueNames:
-    """URIs by queue key, and app ids by queue key and app key, of one partition.
+    """A partition's URIs by queue key, and app ids by queue key and app key.
 
-    At first these are the names from QLIST and the ledgers, wherever the walk over the journal begins; then, record by
-    record, those of the journal's own CREATION and ADDITION records: a key may be reused for another queue.
+    The initial names are those of QLIST and the ledgers, so that a walk may begin anywhere. The journal's CREATION and
+    ADDITION records then replace them one by one: a key may be reused for another queue.
     """
 
     def __init__(self, partition_id: int, qlist: Buffer, in_ledgers: NamedByLedgers | None = None) -> None:
         self.uris: dict[bytes, str] = {}
         self.app_ids: dict[tuple[bytes, bytes], str] = {}
         self.version = 0
-        """Counts the changes: what was derived from an older version may be out of date."""
+        """Counts the changes, for values derived from an older version."""
         self.partition_id = partition_id
         self._qlist = qlist
         self._in_ledgers = in_ledgers or {}
@@ -43,7 +43,7 @@ class QueueNames:
                 )
 
     def queues(self, ops: Iterable[tuple[int, NDArray[Any]]]) -> list[Queue]:
-        """The queues with the effects of `ops`, (journal offset, one scanned record), on them and their apps."""
+        """The queues and apps after `ops`, (journal offset, one scanned record) each."""
         catalog = QueueCatalog(self.partition_id, self._qlist)
         for offset, record in ops:
             catalog.feed(offset, record)
@@ -55,7 +55,7 @@ class QueueNames:
         return found is not None and self.uris.get(found.queue_key, found.uri) != found.uri
 
     def learn(self, record: QueueOpRecord) -> None:
-        """Add the QLIST entry that `record` points at, if it is there."""
+        """Add the QLIST entry to which `record` points, if present."""
         found = self._named_by(record)
         if found is not None:
             self._name(found.queue_key, found.uri, ((app.app_key, app.app_id) for app in found.apps))
@@ -63,7 +63,7 @@ class QueueNames:
     def apps(
         self, queue_key: bytes, queue_op_type: int, queue_uri_record_offset_words: int
     ) -> list[dict[str, str]] | None:
-        """The apps in the QLIST record of a CREATION or ADDITION, if it is there."""
+        """The apps in the QLIST record of a CREATION or ADDITION, if present."""
         found = self._at(queue_key, queue_op_type, queue_uri_record_offset_words)
         return None if found is None else [{"app_id": app.app_id, "app_key": hex_of(app.app_key)} for app in found.apps]
 

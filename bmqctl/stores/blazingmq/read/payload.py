@@ -1,4 +1,4 @@
-"""Payloads and properties of messages, read from the DATA file for people: decompressed, typed, truncated."""
+"""Messages of the DATA file for people: payloads decompressed and truncated, properties typed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PAYLOAD_COLUMNS = (
 class PayloadForm(StrEnum):
     """The format of printed payloads; AUTO prints text as such, and other payloads as hex digits.
 
-    STORED is for RocketMQ: the body's bytes as the record has them, compressed or not, as hex digits.
+    STORED is for RocketMQ: the stored body, compressed or not, as hex digits.
     """
 
     TEXT = "text"
@@ -52,7 +52,7 @@ class PayloadForm(StrEnum):
 
 
 class Payload(NamedTuple):
-    """A message as it was posted: `head` is the requested part of the `size` bytes of its payload."""
+    """A posted message: `head` is the requested part of the `size` bytes of its payload."""
 
     properties: list[Property]
     schema_id: int
@@ -63,7 +63,7 @@ class Payload(NamedTuple):
 class PayloadReader:
     """Reads messages in the DATA file at `path`; `limit` is in bytes of each payload, 0 for all of it.
 
-    `faults` counts the messages that could not be read.
+    `faults` counts messages that could not be read.
     """
 
     def __init__(self, path: Path, form: PayloadForm, limit: int) -> None:
@@ -81,15 +81,14 @@ class PayloadReader:
         self._file.close()
 
     def columns(self) -> Derived:
-        """The additional columns of a message's record when its payload is printed."""
+        """A message's additional columns when its payload is printed."""
         return Derived(PAYLOAD_COLUMNS, ("message_offset_dwords", "compression"), self._values, shared=False)
 
     def hex_column(self, name: str) -> Derived:
-        """The payload alone, in hex."""
         return Derived((Column(name),), ("message_offset_dwords", "compression"), self._hex, shared=False)
 
     def read(self, offset_dwords: int, compression: int) -> Payload:
-        """Read the message at this offset. FormatError, with offsets in the DATA file, if it is not sound."""
+        """Read the message at this offset. Raises FormatError, with offsets in the DATA file, if it is not sound."""
         offset = offset_dwords * DWORD
         try:
             buffer, record = self._file.record(offset)
@@ -124,7 +123,7 @@ class PayloadReader:
 
 
 def payload_text(form: PayloadForm, head: bytes, *, is_cut: bool) -> str | None:
-    """Decode a payload, or the beginning of one that is cut, as text; None if it is to be printed in hex."""
+    """Decode a payload, or the beginning of one that is cut, as text; None if it must be printed in hex."""
     if form is PayloadForm.HEX:
         return None
     if form is PayloadForm.TEXT:
@@ -132,14 +131,14 @@ def payload_text(form: PayloadForm, head: bytes, *, is_cut: bool) -> str | None:
     try:
         return head.decode()
     except UnicodeDecodeError as error:
-        # Truncation may split the last character.
+        # A cut may split the last character.
         if not (is_cut and error.reason == "unexpected end of data"):
             return None
         return head[: error.start].decode()
 
 
 def parse_payload(data: memoryview, header: DataHeader, compression: int, limit: int) -> Payload:
-    """Parse the message whose application's data is `data`. FormatError, with offsets in it, if it is not sound.
+    """Parse the message with application data `data`. Raises FormatError, with offsets in it, if it is not sound.
 
     `limit` is in bytes of the payload.
     """
@@ -153,7 +152,7 @@ def parse_payload(data: memoryview, header: DataHeader, compression: int, limit:
         skip = properties_size(data)
         head, size = _head(data[skip:], compression, 0, limit)
         return Payload(decode_properties(data[:skip], schema_id), schema_id, head, size)
-    # Properties of the older encoding are compressed together with the payload.
+    # The older encoding compresses properties and payload together.
     start, _ = inflate(data, PROPERTIES_HEADER.size, stop=True)
     skip = PROPERTIES_HEADER.unpack(start).area_words * WORD
     head, size = _head(data, compression, skip, limit)
@@ -189,7 +188,7 @@ def inflate(data: memoryview, keep: int, *, stop: bool = False) -> tuple[bytes, 
 
 
 def _json_value(item: Property) -> bool | int | str | dict[str, Any]:
-    """Convert a property for `bmqctl journal build`: to a plain value where its type follows from that."""
+    """Convert a property for `bmqctl journal build`: to a plain value if that implies the type."""
     if item.type in (PropertyType.BOOL, PropertyType.INT64, PropertyType.STRING):
         assert not isinstance(item.value, bytes)
         return item.value

@@ -1,4 +1,4 @@
-"""Reader of a journal, a chunk at a time, from its start or from a position found by bisection."""
+"""Reader of a journal in chunks, from its start or from a position found by bisection."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ BLOCK_RECORDS = 1 << 14
 class JournalReader:
     """The records of the journal at `path`, in constant memory. A context manager.
 
-    Raises FormatError if its headers are wrong. After a walk, `damaged` is True if a record followed a slot that holds
-    none.
+    Raises FormatError if its headers are wrong. After a walk, `damaged` is True if a record followed a slot without
+    one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,26 +51,25 @@ class JournalReader:
 
     @property
     def size(self) -> int:
-        """Size up to the hole at the file's end, or to its end, in bytes: no record follows."""
+        """The offset after the last possible record, in bytes: the final hole or the end."""
         return self._scan.data_end
 
     def index_of(self, offset: int) -> int:
-        """Return the slot that `offset`, in bytes, is in, or the first one after it."""
+        """The slot that contains byte `offset`, or the next one."""
         return max(0, -(-(offset - self.first_record_offset) // JOURNAL_RECORD_SIZE))
 
     def offset_of(self, place: int) -> int:
-        """Return the offset of a slot, in bytes."""
         return self.first_record_offset + place * JOURNAL_RECORD_SIZE
 
     def read(self, place: int, count: int) -> bytes:
-        """Read the bytes of `count` slots, or of as many as there are."""
+        """Read the bytes of up to `count` slots."""
         return self._scan.read(self.offset_of(place), count * JOURNAL_RECORD_SIZE)
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
-        """Yield the records from slot `start` up to, but not including, `end`, or to the last one there is now.
+        """Yield the records of slots [`start`, `end`), or up to the current last one.
 
-        Records that a broker writes meanwhile are left out: the first might be in a part that was skipped. A chunk is
-        valid until the next one is requested.
+        Omits records written meanwhile: the first might be in a part already passed. A chunk is valid until the next is
+        requested.
         """
         scanner = ChunkScanner(self.partition_id, self.first_record_offset, start)
         written = self.record_end()
@@ -89,16 +88,15 @@ class JournalReader:
                 yield scanner.torn(last, rest)
 
     def record_end(self) -> int:
-        """The slot after the last record."""
         return self._scan.record_end()
 
     def find(self, is_beyond: Callable[[Record], bool]) -> int:
-        """Find the first slot whose record is beyond, like `JournalScan.find`."""
+        """Find the first slot for which `is_beyond`, like `JournalScan.find`."""
         return self._scan.find(is_beyond)
 
 
 def _before_new_record(records: NDArray[Any], written: int) -> int | None:
-    """Count the records before the first one that is not among the first `written`; None if there is none."""
+    """Count the records before the first one not among the first `written`; None if there is none."""
     if written >= len(records):
         return None
     later = np.flatnonzero(sound_kinds(records)[max(0, written) :])
@@ -106,7 +104,7 @@ def _before_new_record(records: NDArray[Any], written: int) -> int | None:
 
 
 def with_names(chunks: Iterator[Chunk], names: QueueNames) -> Iterator[Chunk]:
-    """Yield the chunks; while one is out, `names` are those of its records."""
+    """Yield the chunks; while one is in use, `names` are those of its records."""
     for chunk in chunks:
         start = 0
         found = chunk.of_kind(RecordType.QUEUE_OP)
@@ -123,7 +121,7 @@ def with_names(chunks: Iterator[Chunk], names: QueueNames) -> Iterator[Chunk]:
 def load_names(journal: Path, partition_id: int, ledgers: NamedByLedgers | None = None) -> QueueNames:
     """Load names from the QLIST beside the journal, and from `ledgers`.
 
-    Without `ledgers`, if QLIST is missing, empty or damaged, the ledgers in the directory are read.
+    Without `ledgers`, reads the directory's ledgers if QLIST is missing, empty or damaged.
     """
     path = journal.with_name(journal.name.replace(FileType.JOURNAL.extension, FileType.QLIST.extension))
     qlist = read_written(path) if path != journal and path.is_file() else b""
@@ -141,7 +139,6 @@ def _names_queues(qlist: Buffer) -> bool:
 
 
 def ledgers_beside(journal: Path) -> NamedByLedgers:
-    """Read the queues that the ledgers in the journal's directory name."""
     try:
         found = find_files(journal.parent).ledgers
     except NotAStoreFile:

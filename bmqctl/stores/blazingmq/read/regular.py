@@ -1,6 +1,6 @@
-"""Opening of a store's files, regular files only, without waiting; and reading by position, without the holes.
+"""Opening of regular files only, and reading by position without holes.
 
-Opening a pipe would wait for its writer, and reading a device might never end.
+Opening a pipe would wait for its writer; reading a device might never end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["data_end", "next_data", "open_buffered", "open_descriptor", "open_un
 
 
 def open_descriptor(path: str | Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file. Raises `OSError` with the path if it cannot be opened, or is none."""
+    """Open a regular file. Raises `OSError` with the path if it cannot be opened, or is not regular."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -24,7 +24,7 @@ def open_descriptor(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def regular_size(path: Path) -> int:
-    """Return the size of a regular file, in bytes, without opening it. Raises like `open_descriptor`."""
+    """The size of a regular file in bytes, without opening it. Raises like `open_descriptor`."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise _not_regular(path)
@@ -36,17 +36,17 @@ def _not_regular(path: str | Path) -> OSError:
 
 
 def open_buffered(path: Path) -> BufferedReader:
-    """Open a regular file for reading; raises like `open_descriptor`."""
+    """Open a regular file for reading. Raises like `open_descriptor`."""
     return open(path, "rb", opener=open_descriptor)
 
 
 def open_unbuffered(path: Path) -> FileIO:
-    """Open a regular file for reading by position; raises like `open_descriptor`."""
+    """Open a regular file for reading by position. Raises like `open_descriptor`."""
     return open(path, "rb", buffering=0, opener=open_descriptor)
 
 
 def next_data(descriptor: int, offset: int) -> int | None:
-    """Return the first offset at or after `offset` that is in no hole; None if there is none."""
+    """The first offset at or after `offset` outside any hole; None if there is none."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError as error:
@@ -56,7 +56,7 @@ def next_data(descriptor: int, offset: int) -> int | None:
 
 
 def data_end(descriptor: int) -> int:
-    """Return the start of the file's last hole, or its size: nothing is written from there on."""
+    """The start of the file's last hole, or its size: nothing is written from there on."""
     end = 0
     try:
         while (start := next_data(descriptor, end)) is not None:
@@ -68,7 +68,7 @@ def data_end(descriptor: int) -> int:
 
 
 def read_into(descriptor: int, view: memoryview, offset: int) -> int:
-    """Read from `offset` to the end of `view` or of the file; return the number of bytes read."""
+    """Read from `offset` to the end of `view` or of the file; return the number of bytes."""
     done = 0
     while done < len(view):
         count = os.preadv(descriptor, [view[done:]], offset + done)

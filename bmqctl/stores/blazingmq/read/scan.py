@@ -1,12 +1,11 @@
-"""Scan of journals of any size, a chunk at a time, in constant memory, even while a broker writes or truncates them.
+"""Scan of journals of any size in constant memory, even while a broker writes or truncates them.
 
-A chunk is read into a buffer that the next one overwrites. The file is not mapped, since a broker may truncate it
-(see `bmqctl.stores.blazingmq.read.files`); bytes truncated during the read count as absent. Blocks that are holes or
-zeros are left out: they hold no records. Finding the end of a preallocated journal costs a look at its holes, not a
-read.
+Each chunk overwrites the previous one's buffer. The file is not mapped, since a broker may truncate it (see
+`bmqctl.stores.blazingmq.read.files`); bytes truncated during the read count as absent. Holes and blocks of zeros are
+skipped: they have no records. The end of a preallocated journal is found by its holes, without reading them.
 
-A broker that copies several records at once may write the beginning of the first one last. Both ends of a journal,
-`extent` and `record_end`, are therefore determined when no record near them is half written.
+A broker that copies several records may write the beginning of the first one last. `extent` and `record_end` are
+therefore determined when no record near them is half written.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ __all__ = ["CHUNK_RECORDS", "JournalScan", "RecordChunk"]
 
 CHUNK_RECORDS = 1 << 16
 PROBE_RECORDS = 1 << 7
-# A broker copies no more records at once.
+# The most that a broker copies at once.
 COPIED_RECORDS_MAX = 1 << 10
-# The longest store of a processor is 64 bytes: it touches two records.
+# A processor's longest store is 64 bytes, and touches two records.
 HALF_WRITTEN_MAX = 2
 
 
 class RecordChunk(NamedTuple):
-    """Consecutive records, unchecked: `first` is the first one's slot in the journal, `offset` its first byte.
+    """Consecutive unchecked records: `first` is the first one's slot in the journal, `offset` its first byte.
 
-    `records` (shape (n,), `ANY_RECORD.dtype`) are overwritten when the next chunk is requested.
+    The next chunk overwrites `records` (shape (n,), `ANY_RECORD.dtype`).
     """
 
     first: int
@@ -50,12 +49,12 @@ class RecordChunk(NamedTuple):
 
     @property
     def indexes(self) -> NDArray[np.int64]:
-        """The slot of each record in the journal."""
+        """Each record's slot in the journal."""
         return np.arange(self.first, self.first + len(self.records), dtype=np.int64)
 
 
 class JournalScan:
-    """A journal open for reading; a context manager. Raises FormatError if its headers are wrong, OSError."""
+    """An open journal; a context manager. Raises FormatError if its headers are wrong, and OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,7 +83,7 @@ class JournalScan:
 
     @property
     def data_end(self) -> int:
-        """Start of the file's last hole, or its size: nothing is written from there on."""
+        """The start of the file's last hole, or its size: nothing is written from there on."""
         return data_end(self._file.fileno())
 
     @cached_property
@@ -97,7 +96,7 @@ class JournalScan:
                 return extent
 
     def record_end(self) -> int:
-        """The slot after the last record, which may be beyond the `extent` if records before it are damaged."""
+        """The slot after the last record, which may be after the `extent` if records before it are damaged."""
         settle = settling()
         while True:
             end = self.find(lambda record: False)
@@ -105,7 +104,7 @@ class JournalScan:
                 return end
 
     def find(self, is_beyond: Callable[[Record], bool]) -> int:
-        """Find the first slot whose record is beyond, by bisection: none before it may be, and all after it must be."""
+        """Find the first slot for which `is_beyond` by bisection: False before it, True after it."""
         low, high = 0, max(0, -(-(self.data_end - self.first_record_offset) // JOURNAL_RECORD_SIZE))
         while low < high:
             middle = (low + high) // 2
@@ -117,7 +116,7 @@ class JournalScan:
         return low
 
     def _first_record(self, start: int, end: int) -> tuple[int, Record | None]:
-        """Find the first sound record in the slots from `start` to before `end`; return its slot and the record."""
+        """The first sound record in slots [`start`, `end`), with its slot."""
         for found in self.chunks(start, end, PROBE_RECORDS):
             sound = np.flatnonzero(sound_kinds(found.records))
             if len(sound):
@@ -126,7 +125,7 @@ class JournalScan:
         return end, None
 
     def _is_half_written(self, end: int) -> bool:
-        """Return whether a record near slot `end` lacks its beginning, although others after it are written."""
+        """Return whether a record near slot `end` lacks its beginning, although later ones are written."""
         start = max(0, end - COPIED_RECORDS_MAX)
         read = self._read_unless_hole(
             self.first_record_offset + start * JOURNAL_RECORD_SIZE,
@@ -141,7 +140,7 @@ class JournalScan:
     def chunks(
         self, start: int = 0, end: int | None = None, chunk_records: int = CHUNK_RECORDS
     ) -> Iterator[RecordChunk]:
-        """Yield the slots from `start` to before `end` (None: the end of the file), without blocks that are all zeros.
+        """Yield slots [`start`, `end`) (None: the end of the file), without blocks of zeros.
 
         Chunks begin at `start` plus a multiple of `chunk_records`. For the written part, `end` is
         `extent.record_count`.
@@ -170,7 +169,7 @@ class JournalScan:
             at += count
 
     def read(self, offset: int, size: int) -> bytes:
-        """Read `size` bytes of the file from `offset`, or as many as there are."""
+        """Read up to `size` bytes of the file from `offset`."""
         return os.pread(self._file.fileno(), size, offset)
 
     def _read_unless_hole(self, offset: int, size: int) -> bytes:

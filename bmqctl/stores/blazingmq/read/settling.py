@@ -1,4 +1,4 @@
-"""The wait for a broker that is copying records into a file that is read."""
+"""The wait for a broker that is copying records into the file being read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 __all__ = ["settling"]
 
-# 2.5 seconds in all: on a busy machine, a broker may be interrupted in the middle of a write.
+# 2.5 seconds in all: a busy machine may interrupt a broker in the middle of a write.
 _SETTLE_S: Final = tuple(0.01 * 2**step for step in range(8))
 
 
 def settling() -> Callable[[], bool]:
-    """Return a function that waits, longer with each call; it returns False when it has waited long enough."""
+    """Return a function that waits, longer with each call, and returns False when the time is over."""
     waits = iter(_SETTLE_S)
 
     def settle() -> bool:

@@ -17,10 +17,10 @@ SECTOR_SIZE = 4096
 
 
 class FileSource:
-    """A `formats.bmq.stores.source.Source` over a file, opened for reading only.
+    """A read-only `formats.bmq.stores.source.Source` over a file.
 
-    A hole at its end, as made by preallocation, is left out. Bytes that a broker truncates while the file is read
-    are returned as zeros, as they were before they were written.
+    Leaves out a hole at the end, as made by preallocation. Bytes truncated while the file is read are zeros, as they
+    were before they were written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +28,7 @@ class FileSource:
         self.path = path
         self.name = path.name
         self.unreadable: list[tuple[int, int]] = []
-        """Ranges (offset, size in bytes) that the disk does not give, in the order of reading: read as zeros."""
+        """Ranges (offset, size in bytes) that the disk fails to read, in reading order: returned as zeros."""
         try:
             self._descriptor = open_descriptor(path)
         except OSError as error:
@@ -36,11 +36,11 @@ class FileSource:
 
     @cached_property
     def size(self) -> int:
-        """End of the file's data, determined at the first use and cached."""
+        """The end of the file's data, cached from the first use."""
         return data_end(self._descriptor)
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Read `size` bytes from `offset`, or fewer at the end of the file."""
+        """Read `size` bytes from `offset`, or fewer at the file's end."""
         buffer = memoryview(bytearray(max(0, min(size, self.size - offset))))
         try:
             read_into(self._descriptor, buffer, offset)
@@ -51,7 +51,7 @@ class FileSource:
         return buffer
 
     def _read_around(self, buffer: memoryview, offset: int) -> None:
-        """Read all readable sectors, one by one."""
+        """Read all readable sectors one by one."""
         start = offset
         while start < offset + len(buffer):
             end = min((start // SECTOR_SIZE + 1) * SECTOR_SIZE, offset + len(buffer))

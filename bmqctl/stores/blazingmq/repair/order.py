@@ -1,13 +1,14 @@
 """The order in which the records of a damaged journal were written.
 
-Every slot is examined: it holds a record if its magic, type and numbers say so. The records' order is that
-of their numbers (lease id, sequence number), with these rules:
+A slot has a record if its magic, type and numbers say so. Records are ordered by number (lease id, sequence number),
+with these rules:
 
-- Slots with ascending numbers are as they were written: the longest such chain is the backbone.
-- Records outside it whose numbers fill a gap in it are in another record's slot and are moved. To keep a damaged
-  number from passing for one that fills a gap, there must be two such records in a row, or a neighbour.
+- The longest chain of slots with ascending numbers, the backbone, is as written.
+- Other records whose numbers fill a gap in it are in another record's slot and are moved. As a damaged number might
+  fill a
+  gap by chance, this requires two such records in a row, or a neighbour.
 - A single record whose number fits nowhere has a damaged number: its slot implies the original one.
-- Records that fit nowhere by either rule are left out.
+- Other records are left out.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ class Run(NamedTuple):
         return self.start + self.length
 
     def is_followed_by(self, other: Run) -> bool:
-        """Return True if the numbers of `other` continue these."""
         return other.first == (self.lease_id, self.sequence_number + self.length)
 
 
@@ -61,8 +61,8 @@ class Order:
     """The result: `runs` in the order of their numbers; `places` is the number of slots in the journal.
 
     `without_magic` are slots of records that lack only the magic, `renumbered` those whose number was damaged, with the
-    original one; `misfits` are runs that fit nowhere, `unreadable` ranges of slots (start, end) that hold data
-    but no record. `end` is after the last record, `moved` are runs that were elsewhere.
+    original one; `misfits` are runs that fit nowhere, `unreadable` ranges of slots (start, end) with data but no
+    record. `end` is after the last record, `moved` are runs that were elsewhere.
     """
 
     places: int
@@ -126,7 +126,7 @@ def _note_unreadable(records: NDArray[Any], readable: NDArray[Any], index: int, 
 
 
 def _drop_tail(runs: list[Run], order: Order) -> list[Run]:
-    """Remove runs after the last record with a magic, which is written last: these were never finished."""
+    """Remove runs after the last record with a magic, which is written last: they were never finished."""
     while runs:
         run = runs[-1]
         count = run.length
@@ -147,13 +147,13 @@ def _rises(runs: list[Run]) -> bool:
 
 
 def _sort(runs: list[Run], order: Order) -> list[Run]:
-    """Sort the runs by their numbers; the ones that do not fit go where `Order` says."""
+    """Sort the runs by number; those that do not fit go where `Order` says."""
     usual = _usual_distances(runs)
     in_backbone = _backbone(runs, usual)
     backbone = [run for run, chosen in zip(runs, in_backbone, strict=True) if chosen]
     kept = list(backbone)
     left = sorted((run for run, chosen in zip(runs, in_backbone, strict=True) if not chosen), key=lambda run: run.first)
-    # A neighbour may itself be elsewhere: go through them in both directions.
+    # A neighbour may be elsewhere too: go in both directions.
     for _ in range(2):
         rest = []
         for run in left:
@@ -183,15 +183,15 @@ def _distance(run: Run) -> Distance:
 
 
 def _usual_distances(runs: list[Run]) -> set[Distance]:
-    """The distances of more than one record: a record with one of them has its original number and slot."""
+    """The distances of more than one record: records with one of them have their original number and slot."""
     usual = {_distance(run) for run in runs if run.length > 1}
     return usual | {_distance(after) for before, after in pairwise(runs) if _distance(before) == _distance(after)}
 
 
 def _backbone(runs: list[Run], usual: set[Distance]) -> list[bool]:
-    """Mark the runs in the ascending chain of numbers that has the most records.
+    """Mark the runs in the ascending chain of numbers with the most records.
 
-    Between equal chains, prefer the one with the usual distances.
+    Of equal chains, prefer the one with the usual distances.
     """
     bounds = sorted({run.last for run in runs})
     best: list[tuple[int, int]] = [(0, -1)] * (len(bounds) + 1)  # Fenwick tree of (weight, run), by last number
@@ -230,7 +230,7 @@ def _fills_hole(run: Run, kept: list[Run], usual: set[Distance]) -> bool:
 
 
 def _number_of_place(run: Run, backbone: list[Run], kept: list[Run]) -> RecordNumber | None:
-    """Return the original number of the only record of `run`, by its slot in the backbone; None if it is unclear."""
+    """The original number of the only record of `run`, by its slot in the backbone; None if unclear."""
     at = bisect_left(backbone, run.start, key=lambda each: each.start)
     if not at:
         return None

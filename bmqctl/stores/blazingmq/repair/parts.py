@@ -1,4 +1,4 @@
-"""The input and the plan of a repair: a partition's damaged files, and the records to write in their place."""
+"""The input and the plan of a repair: a partition's damaged files, and the records to write instead."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WINDOW_SIZE = 4 << 20
 
 @dataclass(slots=True)
 class Damaged:
-    """The files of one partition as found, and the offsets of their first records, in bytes.
+    """A partition's files as found, and the offsets of their first records, in bytes.
 
-    `rolled_over` is True if the journal's header, if readable, says that a rollover made it.
+    `rolled_over` is True if a readable journal header says that a rollover made it.
     """
 
     partition_id: int
@@ -38,10 +38,10 @@ class Damaged:
 class Plan:
     """The records to write, identified by their slots in the damaged journal.
 
-    `replaced` holds replacements of records, `entries` the QLIST entries of CREATION and ADDITION records,
-    `inserted` lost CREATION records with their entries, by the slot that they precede. From
-    `first_sync_point` on numbers have no gaps: it is None if a sync point must be added at the end. Before slot
-    `first_damage` everything is as it was written; it is None if there is no damage.
+    `replaced` has replacements of records, `entries` the QLIST entries of CREATION and ADDITION records, `inserted`
+    lost CREATION records with their entries, by the slot that they precede. Numbers have no gaps from
+    `first_sync_point` on; if None, a sync point must be added at the end. Nothing before slot `first_damage` changes;
+    None without damage.
     """
 
     order: Order
@@ -81,7 +81,7 @@ class Window:
 
 
 def iter_places(damaged: Damaged, order: Order) -> Iterator[tuple[int, bytes]]:
-    """Yield (slot, its bytes) in the order of the numbers."""
+    """Yield (slot, bytes) in the order of the numbers."""
     for run in order.runs:
         for start in range(run.start, run.end, CHUNK_RECORDS):
             count = min(CHUNK_RECORDS, run.end - start)

@@ -1,4 +1,4 @@
-"""Planner of a repair: decides which of a partition's records are kept, before anything is written.
+"""Planner of a repair: decides which records of a partition are kept, before anything is written.
 
 A record is kept if it and everything it refers to are sound. Values implied by the rest of the store are restored: a
 constant (the magic), a number (by its slot), a payload's offset (by checksum), a queue (by QLIST or the ledger).
@@ -56,7 +56,7 @@ _NO_GUID = bytes(16)
 
 @dataclass(slots=True)
 class _Queue:
-    """A queue during the walk over the journal; `apps` are all keys that it ever had, `live` its messages' GUIDs."""
+    """A queue during the walk; `apps` are all keys that it ever had, `live` its messages' GUIDs."""
 
     uri: str
     apps: set[bytes]
@@ -68,7 +68,7 @@ class Unsound(Exception):
 
 
 class Planner:
-    """Walks the records of a partition in the order of their numbers, and decides which are kept."""
+    """Walks a partition's records in number order, and decides which are kept."""
 
     def __init__(self, damaged: Damaged, order: Order, witnesses: QueueWitnesses, ledger: LedgerState) -> None:
         self._damaged = damaged
@@ -153,7 +153,6 @@ class Planner:
             self._touch(min((run.start for run in order.runs if run.first > lowest), default=order.end))
 
     def _touch(self, place: int) -> None:
-        """Note damage at `place`."""
         first = self._plan.first_damage
         self._plan.first_damage = place if first is None else min(first, place)
 
@@ -210,7 +209,7 @@ class Planner:
                 plan.first_sync_point = place
 
     def _note_hole(self, place: int, number: RecordNumber, timestamp: int) -> None:
-        """Remember a number without a record, for a queue's lost CREATION."""
+        """Note a number without a record, for a queue's lost CREATION."""
         lease, sequence_number = number
         before = RecordNumber(lease, sequence_number - 1)
         if self._last is None:
@@ -221,7 +220,7 @@ class Planner:
         del self._holes[:-HOLES_MAX]
 
     def _examine(self, place: int, record: Record) -> tuple[Record, list[str]]:
-        """Return the record as it is kept, and what was restored in it. Raises Unsound if it is not kept."""
+        """Return the record as kept, and what was restored in it. Raises Unsound if it is not kept."""
         if isinstance(record, JournalOpRecord):
             return self._examine_sync_point(place, record)
         if isinstance(record, QueueOpRecord):
@@ -248,7 +247,7 @@ class Planner:
             record = record._replace(sync_point_primary_lease_id=own[0], sync_point_sequence_number=own[1])
         sound = self._plan.first_damage is None or place < self._plan.first_damage
         ends = (record.data_file_offset_dwords * DWORD, record.qlist_file_offset_words * WORD)
-        # After damage the ends differ anyway: they are those of the data written so far.
+        # After damage the ends always differ: they are those of the data written so far.
         if sound and self._data is not None and ends != (self._data_end, self._qlist_end):
             restored.append(f"said that DATA ends at {ends[0]} and QLIST at {ends[1]}")
         if record.sync_point_type not in (SyncPointType.REGULAR, SyncPointType.ROLLOVER):
@@ -261,7 +260,7 @@ class Planner:
         return record, restored
 
     def _primary(self, lease_id: int) -> int | None:
-        """Return the node that had a lease, according to the ledger or most of its sync points."""
+        """The node that had a lease, according to the ledger or most of its sync points."""
         told = self._ledger.primaries.get((self._damaged.partition_id, lease_id))
         votes = self._primaries.get(lease_id)
         return told if told is not None or not votes else votes.most_common(1)[0][0]
@@ -269,7 +268,7 @@ class Planner:
     # -- queues
 
     def _queue(self, queue_key: bytes) -> _Queue:
-        """Return the queue, recreated from QLIST or the ledger if its CREATION was lost. Raises Unsound otherwise."""
+        """Return the queue, recreated from QLIST or the ledger if its CREATION is lost. Raises Unsound otherwise."""
         queue = self._queues.get(queue_key)
         if queue is not None:
             return queue
@@ -359,7 +358,7 @@ class Planner:
         try:
             found, reason = self._payload(record, record.message_offset_dwords * DWORD)
             if found is None:
-                # Its offset may be damaged: the next payload begins at the end of the last one.
+                # If its offset is damaged, the payload begins at the end of the last one.
                 found, _ = self._payload(record, self._data_end)
                 if found is None:
                     raise Unsound(reason)
@@ -376,7 +375,7 @@ class Planner:
         return record, restored
 
     def _payload(self, record: MessageRecord, offset: int) -> tuple[DataRecord | None, str]:
-        """Return the message's data if it is at `offset` with its checksum; otherwise None and the reason."""
+        """The message's data if it is at `offset` with its checksum; otherwise None and the reason."""
         if self._data is None:
             return None, "there is no DATA file"
         if not self._damaged.first_payload_offset <= offset < self._data.size:
@@ -395,7 +394,7 @@ class Planner:
         return found, ""
 
     def _note_data(self, found: DataRecord) -> None:
-        """Note the bytes of DATA that no kept message refers to."""
+        """Note the bytes of DATA that no kept message uses."""
         if found.offset > self._data_end:
             self._leave_data(found.offset, "no message that is kept refers to it")
         self._data_end = max(self._data_end, found.end)
@@ -462,7 +461,6 @@ def _keys(records: NDArray[Any]) -> NDArray[Any]:
 
 
 def _written_size(source: Source, start: int) -> int:
-    """Return the number of bytes from `start` up to the last one that is not zero."""
     written = 0
     for at in range(start, source.size, WINDOW_SIZE):
         block = bytes(source.read(at, WINDOW_SIZE)).rstrip(b"\0")

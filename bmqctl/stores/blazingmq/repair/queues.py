@@ -1,4 +1,4 @@
-"""A partition's queues according to QLIST and the ledger, each completing the other where that is damaged.
+"""A partition's queues according to QLIST and the ledger; each completes the other where that is damaged.
 
 QLIST has no checksums, but the ledger has: where they disagree, the ledger is right.
 """
@@ -21,7 +21,7 @@ _MAGIC = struct.pack(">I", QUEUE_RECORD_MAGIC)
 
 
 class Entry(NamedTuple):
-    """A queue's entry for QLIST; `restored` is True if it is not the one that its journal record points at."""
+    """A queue's entry for QLIST; `restored` is True if its journal record points elsewhere."""
 
     uri: str
     apps: dict[str, bytes]
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class QueueWitnesses:
-    """The QLIST entries of one partition by offset and by key, and the ledger's queues of that partition by key."""
+    """A partition's QLIST entries by offset and by key, and its queues in the ledger by key."""
 
     def __init__(self, partition_id: int, qlist: Buffer, first_record_offset: int, ledger: LedgerState) -> None:
         """`qlist` is empty if there is no file."""
@@ -38,7 +38,7 @@ class QueueWitnesses:
         self._by_key: dict[bytes, QueueRecord] = {}
         self._by_ledger = {key: queue for key, queue in ledger.named.items() if queue.partition_id == partition_id}
         self.end = first_record_offset
-        # An entry begins at the end of the previous one, which that one's last word gives, whatever else is damaged.
+        # An entry begins at the end of the previous one, which that one's last word states, whatever else is damaged.
         start = first_record_offset
         while 0 <= start < len(self._qlist):
             entry = self._parse(start)
@@ -53,17 +53,16 @@ class QueueWitnesses:
         return queue_key in self._by_ledger
 
     def uri(self, queue_key: bytes) -> str | None:
-        """The queue's URI, if the ledger or QLIST has it."""
         recorded, entry = self._by_ledger.get(queue_key), self._by_key.get(queue_key)
         return recorded.uri if recorded is not None else entry.uri if entry is not None else None
 
     def key_at(self, offset: int) -> bytes | None:
-        """Return the key of the entry at `offset` of QLIST, if it can be read."""
+        """The key of the entry at `offset` of QLIST, if readable."""
         entry = self._parse(offset)
         return None if entry is None else entry.queue_key
 
     def entry(self, queue_key: bytes, offset: int | None) -> Entry | None:
-        """Return the entry for a CREATION or ADDITION of a queue that points to `offset` (None: it is lost)."""
+        """The entry for a queue's CREATION or ADDITION that points to `offset` (None: lost)."""
         there = None if offset is None else self._parse(offset)
         if there is not None and there.queue_key != queue_key:
             there = None
@@ -78,7 +77,7 @@ class QueueWitnesses:
         return Entry(found.uri, apps, self._qlist[found.offset : found.end], there is None)
 
     def adopt(self, queue_key: bytes, offset: int) -> Entry | None:
-        """Return the entry at `offset` with its key replaced."""
+        """The entry at `offset` with its key replaced."""
         entry = self._parse(offset)
         if entry is None:
             return None

@@ -1,4 +1,4 @@
-"""Repair of a damaged store: its sound parts are written to a new directory, and the damaged store is only read."""
+"""Repair of a damaged store: writes its sound parts to a new directory, and only reads the damaged store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from formats.errors import FormatError
 __all__ = ["Refused", "repair_store"]
 
 Progress = Callable[[str, int, int], None]
-"""Callback with the current stage, and (steps done, steps in total)."""
+"""Callback with the current stage, the steps done, and the steps in total."""
 
 T = TypeVar("T")
 UNFINISHED = ".unfinished"
@@ -60,9 +60,9 @@ class Refused(Exception):
 
 
 def repair_store(source: Path, out: Path, mode: Mode | None, on_progress: Progress) -> RepairReport:
-    """Write the sound parts of the store in `source` to `out`. Raises NotAStoreFile or Refused if nothing can be done.
+    """Write the sound parts of the store in `source` to `out`. Raises NotAStoreFile or Refused if that is impossible.
 
-    With `mode` None the store is treated as the only copy, unless it shows that more than one node was primary.
+    With `mode` None the store counts as the only copy, unless more than one node was primary.
     """
     _check_place(source, out)
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ class _Part:
 
 
 class _Repair:
-    """One run; files stay open until `stack` is unwound."""
+    """One run; files stay open until `stack` closes them."""
 
     def __init__(self, source: Path, out: Path, found: StoreFiles, stack: ExitStack, on_progress: Progress) -> None:
         self._source = source
@@ -216,7 +216,7 @@ class _Repair:
     def write(self, mode: Mode) -> RepairReport:
         """Write and check the files in a subdirectory, and move them into place when all are complete.
 
-        A repair that is killed leaves that subdirectory, and nothing that looks like a store.
+        A killed repair leaves only that subdirectory, and nothing that looks like a store.
         """
         self._report.mode = mode
         created = not self._out.exists()
@@ -235,7 +235,7 @@ class _Repair:
         return self._report
 
     def _note_unreadable(self) -> None:
-        """Note the unreadable bytes in any file of the damaged store."""
+        """Note the bytes of the damaged store that the disk fails to read."""
         for file in self._files:
             for offset, size in sorted(set(file.unreadable)):
                 self._report.left_out.append(Note(file.name, offset, size, "BYTES", "the disk cannot read them"))
@@ -247,7 +247,6 @@ class _Repair:
             self._report.counts = dict(sorted(checked.counts.items()))
 
     def _clear(self, created: bool) -> None:
-        """Remove a partly written store."""
         if not self._work.is_dir():
             return
         for path in self._work.iterdir():
@@ -304,7 +303,7 @@ class _Repair:
         return max((part.plan.timestamp for part in self._parts), default=0)
 
     def _write_ledger(self, partitions: list[SetChecker], mode: Mode) -> None:
-        """Write the ledger: unchanged if it is sound, otherwise rebuilt from the partitions, or left to other nodes."""
+        """Write the ledger: unchanged if sound, otherwise rebuilt from the partitions, or left to other nodes."""
         file = self._ledger_file
         if file is None:
             return
@@ -313,7 +312,7 @@ class _Repair:
         errors = [each for each in self._ledger_faults if each.severity is Severity.ERROR]
         if mode is Mode.ALONE and not errors:
             found = list(check_agreement(self._ledger, partitions))
-            # The state after a stop between two writes is kept, unless the repair changes it for other reasons.
+            # Keep the state after a stop between two writes, unless the repair changes it anyway.
             changed = bool(self._report.left_out) or any(
                 each.left_out or each.restored or each.added for each in self._report.partitions
             )

@@ -13,8 +13,8 @@ __all__ = ["Mode", "Note", "PartitionReport", "RepairReport"]
 class Mode(StrEnum):
     """The extent of a repair.
 
-    With `alone` the store is the only copy and everything sound is kept. With `replica` other nodes have the data, and
-    only records before the first damage are kept, so that they supply the rest.
+    With `alone` the store is the only copy, and everything sound is kept. With `replica`, only records before the first
+    damage are kept, and other nodes supply the rest.
     """
 
     ALONE = "alone"
@@ -23,11 +23,11 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A part of the store that was left out, or kept with a damaged part of it restored.
+    """A part of the store that was left out, or kept with a part restored.
 
     `offset` and `size` are in bytes of the damaged store's `file`; `what` is a record type, FILE, HEADER, PAYLOAD
-    (bytes of DATA), RECORDS (slots without a readable record), or BYTES (unreadable on the disk). `number` is
-    "lease id:sequence number".
+    (bytes of DATA), RECORDS (slots without a readable record), or BYTES (unreadable on the disk). `number` is "lease
+    id:sequence number".
     """
 
     file: str
@@ -45,7 +45,7 @@ class Note:
 class PartitionReport:
     """The report on one partition.
 
-    `records` counts kept ones by type; `sync_points_dropped` those sync points that a rollover did not copy.
+    `records` counts kept ones by type; `sync_points_dropped` counts sync points that a rollover did not copy.
     """
 
     partition_id: int
@@ -60,7 +60,7 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class RepairReport:
-    """The report of a whole repair; `left_out` and `restored` are those of files outside partitions."""
+    """The report of a repair; `left_out` and `restored` concern files outside partitions."""
 
     source: str
     out: str

@@ -1,9 +1,8 @@
 """Writes the new files of a partition, by a plan.
 
-Kept records keep their numbers: none is changed, so none says something else than another replica's record of the same
-number. Where numbers are missing, the journal takes the form that a rollover leaves, in which they may be: the header
-names the first sync point, and only from there on must each number follow the one before
-(source: mqbs::FileStore::recoverMessages).
+Kept records keep their numbers, so that none contradicts another replica's record. Where numbers are missing, the
+journal has the form that a rollover leaves: the header names the first sync point, and only from there on must numbers
+be consecutive (source: mqbs::FileStore::recoverMessages).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ SEQUENCE_NUMBER_MAX = (1 << 48) - 1
 def write_partition(
     damaged: Damaged, plan: Plan, out: Path, names: dict[FileType, str], on_progress: Callable[[int, int], None]
 ) -> PartitionReport:
-    """Write the three files to `out`, which must not hold them yet; return what was written."""
+    """Write the three files to `out`, which must not have them yet."""
     report = PartitionReport(damaged.partition_id, tuple(names.values()), outstanding=plan.outstanding)
     report.left_out, report.restored, report.added = plan.left_out, plan.restored, plan.added
     with ExitStack() as stack:
@@ -62,7 +61,7 @@ def write_partition(
 
 
 class _Writer:
-    """The open files; each is written from its start to its end."""
+    """The open files, each written from start to end."""
 
     def __init__(
         self, damaged: Damaged, plan: Plan, files: Mapping[FileType, IO[bytes]], report: PartitionReport
@@ -76,7 +75,7 @@ class _Writer:
         for kind, file in files.items():
             file.write(initial_bytes(kind, damaged.partition_id))
         self._data = None if damaged.data is None else Window(damaged.data)
-        self._first_sync_point: int | None = None  # where it is written, in bytes
+        self._first_sync_point: int | None = None  # its offset as written, in bytes
         self._counts: Counter[int] = Counter()
 
     def write(self, on_progress: Callable[[int, int], None]) -> None:
@@ -90,7 +89,7 @@ class _Writer:
                 record = plan.replaced.get(place)
                 kind = raw[0] >> 4
                 if record is None and kind in (RecordType.CONFIRM, RecordType.DELETION):
-                    # Nothing in these depends on where anything lies.
+                    # These do not depend on positions.
                     self._journal.write(raw)
                     self._counts[kind] += 1
                 else:
@@ -143,7 +142,7 @@ class _Writer:
         self._append(record._replace(queue_uri_record_offset_words=offset // WORD))
 
     def _add_sync_point(self) -> None:
-        """Append a sync point after the last record, under the next number."""
+        """Append a sync point under the next number."""
         plan = self._plan
         lease, number = plan.last.primary_lease_id, plan.last.sequence_number + 1
         if number > SEQUENCE_NUMBER_MAX:

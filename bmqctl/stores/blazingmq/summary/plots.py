@@ -1,4 +1,4 @@
-"""Arrivals and backlog over time, in the terminal (plotext) or in a file (matplotlib): both of the extra `plots`."""
+"""Arrivals and backlog over time, in the terminal (plotext) or in a file (matplotlib), both of the extra `plots`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAY_S = 86_400
 
 
 def draw_plot(series: Series, width: int, *, colours: bool) -> str:
-    """Two plots, one above the other, as text of at most `width` columns. ImportError without plotext."""
+    """Two plots, one above the other, as text of at most `width` columns. Raises ImportError without plotext."""
     import plotext
 
     plots = (("arrivals per second", series.arrivals / series.step_s), ("backlog, messages", series.backlog))
@@ -46,7 +46,7 @@ def draw_plot(series: Series, width: int, *, colours: bool) -> str:
 
 
 def _heights(highest: float) -> list[float]:
-    """Round values from 0 to about `highest` for the marks of an axis."""
+    """Round values from 0 to about `highest` for an axis."""
     if highest <= 0:
         return [0.0]
     step = 10.0 ** np.floor(np.log10(max(highest, 1)))
@@ -66,7 +66,7 @@ def _short_time(seconds: int, times: NDArray[np.int64]) -> str:
 
 
 def save_plot(series: Series, path: Path, title: str) -> None:
-    """The plots as a picture, PNG or SVG by the suffix of `path`. ImportError without matplotlib, OSError."""
+    """The plots as PNG or SVG, by the suffix of `path`. Raises ImportError without matplotlib, and OSError."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
 
@@ -86,5 +86,5 @@ def save_plot(series: Series, path: Path, title: str) -> None:
     backlog.xaxis.set_major_locator(locator)
     backlog.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     figure.suptitle(title)
-    # The content of a file must follow from the drawing alone.
+    # The same drawing gives the same bytes.
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})

@@ -1,4 +1,4 @@
-"""The queues of a store, of a file set, or of what a single file names."""
+"""The queues of a store, a file set, or a single file."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Progress = Callable[[int, int], None]
 def find_queues(path: Path, on_progress: Progress) -> list[Queue]:
     """The queues of the store in directory `path` (of each partition's newest files), or of the file `path`.
 
-    A JOURNAL or QLIST file is read with those beside it, ledgers included.
-    NotAStoreFile for a DATA file, which names no queues.
+    A JOURNAL or QLIST file is read with those beside it, ledgers included. Raises NotAStoreFile for a DATA file, which
+    names no queues.
     """
     if path.is_dir():
         found = find_files(path)
@@ -67,7 +67,7 @@ def _read(directory: Path, files: FileSet, in_ledgers: NamedByLedgers, on_progre
 
 
 def _feed(catalog: QueueCatalog, journal: Path, on_progress: Progress) -> None:
-    """Give the journal to `catalog`; one whose headers are damaged is passed over: QLIST and ledger name its queues."""
+    """Add the journal to `catalog`. Damaged headers are ignored: QLIST and ledger name the queues."""
     with suppress(FormatError), open_buffered(journal) as file:
         first = open_file(file.read(HEADERS_SIZE_MAX), FileType.JOURNAL).first_record_offset
         size = journal.stat().st_size
@@ -82,7 +82,7 @@ def _of_ledgers(in_ledgers: NamedByLedgers) -> list[Queue]:
 
 
 def _partition_id(path: Path) -> int:
-    """Read the partition id from the header of a file whose name does not follow the store's scheme."""
+    """The partition id in the header of a file whose name does not follow the store's scheme."""
     with open_buffered(path) as file:
         try:
             return open_file(file.read(HEADERS_SIZE_MAX)).file.partition_id

@@ -1,4 +1,4 @@
-"""Time series of arrived and removed messages, in a bounded number of steps for any time span."""
+"""Time series of arrived and removed messages, in a bounded number of steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMES_MIN, TIMES_MAX = 0, 4_102_444_800  # 1970 to 2100: other times count at th
 
 
 class Series:
-    """Counts by steps of equal length, which double when the time span outgrows them.
+    """Counts in steps of equal length, which doubles when the time span outgrows them.
 
     `start_s` is the time of the first step, in seconds since the epoch, `step_s` the length of one.
     """
@@ -25,7 +25,7 @@ class Series:
         self._counts: NDArray[np.int64] = np.zeros((2, 0), np.int64)
 
     def add(self, arrived_s: NDArray[Any], left_s: NDArray[Any]) -> None:
-        """Count messages that arrived and were removed, by their times."""
+        """Count arrived and removed messages by their times."""
         both = [np.clip(times, TIMES_MIN, TIMES_MAX) for times in (arrived_s, left_s)]
         times = np.concatenate(both)
         if len(times):
@@ -36,19 +36,19 @@ class Series:
 
     @property
     def arrivals(self) -> NDArray[np.int64]:
-        """The number of messages that arrived in each step."""
+        """Messages that arrived in each step."""
         row: NDArray[np.int64] = self._counts[0]
         return row
 
     @property
     def removals(self) -> NDArray[np.int64]:
-        """The number of messages removed in each step."""
+        """Messages removed in each step."""
         row: NDArray[np.int64] = self._counts[1]
         return row
 
     @property
     def backlog(self) -> NDArray[np.int64]:
-        """The number of messages at the end of each step."""
+        """Messages present at the end of each step."""
         return np.cumsum(self.arrivals - self.removals)
 
     @property
@@ -57,7 +57,7 @@ class Series:
         return self.start_s + self.step_s * np.arange(self._counts.shape[1])
 
     def merged(self, other: Series) -> Series:
-        """Add both together, in steps that fit both."""
+        """The sum of both, in steps that fit both."""
         out = Series()
         for part in (self, other):
             out.step_s = max(out.step_s, part.step_s)
@@ -69,7 +69,7 @@ class Series:
         return out
 
     def _reach(self, first_s: int, last_s: int) -> None:
-        """Extend the steps to cover `first_s` to `last_s`, lengthening them as needed."""
+        """Extend or lengthen the steps to cover these times."""
         size = self._counts.shape[1]
         if size:
             first_s, last_s = min(first_s, self.start_s), max(last_s, self.start_s + size * self.step_s - 1)

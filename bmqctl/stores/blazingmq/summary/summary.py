@@ -1,4 +1,4 @@
-"""Figures of a store: by queue and app, by partition, over time. Memory grows with the messages alive."""
+"""Figures of a store: by queue and app, by partition, over time. Memory grows with the live messages."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _ALL = -1
 
 
 class Tally:
-    """Counts of the messages of one partition, by queue number (of `lives`), taken a chunk at a time.
+    """Counts of a partition's messages, by queue number (of `lives`), a chunk at a time.
 
-    Memory grows with the queues and apps. The last app to confirm a message has no record: it is one of the apps on the
-    queue at the message's arrival that are not known to be done with it before. Where apps come and go, messages are
-    counted by epoch, from one change of the queue's apps to the next.
+    Memory grows with the queues and apps. The last app to confirm a message has no record: it is one of the apps at the
+    message's arrival not known to be done with it. Where apps change, messages are counted by epoch, from one change of
+    the queue's apps to the next.
     """
 
     def __init__(self, lives: Lives) -> None:
         self.lives = lives
         self.misfits: Counter[str] = Counter()
-        """Records that do not fit, by the names in `Step`."""
+        """Records that do not fit, by their names in `Step`."""
         self._columns: dict[str | tuple[Role | None, int], NDArray[np.int64]] = {}
         self._beyond: Counter[tuple[Role, int, int]] = Counter()
         self._rejected: Counter[tuple[int, int]] = Counter()
@@ -62,7 +62,7 @@ class Tally:
         self._later: dict[int, Counter[tuple[int, int | None]]] = {}
 
     def count(self, queue: int, name: str | tuple[Role | None, int]) -> int:
-        """Return a count of one queue.
+        """A count of one queue.
 
         `name` is `messages`, `carried_over` (by a rollover), `stored_bytes`, `payload_bytes`, or the name of an `End`.
         """
@@ -70,7 +70,7 @@ class Tally:
         return int(column[queue]) if column is not None and queue < len(column) else 0
 
     def take_records(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> None:
-        """Count rejections and changes of apps, which only records show; call this before `take` for their chunk."""
+        """Count rejections and changes of apps, which only records show. Call it before `take` for the chunk."""
         confirms = records.take(np.flatnonzero(kinds == RecordType.CONFIRM)).view(CONFIRM_RECORD.dtype)
         rejected = np.flatnonzero(CONFIRM_RECORD.column(confirms, "reason") & np.uint64(ConfirmReason.REJECTED))
         if len(rejected):
@@ -85,7 +85,7 @@ class Tally:
                 self._epochs.setdefault(int.from_bytes(op.queue_key, "big"), []).append(index)
 
     def take(self, step: Step, rolled_over: int, stored: NDArray[Any], payload: NDArray[Any]) -> None:
-        """Count a step; messages before index `rolled_over` were carried over. Sizes are those of `step.arrived`."""
+        """Count a step; a rollover copied messages before index `rolled_over`. Sizes are those of `step.arrived`."""
         arrived = step.arrived["queue"]
         self._count("messages", arrived)
         self._count("carried_over", arrived[step.arrived["index"] < rolled_over])
@@ -111,13 +111,12 @@ class Tally:
         return {role: self.count(queue, (role, number)) for role in Role}
 
     def rejected(self, queue_key: bytes, app_key: bytes) -> int:
-        """Count an app's rejections."""
         return self._rejected[int.from_bytes(queue_key, "big"), int.from_bytes(app_key, "big")]
 
     def last_confirms(self, queue: int, queue_key: bytes, number: int | None, present: Callable[[int], bool]) -> int:
         """Count the messages that an app was the last to confirm, for which only the deletion is recorded.
 
-        `present` returns True if messages after an index in the journal were for the app, by the queue operations.
+        `present` says whether messages after an index in the journal were for the app, by the queue operations.
         """
         later = self._later.get(queue, Counter())
         count = 0
@@ -125,7 +124,7 @@ class Tally:
         done = self._done_before_deletion(queue, number)
         starts = self._epochs.get(int.from_bytes(queue_key, "big"), [])
         for epoch, start in enumerate(starts, 1):
-            # Messages of no later epoch are of the first.
+            # Messages of no later epoch belong to the first.
             total -= later[epoch, _ALL]
             done -= later[epoch, number]
             if present(start):
@@ -162,7 +161,7 @@ class Tally:
             self._beyond.update((role, queue, number) for number, role in beyond[index].items())
 
     def _take_last_confirms(self, rows: NDArray[Any], beyond: Mapping[int, Mapping[int, Role]]) -> None:
-        """Count the apps without a confirm of messages that were deleted because all had confirmed."""
+        """Count the apps that did not confirm messages deleted because all had."""
         done = rows["confirmed"] | rows["automatic"] | rows["purged"]
         for bit, having in _bits(done):
             self._count((None, bit), rows["queue"][having])
@@ -186,7 +185,7 @@ class Tally:
 
 
 def _bits(mask: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """Yield each bit that is set in any row, and the mask of its rows."""
+    """Yield each bit that is set in any row, with the mask of its rows."""
     used = int(np.bitwise_or.reduce(mask)) if len(mask) else 0
     for bit in range(used.bit_length()):
         if used >> bit & 1:
@@ -194,7 +193,6 @@ def _bits(mask: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
 
 
 def _those_of(rows: NDArray[Any], beyond: Mapping[int, object]) -> Iterator[tuple[int, int]]:
-    """Yield (queue, index) of the messages in `beyond`."""
     if beyond:
         for queue, index in zip(rows["queue"].tolist(), rows["index"].tolist(), strict=True):
             if index in beyond:
@@ -203,10 +201,10 @@ def _those_of(rows: NDArray[Any], beyond: Mapping[int, object]) -> Iterator[tupl
 
 @dataclass(slots=True)
 class AppSummary:
-    """One app of a queue, with the outcomes of its messages; times are in seconds.
+    """An app of a queue, with the outcomes of its messages; times are in seconds.
 
-    `confirmed` includes rejections, which are also counted in `rejected`, and confirms without a record, which were
-    the last ones of their messages. `outstanding` messages await its confirm.
+    `confirmed` includes rejections, also counted in `rejected`, and unrecorded confirms, the last ones of their
+    messages. `outstanding` messages await its confirm.
     """
 
     app_key: str
@@ -221,12 +219,12 @@ class AppSummary:
 
 @dataclass(slots=True)
 class QueueSummary:
-    """One queue; `ended` counts messages by `End`, in lower case.
+    """A queue; `ended` counts messages by `End`, in lower case.
 
-    `carried_over` of its messages were copied from an older journal by a rollover: rates leave them out.
-    `stored_bytes` is the messages' size in the DATA file with headers and padding, `payload_bytes` that of properties
-    and payload as stored: None without the file, and `payload_bytes` if it was not read. `partially_confirmed` counts
-    the outstanding messages that some of their apps have confirmed.
+    A rollover copied `carried_over` messages from an older journal; rates omit them. `stored_bytes` is the messages'
+    size in the DATA file with headers and padding, `payload_bytes` that of stored properties and payload. Both are None
+    without the file, `payload_bytes` also if it was not read. `partially_confirmed` counts the outstanding messages
+    that some apps have confirmed.
     """
 
     partition_id: int
@@ -263,11 +261,10 @@ class StoreSummary:
 def summarize(
     path: Path, on_progress: Progress, *, select: str | None = None, read_data: bool | None = None
 ) -> StoreSummary:
-    """Summarise the store in directory `path`, by the file sets that a broker would recover from; or a journal.
+    """Summarise a journal, or a store directory by the file sets from which a broker would recover.
 
-    `select` keeps only queues whose URI contains it or whose key it is. `read_data` None reads DATA files
-    of at most `summary_records.DATA_SIZE_READ`. Raises NotAStoreFile if `path` is none of these,
-    or no journal has readable headers.
+    `select` keeps only queues whose URI contains it or whose key it is. `read_data` None reads DATA files of at most
+    `summary_records.DATA_SIZE_READ`. Raises NotAStoreFile if `path` is neither, or no journal has readable headers.
     """
     if path.is_dir():
         ledgers = read_ledgers(read_written(path / name) for name in find_files(path).ledgers)
@@ -326,7 +323,6 @@ class _Partition:
         self._records = RecordCounts(scan.opened.header)
 
     def scan(self, on_progress: Callable[[int], None]) -> None:
-        """Read the journal once."""
         for chunk in self._scan.chunks(0, self._scan.extent.record_count):
             indexes, kinds = chunk.indexes, sound_kinds(chunk.records)
             self._records.take(chunk, kinds)
@@ -347,7 +343,6 @@ class _Partition:
             on_progress(chunk.offset)
 
     def finish(self, out: StoreSummary) -> None:
-        """Add the results to `out`."""
         alive = self._lives.alive()
         self._tally.take_alive(alive)
         misfits = {name: self._tally.misfits[name] for name in MISFITS}
@@ -361,13 +356,13 @@ class _Partition:
                 out.queues.append(self._queue(queue, partition, outstanding))
 
     def _nameless(self, named: set[str]) -> Iterator[Queue]:
-        """Yield the queues whose keys occur only in records of messages."""
+        """Yield the queues whose keys occur only in message records."""
         for key in self._lives.queue_keys():
             if hex_of(key) not in named:
                 yield Queue(self._scan.partition_id, hex_of(key), None, (), (), None, None)
 
     def _apps(self, queue: Queue, number: int | None) -> list[App]:
-        """List the named apps, then the ones that occur only in confirms and purges."""
+        """List the named apps, then those that occur only in confirms and purges."""
         named = {app.app_key: app for app in queue.apps}
         seen = [] if number is None else map(hex_of, self._lives.app_keys(number))
         nameless = [App(key, "", ALWAYS, None) for key in seen if key not in named]
@@ -446,7 +441,7 @@ class _Outstanding:
         self._sizes = sizes
 
     def of_queue(self, number: int | None) -> NDArray[Any]:
-        """The messages of one queue, in the order of their arrival."""
+        """The messages of a queue, in order of arrival."""
         if number is None:
             return self._rows[:0]
         start, end = np.searchsorted(self._queues, [number, number + 1])
@@ -457,7 +452,7 @@ class _Outstanding:
 
 
 class _Selection:
-    """The selected queues: those whose URI contains a text, or that have it as their key."""
+    """The queues whose URI contains a text, or whose key it is."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -474,6 +469,5 @@ class _Selection:
             self._chosen = np.array([key.hex().upper() in chosen for key in keys], bool)
 
     def of(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        """Mark the rows that are of selected queues."""
         chosen: NDArray[np.bool_] = self._chosen[rows["queue"]]
         return chosen

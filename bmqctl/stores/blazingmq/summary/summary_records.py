@@ -1,4 +1,4 @@
-"""A summary's counts besides messages: records, leases and times; and the sizes of messages."""
+"""A summary's counts besides messages: records, leases, times, and message sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from formats.bmq.padding import DWORD, WORD
 __all__ = ["DATA_SIZE_READ", "LeaseSummary", "MessageSizes", "PartitionSummary", "RecordCounts"]
 
 DATA_SIZE_READ = 1 << 30
-"""Size up to which a DATA file is read for the messages' sizes by default, in bytes."""
+"""The largest DATA file read for message sizes by default, in bytes."""
 
 WINDOW_SIZE = 1 << 25
 LEASES_MAX = 1024
@@ -43,11 +43,10 @@ class LeaseSummary:
 
 @dataclass(slots=True)
 class PartitionSummary:
-    """One journal. `records` are by type; `unreadable` counts slots up to its end that hold no record.
+    """One journal. `records` are by type; `unreadable` counts slots up to its end without a record.
 
-    `misfits` are by their names in `formats.bmq.stores.lives.Step`. `leases` are limited in number; `lease_count`
-    counts all. Rates are over `seconds`: from the first record not copied by a rollover to the last one, at least one
-    second.
+    `misfits` are by their names in `formats.bmq.stores.lives.Step`. `leases` is bounded; `lease_count` counts all.
+    Rates are over `seconds`: from the first record not copied by a rollover to the last one, at least one second.
     """
 
     partition_id: int
@@ -66,7 +65,7 @@ class PartitionSummary:
 class RecordCounts:
     """Counts records by type and lease, a chunk at a time.
 
-    `rolled_over` is the index of the first record that was not copied into the journal by a rollover.
+    `rolled_over` is the index of the first record that no rollover copied.
     """
 
     def __init__(self, header: object) -> None:
@@ -116,7 +115,7 @@ class RecordCounts:
                 self._leases[lease] = LeaseSummary(lease, *run)
 
     def summary(self, scan: JournalScan, misfits: dict[str, int]) -> PartitionSummary:
-        """Return all counts, and the figures of the journal's file."""
+        """All counts, and the figures of the journal's file."""
         extent = scan.extent
         count = int(self._kinds[1:].sum())
         elapsed = 0 if self._since is None or self._last is None else self._last - self._since
@@ -138,11 +137,11 @@ class RecordCounts:
 class MessageSizes:
     """Sizes of messages in a DATA file; a context manager.
 
-    `has_file` is True if there is one, `is_read` if its contents are read, message by message.
+    `has_file` says whether there is one, `is_read` whether its messages are read.
     """
 
     def __init__(self, data: Path | None, read_data: bool | None) -> None:
-        """`data` is None if there is no file; `read_data` None means to read it unless it is too large."""
+        """`data` is None without a file; `read_data` None reads it unless it is too large."""
         self._source = None if data is None else FileSource(data)
         self._view = memoryview(b"")
         if data is not None and self._source is not None:
@@ -183,7 +182,7 @@ class MessageSizes:
         order = np.argsort(offsets, kind="stable")
         windows = offsets[order] // WINDOW_SIZE
         sizes = np.zeros(len(offsets), np.int64)
-        # Pages mapped to read one window need not stay in this process.
+        # Unmap the pages of each window after reading.
         for at in np.split(order, np.flatnonzero(np.diff(windows)) + 1):
             sizes[at] = self._sizes_at(offsets[at])
             if isinstance(self._view.obj, mmap.mmap):
