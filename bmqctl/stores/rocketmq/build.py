@@ -1,7 +1,7 @@
 """Builds a RocketMQ store from JSON lines, as printed by `bmqctl journal dump` or written by hand; see `lines`.
 
-A line is one message. Values that follow from its position are computed; others have natural defaults: queue offsets
-count up, times stay. Nothing is random, and the clock is not read: the same lines produce the same bytes.
+A line is one message. Values that follow from its position are computed; others have defaults: queue offsets count up,
+times stay. Nothing is random and the clock is not read, so that the same lines produce the same bytes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ["BuildOptions", "LogStoreBuilder", "build_log_store", "read_build_opt
 _DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL_MAX: Final = 10**10 - 1
-# Messages of these types are in no consume queue.
+# No consume queue has messages of these types.
 _NOT_CONSUMED: Final = frozenset({int(Transaction.PREPARED), int(Transaction.ROLLBACK)})
 _KEPT_TOPICS: Final = frozenset({TopicKind.ORDINARY, TopicKind.RETRY, TopicKind.DEAD_LETTERS})
 
 
 class BuildOptions(NamedTuple):
-    """Sizes of the files, and the delays of all levels, as the broker has them that is to serve the store."""
+    """Sizes of the files, and the delays of all levels, of the broker that will serve the store."""
 
     sizes: StoreSizes = StoreSizes()
     delays_ms: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ _TOPICS: Final = BodyCodec(_Topics)
 
 
 class LogStoreBuilder:
-    """Writes messages to the files of a store, as they come; at the end checkpoint and topics."""
+    """Writes messages to the files of a store as they come, and checkpoint and topics at the end."""
 
     def __init__(self, directory: Path, start_ms: int, options: BuildOptions) -> None:
         """`start_ms` is the time of the first message unless its line has one."""
@@ -88,16 +88,15 @@ class LogStoreBuilder:
 
     @property
     def log_end(self) -> int:
-        """The offset after the last record."""
         return self._log.end
 
     @property
     def queue_counts(self) -> dict[str, int]:
-        """The number of queues of each topic, by the greatest number of one."""
+        """The number of queues of each topic, from its highest queue number."""
         return self._queue_counts
 
     def add(self, text: str) -> None:
-        """Write the message of a line. Raises `BadMessage` if it contradicts the lines before it."""
+        """Write the message of a line. Raises `BadMessage` if it contradicts earlier lines."""
         line = parse_message(text, self._stored_ms)
         try:
             self._add(line)
@@ -134,7 +133,7 @@ class LogStoreBuilder:
                 self._index.add(index_hash(key), offset, record.stored_ms)
 
     def _tags_code(self, topic: str, properties: dict[str, str], stored_ms: int) -> int:
-        """The hash of a message's tag; of one that waits in the delay topic, the time at which it is due."""
+        """The hash of a message's tag; in the delay topic, its due time."""
         level = _number(properties.get("DELAY", "")) if topic == DELAY_TOPIC and self._delays_ms else 0
         if level > 0:
             return stored_ms + self._delays_ms[min(level, len(self._delays_ms)) - 1]
@@ -170,7 +169,7 @@ def _tag_hash(properties: dict[str, str]) -> int:
 def build_log_store(lines: Iterable[str], directory: Path, start_ms: int, options: BuildOptions) -> LogStoreBuilder:
     """Write the store that `lines` describe to `directory`.
 
-    Raises `BadMessage`, with its number, at the first bad line, and `OSError`.
+    Raises `BadMessage`, with the line number, at the first bad line, and `OSError`.
     """
     with LogStoreBuilder(directory, start_ms, options) as builder:
         for number, text in enumerate(lines, 1):
@@ -184,7 +183,7 @@ def build_log_store(lines: Iterable[str], directory: Path, start_ms: int, option
 
 
 def read_build_options(config: Path | None) -> BuildOptions:
-    """The options of a broker's configuration file; the original's defaults without one. Raises `BadMessage`."""
+    """The options in a broker's configuration file; the original's defaults without one. Raises `BadMessage`."""
     if config is None:
         return BuildOptions(delays_ms=_delays(_DELAY_LEVELS))
     try:

@@ -1,6 +1,6 @@
 """Files of a RocketMQ store that are written from begin to end: commit log, consume queues and index.
 
-They get the bytes that a broker writes, which enters each message into its queue and the index right after the log.
+They have the bytes of a broker that enters each message into its queue and the index right after the log.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from formats.rocketmq.files.record import BLANK_BYTES_MIN, encode_blank
 __all__ = ["BadPlace", "IndexWriter", "LogWriter", "QueueWriter", "StoreSizes"]
 
 _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
-# Entries are written when this number of bytes waits.
+# Pending entries are written at this size.
 _PENDING_BYTES_MAX: Final = 1 << 24
 _FILLERS: Final = 1 << 14
-# A damaged record may say any time. In the last days of year 9999 some time zones are in a year that no name can have.
+# A damaged record may have any time. In the last days of year 9999, the local year may have five digits, which no name
+# can.
 _NAME_MS_MAX: Final = 253_402_000_000_000
 
 
 class StoreSizes(NamedTuple):
-    """The sizes of a store's files, where the defaults are the original's."""
+    """The sizes of a store's files; the defaults are the original's."""
 
     commit_log_file_bytes: int = 1 << 30
     consume_queue_file_bytes: int = 300_000 * _ENTRY_BYTES
@@ -35,7 +36,7 @@ class StoreSizes(NamedTuple):
 
 
 class BadPlace(ValueError):
-    """A place at which a record, or its entry, cannot be; the text begins with the name of the field."""
+    """An impossible place of a record or entry; the text begins with the field's name."""
 
 
 class LogWriter:
@@ -49,7 +50,7 @@ class LogWriter:
         self.end = 0
 
     def place(self, size: int, wanted: int | None) -> int:
-        """Return the offset of the next record. Raises `BadPlace` if it does not fit there, or anywhere."""
+        """The offset of the next record. Raises `BadPlace` if it cannot be there."""
         if size + BLANK_BYTES_MIN > self._file_bytes:
             raise BadPlace(f"payload: a record of {size} bytes does not fit into a file of {self._file_bytes}")
         left = self._file_bytes - self.end % self._file_bytes
@@ -59,7 +60,7 @@ class LogWriter:
         offset = self.end if size + BLANK_BYTES_MIN <= left else next_file
         if wanted is None or wanted == offset:
             return offset
-        # Nothing is lost by going on in the next file, if that is what the other store did.
+        # Continuing in the next file loses nothing, if the other store did so.
         if wanted == next_file:
             return wanted
         raise BadPlace(
@@ -76,7 +77,7 @@ class LogWriter:
         return wanted or 0
 
     def write(self, offset: int, record: bytes) -> None:
-        """Write a record where `place` says."""
+        """Write a record at an offset from `place`."""
         if self.begin is None:
             self.begin = self.end = offset
         elif offset != self.end:
@@ -93,7 +94,7 @@ class LogWriter:
         self._stream = (self._folder / offset_name(offset)).open("xb")
 
     def close(self) -> None:
-        """Give the last file its whole size, and close it."""
+        """Extend the last file to its full size, and close it."""
         if self._stream is not None:
             self._stream.truncate(self._file_bytes)
             self._stream.close()
@@ -101,7 +102,7 @@ class LogWriter:
 
 
 class _Queue:
-    """A queue: its first offset and its next one, and entries that are not written yet."""
+    """A queue: its first and next offsets, and its pending entries."""
 
     __slots__ = ("begin", "end", "folder", "pending")
 
@@ -112,8 +113,6 @@ class _Queue:
 
 
 class QueueWriter:
-    """Writes the entries of all queues."""
-
     def __init__(self, folder: Path, file_bytes: int) -> None:
         self._folder = folder
         self._file_bytes = file_bytes
@@ -137,7 +136,7 @@ class QueueWriter:
             )
 
     def add(self, topic: str, queue_id: int, number: int, entry: ConsumeQueueEntry) -> None:
-        """Enter a message. At an offset that its queue has already, the queue starts over: it was removed before."""
+        """Enter a message. An offset that the queue has already restarts the queue: it was deleted before."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or number != queue.end:
             queue = self._begin(topic, queue_id, number)
@@ -161,7 +160,7 @@ class QueueWriter:
         return queue
 
     def _open(self, queue: _Queue, begin: int) -> IO[bytes]:
-        """Open the file of a queue that begins there; made in its whole size if it is missing."""
+        """Open the queue file that begins there; create a missing one in full size."""
         path = queue.folder / offset_name(begin)
         if not path.exists():
             with path.open("xb") as stream:
@@ -183,7 +182,7 @@ class QueueWriter:
 
 
 class IndexWriter:
-    """Writes the files of the index; a file is named by the local time at which it is begun, as brokers do."""
+    """Writes the index files, named by the local time of their creation, as brokers do."""
 
     def __init__(self, folder: Path, slots: int, entries: int) -> None:
         self._folder = folder
@@ -220,7 +219,6 @@ class IndexWriter:
         return self._index
 
     def close(self) -> None:
-        """Close the last file."""
         if self._index is not None and self._index.is_full:
             self.full_ms = self._index.header.end_ms
         self._index = None

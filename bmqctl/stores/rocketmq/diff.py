@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 
 
 class ProgressDiff(NamedTuple):
-    """The offset of the next message that a group takes from a queue, in both stores; None where there is none."""
+    """The next offset of a group in a queue, in both stores; None where there is none."""
 
     group: str
     topic: str
@@ -27,7 +27,7 @@ class ProgressDiff(NamedTuple):
 
 
 class DelayDiff(NamedTuple):
-    """The offset of the next message of a delay level, in both stores; None where there is none."""
+    """The next offset of a delay level, in both stores; None where there is none."""
 
     level: int
     offsets: tuple[int | None, int | None]
@@ -35,9 +35,9 @@ class DelayDiff(NamedTuple):
 
 @dataclass
 class StoreDiff:
-    """The comparison of two stores. `faults` are files that cannot be read.
+    """The comparison of two stores. `faults` are unreadable files.
 
-    `common_epoch` is what the epochs of both say; the comparison of the logs does not rely on it.
+    `common_epoch` comes from the epochs; the comparison of the logs does not rely on it.
     """
 
     log: LogDiff
@@ -55,7 +55,7 @@ class StoreDiff:
 
     @property
     def contradicts_epochs(self) -> bool:
-        """Return whether the logs part in front of the point up to which their epochs say that they are the same."""
+        """Return whether the logs diverge where their epochs say that they agree."""
         parted = self.log.first_difference
         return parted is not None and self.common_epoch is not None and parted.offset < self.common_epoch.end
 
@@ -63,7 +63,7 @@ class StoreDiff:
 def compare_stores(
     a: StoreFiles, b: StoreFiles, samples_max: int, on_progress: Progress = lambda done, total: None
 ) -> StoreDiff:
-    """Compare two stores; memory does not grow with their logs. Raises `OSError` and `NotAStoreFile`."""
+    """Compare two stores in constant memory. Raises `OSError` and `NotAStoreFile`."""
     found = StoreDiff(compare_logs(a.log, b.log, samples_max, on_progress))
     ours, theirs = found.epochs = read_epochs(a, found.faults), read_epochs(b, found.faults)
     if ours is not None and theirs is not None:

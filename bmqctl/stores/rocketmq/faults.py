@@ -1,4 +1,4 @@
-"""The catalogue of faults of a RocketMQ store: a code for each kind, with its severity and advice."""
+"""The faults of a RocketMQ store: a code for each kind, with severity and advice."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CATALOGUE: Final[dict[str, FaultKind]] = {
     "index-time": _error(_INDEX),
     "index-lacks": _warning(_INDEX),
     "index-behind": _warning(_BEHIND),
-    # what tells how the store was left
+    # the state in which the store was left
     "not-stopped": _warning("The broker is running, or did not stop as it should: the next start mends the store."),
     "checkpoint": _error("The next start after a crash relies on it. " + _REPAIR),
     "checkpoint-ahead": _error("Messages that were on the disk are missing at the end of the log. " + _REPAIR),
@@ -84,6 +84,5 @@ CATALOGUE: Final[dict[str, FaultKind]] = {
 
 
 def fault(code: str, file: str, offset: int, reason: str) -> Fault:
-    """Make a fault of the catalogue's kind `code`."""
     kind = CATALOGUE[code]
     return Fault(code, kind.severity, file, offset, reason, kind.advice)

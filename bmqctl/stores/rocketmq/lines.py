@@ -1,7 +1,7 @@
-"""Lines of JSON that describe messages of RocketMQ, with the names that `bmqctl journal dump` prints.
+"""Lines of JSON that describe RocketMQ messages, with the names that `bmqctl journal dump` prints.
 
-Values that follow from others (`stored`, `offset_id`, `body_size`, `payload_size`) are ignored, so that a dump
-can be read back. Any other unknown name is rejected, so that a misspelling is not lost.
+Values that follow from others (`stored`, `offset_id`, `body_size`, `payload_size`) are ignored, so that a dump can be
+read back. Other unknown names are rejected, so that no misspelling is lost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAMES: Final = frozenset({*_NUMBERS, *_TEXTS, *_IMPLIED, "properties"})
 
 _HOST: Final = "127.0.0.1:10911"
 _V1_TOPIC_BYTES_MAX: Final = 127
-_TOPIC_BYTES_MAX: Final = 255  # that of a folder's name
+_TOPIC_BYTES_MAX: Final = 255  # a folder's name
 _PROPERTIES_BYTES_MAX: Final = 0x7FFF
 _V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 # The default level of Java's client.
@@ -51,11 +51,11 @@ _ZLIB_LEVEL: Final = 5
 
 
 class BadMessage(Exception):
-    """A line that is no message, or a description that cannot be used; the text is the reason."""
+    """A line that is not a message, or an unusable description; the text is the reason."""
 
 
 class MessageLine(NamedTuple):
-    """A line: the record without its offset and queue offset, which are given, or follow from the lines before it."""
+    """A line: the record, and its offset and queue offset, given or implied by earlier lines."""
 
     record: Record
     properties: dict[str, str]
@@ -65,7 +65,7 @@ class MessageLine(NamedTuple):
 
 
 def parse_message(text: str, stored_ms: int) -> MessageLine:
-    """Read a line; `stored_ms` is the time of a message that has none. Raises `BadMessage`."""
+    """Read a line; `stored_ms` is the default time. Raises `BadMessage`."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -80,7 +80,7 @@ def parse_message(text: str, stored_ms: int) -> MessageLine:
 
 
 def _check(line: dict[str, Any]) -> None:
-    """Raise `BadMessage` for names that are unknown, and values that cannot be."""
+    """Raise `BadMessage` for unknown names and impossible values."""
     if "fault" in line:
         raise BadMessage("is a fault of a damaged log: leave such lines out (jq -c 'select(.fault | not)')")
     if "payload_omitted" in line or "payload_fault" in line:
@@ -159,7 +159,7 @@ def _topic(line: dict[str, Any]) -> str:
 
 
 def _host(line: dict[str, Any], name: str) -> bytes:
-    """A host, packed; hexadecimal digits as a dump has them of what is no host."""
+    """A packed host; a dump has hexadecimal digits of one that is invalid."""
     text = line.get(name, _HOST)
     try:
         packed = _split(text).pack() if ":" in text else bytes.fromhex(text)
@@ -179,7 +179,7 @@ def _split(text: str) -> Host:
 
 
 def _body(line: dict[str, Any], flags: int) -> bytes:
-    """The body as it is stored. A payload is compressed, if the flags say so, as Java's client does."""
+    """The body as stored. A payload is compressed as Java's client does if the flags say so."""
     for name in ("body_hex", "payload_hex"):
         try:
             data = bytes.fromhex(line.get(name, ""))

@@ -1,8 +1,8 @@
-"""Comparison of two commit logs: where they part, and what only one of them has.
+"""Comparison of two commit logs: the first difference, and the records in only one of them.
 
-Replicas have the same bytes at the same offsets. So bytes are compared, a file at a time, and no record is looked at as
-long as they are equal. In a file in which they differ, and in all later ones, records are compared by their offsets:
-the rest of a blank tail, and what is not written yet, are no difference.
+Replicas have the same bytes at the same offsets. Files are therefore compared by their bytes first. From the first file
+that differs on, records are compared by their offsets: the rest of a blank tail, and unwritten bytes, are no
+difference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bmqctl.stores.rocketmq.read.scan import LogScan, end_of_log
 __all__ = ["Beyond", "Difference", "LogDiff", "Replica", "Status", "compare_logs"]
 
 _BLOCK_BYTES: Final = 1 << 21
-# Queues of which the records that one log alone has are counted apart.
+# Further queues are counted together.
 _QUEUES_MAX: Final = 1 << 16
 
 Progress = Callable[[int, int], None]
@@ -41,16 +41,16 @@ class Status(StrEnum):
     A_AHEAD = "a-ahead"  # B could catch up by receiving records
     B_AHEAD = "b-ahead"
     DIVERGED = "diverged"  # one of them must drop records before it can catch up
-    APART = "apart"  # one begins after the end of the other: nothing can be compared
+    APART = "apart"  # one begins after the end of the other: they cannot be compared
 
 
 @dataclass
 class Beyond:
-    """The records that one log alone has; `first` and `last` are the offsets of the first and the last one.
+    """The records in only one log; `first` and `last` are the offsets of the first and the last one.
 
-    `different` counts those at whose offset the other log has another record, `same` equal ones
-    after the first difference. `queues` counts records and bytes by topic and queue, `others` the records of all
-    further queues. `samples` are the first records.
+    `different` counts those at whose offset the other log has another record, `same` equal ones after the first
+    difference. `queues` counts records and bytes by topic and queue, `others` the records of further queues. `samples`
+    are the first records.
     """
 
     samples_max: int
@@ -65,7 +65,6 @@ class Beyond:
     samples: list[Row] = field(default_factory=list)
 
     def add(self, records: LogRecords) -> None:
-        """Count records."""
         if not len(records):
             return
         offsets = records.offsets
@@ -94,7 +93,7 @@ class Beyond:
 
 @dataclass
 class Replica:
-    """A log: its files, its begin, the end of its last record, and the places without a record that were met."""
+    """A log: its files, its begin, the end of its last record, and places found without a record."""
 
     files: Sequence[LogFile]
     begin: int
@@ -106,9 +105,9 @@ class Replica:
 
 
 class Difference(NamedTuple):
-    """The first record that differs, or that one log alone has: the other has no record at this offset then.
+    """The first record that differs, or that the other log lacks.
 
-    `fields` has the values of both for each field that differs, and `byte` is the first byte of the record that does.
+    `fields` has both values of each field that differs, and `byte` is the record's first byte that does.
     """
 
     offset: int
@@ -120,7 +119,7 @@ class Difference(NamedTuple):
 
 @dataclass
 class LogDiff:
-    """The comparison of two logs. They are the same from `compared_from` to `common_end`."""
+    """The comparison of two logs, which agree from `compared_from` to `common_end`."""
 
     replicas: tuple[Replica, Replica]
     beyond: tuple[Beyond, Beyond]
@@ -131,14 +130,13 @@ class LogDiff:
 
     @property
     def status(self) -> Status:
-        """The relation between the logs."""
         a, b = self.replicas
         if a.files and b.files and (a.end < b.begin or b.end < a.begin):
             return Status.APART
         ours, theirs = self.beyond
         if not ours.records and not theirs.records:
             return Status.EQUAL
-        # The other log cannot get the records in between by appending.
+        # Appending cannot give the other log the records in between.
         if (ours.records and theirs.records) or ours.same:
             return Status.DIVERGED
         return Status.A_AHEAD if ours.records else Status.B_AHEAD
@@ -155,7 +153,7 @@ def compare_logs(
     samples_max: int,
     on_progress: Progress = lambda done, total: None,
 ) -> LogDiff:
-    """Compare two logs in one pass; memory does not grow with them. Raises `OSError`."""
+    """Compare two logs in one pass and constant memory. Raises `OSError`."""
     replicas = (_replica(a), _replica(b))
     begin = max((replica.begin for replica in replicas if replica.files), default=0)
     found = LogDiff(replicas, (Beyond(samples_max), Beyond(samples_max)), begin, begin)
@@ -184,7 +182,7 @@ def _replica(files: Sequence[LogFile]) -> Replica:
 
 
 def _segments(replicas: Sequence[Replica], begin: int) -> list[_Segment]:
-    """The parts of the logs in each of which neither goes from one file to the next."""
+    """The parts of the logs between any two borders of files."""
     bounds = {begin}
     for replica in replicas:
         bounds.update(bound for file in replica.files for bound in (file.begin, file.end) if bound > begin)
@@ -193,7 +191,7 @@ def _segments(replicas: Sequence[Replica], begin: int) -> list[_Segment]:
 
 
 def _compare_bytes(replicas: tuple[Replica, Replica], segment: _Segment) -> tuple[bool, bool]:
-    """Return whether a segment has the same bytes in both logs, and whether any of them are written."""
+    """Return whether a segment has the same bytes in both logs, and whether any are written."""
     a, b = (_file_with(replica, segment) for replica in replicas)
     if a is None or b is None:
         return False, False
@@ -216,7 +214,7 @@ def _equal(descriptors: Sequence[int], begins: Sequence[int], size: int) -> tupl
     is_written = False
     at = 0
     while at < size:
-        # A hole of both files is not read.
+        # Do not read a hole of both files.
         data = [next_data(descriptor, begin + at) for descriptor, begin in zip(descriptors, begins, strict=True)]
         places = [place - begin for place, begin in zip(data, begins, strict=True) if place is not None]
         if not places or min(places) >= size:
@@ -247,7 +245,6 @@ class _Cursor:
         self.told = segment.begin
 
     def advance(self) -> None:
-        """Read the next chunk."""
         chunk = next(self._chunks, None)
         if chunk is None:
             self.told = self._end
@@ -258,7 +255,7 @@ class _Cursor:
         self.records = records if chunk.end <= self._end else records.where(records.offsets < self._end)
 
     def take(self, end: int) -> LogRecords | None:
-        """Take the records in front of an offset. Their data is valid until the next chunk is read."""
+        """Take the records before an offset. Their data is valid until the next chunk is read."""
         records = self.records
         if records is None:
             return None
@@ -268,7 +265,6 @@ class _Cursor:
 
 
 def _compare_records(found: LogDiff, segment: _Segment) -> None:
-    """Compare the records that begin in a segment."""
     cursors = [_Cursor(replica, segment) for replica in found.replicas]
     told = segment.begin
     while told < segment.end:
@@ -281,7 +277,7 @@ def _compare_records(found: LogDiff, segment: _Segment) -> None:
 
 
 def _note(found: LogDiff, sides: tuple[LogRecords | None, LogRecords | None]) -> None:
-    """Note which records, of those of the same part of both logs, are equal."""
+    """Note which of the records of the same part of both logs are equal."""
     a, b = sides
     equal: list[NDArray[np.bool_]] = [np.zeros(0 if side is None else len(side), np.bool_) for side in sides]
     if a is not None and b is not None:
@@ -310,7 +306,6 @@ def _note_equal(found: LogDiff, records: LogRecords, parted: Difference | None) 
 
 
 def _same(a: LogRecords, b: LogRecords) -> NDArray[np.bool_]:
-    """Compare records of the same offsets."""
     same: NDArray[np.bool_] = a.sizes == b.sizes
     if not len(a):
         return same
@@ -327,7 +322,7 @@ def _same(a: LogRecords, b: LogRecords) -> NDArray[np.bool_]:
 
 
 def _difference(replicas: tuple[Replica, Replica], others: Sequence[LogRecords | None]) -> Difference:
-    """The first of the records that differ or are in one log only."""
+    """The first record that differs or is in one log only."""
     offset = min(int(other.offsets[0]) for other in others if other is not None and len(other))
     records: list[Row | None] = []
     data: list[bytes] = []

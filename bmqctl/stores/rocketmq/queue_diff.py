@@ -17,11 +17,11 @@ __all__ = ["QueueDiff", "QueueSide", "compare_queues"]
 _NEVER: Final = 1 << 62
 
 Entry = tuple[int, int, int]
-"""Offset in the log, size and tags code."""
+"""Log offset, size and tags code."""
 
 
 class QueueSide(NamedTuple):
-    """The messages of a queue in one store: the offsets of the first and the next one, and those it alone has."""
+    """A queue's messages in one store: the offsets of the first and the next one, and how many only it has."""
 
     begin: int
     end: int
@@ -31,8 +31,8 @@ class QueueSide(NamedTuple):
 class QueueDiff(NamedTuple):
     """A queue that differs; a side is None where the queue is missing.
 
-    `different` counts the offsets at which both have an entry, but not the same. `first` is the first offset with a
-    difference, with the entry of each.
+    `different` counts the offsets at which the entries of both differ. `first` is the first difference, with both
+    entries.
     """
 
     topic: str
@@ -44,7 +44,7 @@ class QueueDiff(NamedTuple):
 
 
 class _Entries(NamedTuple):
-    """Entries of a queue with their offsets, in their order."""
+    """Entries of a queue, with their offsets, in order."""
 
     numbers: NDArray[np.int64]
     entries: NDArray[Any]
@@ -54,7 +54,7 @@ class _Entries(NamedTuple):
 
 
 class _Cursor:
-    """The entries of a queue for messages from an offset of the log on; `told` is how far they have been read."""
+    """A queue's entries for messages from a log offset on; `told` is how far they have been read."""
 
     def __init__(self, queue: QueueFiles | None, log_begin: int) -> None:
         self._chunks = iter(()) if queue is None else _entries_from(queue, log_begin)
@@ -65,7 +65,6 @@ class _Cursor:
         self.alone = 0
 
     def advance(self) -> None:
-        """Read the next chunk."""
         found = next(self._chunks, None)
         self.told = _NEVER if found is None else int(found.numbers[-1]) + 1
         if found is not None:
@@ -74,7 +73,7 @@ class _Cursor:
             self._rest = found
 
     def take(self, end: int) -> _Entries | None:
-        """Take the entries in front of an offset."""
+        """Take the entries before an offset."""
         rest = self._rest
         if rest is None:
             return None
@@ -84,7 +83,7 @@ class _Cursor:
 
 
 def compare_queues(a: StoreFiles, b: StoreFiles, log_begin: int) -> Iterator[QueueDiff]:
-    """Yield the queues with other entries for messages from `log_begin` on. Raises `OSError` and `NotAStoreFile`."""
+    """Yield the queues that differ for messages from `log_begin` on. Raises `OSError` and `NotAStoreFile`."""
     sides = [{queue[:2]: queue for queue in store.queues()} for store in (a, b)]
     for topic, queue_id in sorted(sides[0].keys() | sides[1].keys()):
         found = _compare(topic, queue_id, [side.get((topic, queue_id)) for side in sides], log_begin)
@@ -136,7 +135,7 @@ def _without(entries: _Entries, at: NDArray[Any]) -> _Entries:
 
 
 def _first(ours: _Entries | None, theirs: _Entries | None) -> tuple[int, tuple[Entry | None, Entry | None]] | None:
-    """The first offset at which one of the sides has an entry, with the entries of both."""
+    """The first offset with an entry on either side, with both entries."""
     numbers = [int(side.numbers[0]) for side in (ours, theirs) if side is not None and len(side.numbers)]
     if not numbers:
         return None
@@ -151,7 +150,7 @@ def _first(ours: _Entries | None, theirs: _Entries | None) -> tuple[int, tuple[E
 
 
 def _entries_from(queue: QueueFiles, log_begin: int) -> Iterator[_Entries]:
-    """Yield the entries for messages from an offset of the log on, without the fillers before a queue's begin."""
+    """Yield the entries for messages from a log offset on, without the fillers before a queue's begin."""
     for index, entries in entry_chunks(queue):
         is_filler = (entries["physical_offset"] == FILLER.physical_offset) & (entries["size"] == FILLER.size)
         there = np.flatnonzero((entries["physical_offset"] >= log_begin) & (entries["size"] > 0) & ~is_filler)

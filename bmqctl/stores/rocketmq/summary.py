@@ -1,4 +1,4 @@
-"""Figures of a RocketMQ store: its log, topics and groups, and what waits in it. Bodies are not read."""
+"""Figures of a RocketMQ store: its log, topics and groups, and waiting messages. Bodies are not read."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class LogFigures:
-    """The commit log: its files, their offsets, and the end of what is written in them.
+    """The commit log: its files, their offsets, and the end of the written part.
 
-    `not_in_queues` counts the records after the last one that a consume queue names; `account` is of all bytes up to
-    the end, after which an unfinished write has left `unfinished_bytes`.
+    `not_in_queues` counts the records after the last one that a consume queue names; `account` covers all bytes up to
+    the end, after which an unfinished write left `unfinished_bytes`.
     """
 
     begin: int
@@ -45,7 +45,7 @@ class TopicFigures:
 
     @property
     def messages(self) -> int:
-        """Messages whose records are there."""
+        """Messages whose records exist."""
         return sum(queue.entries for queue in self.queues)
 
     @property
@@ -58,7 +58,7 @@ class TopicFigures:
 
     @property
     def size(self) -> int:
-        """Bytes of their records."""
+        """The size of their records in bytes."""
         return sum(queue.size for queue in self.queues)
 
     @property
@@ -71,14 +71,14 @@ class TopicFigures:
 
     @property
     def per_s(self) -> float:
-        """Messages per second between the first and the last one; 0 if they came at one time."""
+        """Messages per second between the first and the last; 0 if both have the same time."""
         first, last = self.first_ms, self.last_ms
         return 0.0 if first is None or last is None or last <= first else 1000 * (self.messages - 1) / (last - first)
 
 
 @dataclass
 class QueueProgress:
-    """The offset of the next message that a group takes from a queue, and the number of messages that wait for it."""
+    """The next offset of a group in a queue, and the number of messages waiting for it."""
 
     queue_id: int
     offset: int
@@ -87,7 +87,7 @@ class QueueProgress:
 
 @dataclass
 class GroupFigures:
-    """The progress of a group in a topic; `oldest_ms` is when the oldest message that waits was stored."""
+    """A group's progress in a topic; `oldest_ms` is the storing time of the oldest waiting message."""
 
     group: str
     topic: str
@@ -96,13 +96,12 @@ class GroupFigures:
 
     @property
     def lag(self) -> int:
-        """Messages that wait for the group."""
         return sum(queue.lag for queue in self.queues)
 
 
 @dataclass
 class LogSummary:
-    """All figures. `delayed` counts, by level, the messages that wait for their time; `faults` are unreadable files."""
+    """All figures. `delayed` counts waiting messages by level; `faults` are unreadable files."""
 
     log: LogFigures
     topics: list[TopicFigures]
@@ -111,16 +110,15 @@ class LogSummary:
     faults: list[str] = field(default_factory=list)
 
     def messages(self, *kinds: TopicKind) -> int:
-        """Messages in the topics of these kinds."""
         return sum(topic.messages for topic in self.topics if topic.kind in kinds)
 
     def lag(self, kind: TopicKind) -> int:
-        """Messages that wait for groups in the topics of a kind."""
+        """Messages waiting for groups, in topics of a kind."""
         return sum(group.lag for group in self.groups if kind_of(group.topic) is kind)
 
     @property
     def unsettled(self) -> int:
-        """Half messages that the broker has yet to look at: at most as many transactions are open."""
+        """Half messages that the broker has yet to examine, an upper bound of open transactions."""
         return sum(each.lag for each in self.groups if (each.group, each.topic) == (TRANSACTION_GROUP, HALF_TOPIC))
 
 
@@ -129,7 +127,7 @@ def summarize_log(
     wanted: Callable[[str], bool] = lambda topic: True,
     on_progress: Progress = lambda done, total: None,
 ) -> LogSummary:
-    """Compute the figures of the topics that are wanted. Raises `OSError` and `NotAStoreFile`."""
+    """Compute the figures of the wanted topics. Raises `OSError` and `NotAStoreFile`."""
     losses = find_losses(store, on_progress)
     every = read_queues(store, losses)
     queues = [queue for queue in every if wanted(queue.topic)]
@@ -151,7 +149,6 @@ def summarize_log(
 
 
 def _log_figures(store: StoreFiles, queues: Iterable[QueueFigures], losses: LogLosses) -> LogFigures:
-    """The log, with the records after the last one that a queue names."""
     known = max((queue.log_end for queue in queues if queue.log_end <= store.end), default=0)
     scan = LogScan(store.log, known or None, exact=True, tail=False)
     more = sum(len(chunk.records) for chunk in scan.chunks())
@@ -178,7 +175,7 @@ def _group(
             entries = files.get((topic, queue_id))
             place = None if entries is None else entry_at(entries, max(offset, queue.begin))
             times.append(None if place is None else stored_ms_at(store.log, *place))
-    # A queue of which the group took nothing so far has no progress.
+    # A queue from which the group took nothing has no progress.
     for (name, queue_id), queue in queues.items():
         if name == topic and queue_id not in progress and queue.entries:
             found.queues.append(QueueProgress(queue_id, queue.begin, queue.entries))

@@ -1,1 +1,1 @@
-"""Validation of RocketMQ stores: every record, and everything that is derived from it."""
+"""Validation of RocketMQ stores: every record, and everything derived from it."""

@@ -1,4 +1,4 @@
-"""Validation of a RocketMQ store: its commit log record by record, and all that is derived from it."""
+"""Validation of a RocketMQ store: each record of its commit log, and all data derived from it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = ["check_log_store", "old_tail_of"]
 
 Progress = Callable[[int, int], None]
 
-# Records that are compared at once.
+# Number of records compared at a time.
 _BATCH: Final = 1 << 16
 
 
 def find_old_tail(store: StoreFiles, epoch_begins: Sequence[int], dispatched_ms: int | None) -> int | None:
-    """Return where the log ends, if the rest of another follows it; None if not.
+    """The end of the log, if the rest of an older one follows it; otherwise None.
 
-    A broker of Apache's whose log has parted from its master's sets the ends of log and queues back, and writes on from
-    there; the rest stays. It is recognized by its records: they are in the last file, and older than the first one of
-    the last epoch. Source: AutoSwitchHAClient, MappedFileQueue.truncateDirtyFiles.
+    When the log of Apache's broker has diverged from its master's, the broker sets the ends of log and queues back and
+    writes on from there, and leaves the rest in place. That rest is in the last file, and its records are older than
+    the first one of the last epoch. Source: AutoSwitchHAClient, MappedFileQueue.truncateDirtyFiles.
 
-    `dispatched_ms` is the time of the log's last message, as a broker that was stopped has noted it; None after a
-    crash. Raises `OSError`.
+    `dispatched_ms` is the time of the log's last message, as noted by a broker that stopped; None after a crash. Raises
+    `OSError`.
     """
     begin = max(epoch_begins, default=0)
     if not store.log or not store.begin <= begin < store.end or len(epoch_begins) < 2:
@@ -53,7 +53,7 @@ def find_old_tail(store: StoreFiles, epoch_begins: Sequence[int], dispatched_ms:
     if first_ms is None:
         return None
     end, end_ms, behind = 0, 0, 0
-    # The last file may have been made for records to come.
+    # The last file may have been created in advance.
     files = store.log[-2:]
     for records in (chunk.records for chunk in LogScan(files, max(begin, files[0].begin)).chunks()):
         if len(records):
@@ -69,7 +69,6 @@ def find_old_tail(store: StoreFiles, epoch_begins: Sequence[int], dispatched_ms:
 
 
 def _stored_ms(store: StoreFiles, offset: int) -> int | None:
-    """The time of the record at an offset."""
     for chunk in LogScan(store.log, offset, exact=True).chunks():
         if len(chunk.records):
             is_there = int(chunk.records.offsets[0]) == offset
@@ -100,7 +99,7 @@ class _Held:
 
 
 class _LogCheck:
-    """The check of the log's records; what is derived from them is compared with `queues` and `index`."""
+    """The check of the log's records, and of `queues` and `index` against them."""
 
     def __init__(self, store: StoreFiles, report: Report, may_lag: bool, old_tail: int | None) -> None:
         self._store = store
@@ -119,7 +118,7 @@ class _LogCheck:
         self.index.records(columns.keys)
 
     def run(self, on_progress: Progress) -> None:
-        # Only a place that no record follows is at the end.
+        # Only a place without later records is at the end.
         behind: list[LogFault] = []
         for records, faults in self._chunks(on_progress):
             for found in behind:
@@ -139,7 +138,7 @@ class _LogCheck:
             self._tell("old-tail", self._old_tail, "records of an older log follow the end of this one")
 
     def _chunks(self, on_progress: Progress) -> Iterator[tuple[LogRecords, list[LogFault]]]:
-        """Yield the log's records and faults, up to its end."""
+        """Yield the log's records and faults up to its end."""
         begin, size, end = self._store.begin, self._store.end - self._store.begin, self._old_tail
         scan = LogScan(self._store.log)
         for chunk in scan.chunks():
@@ -176,7 +175,7 @@ class _LogCheck:
 
 
 def check_log_store(path: Path, limit: int, on_progress: Progress) -> Report:
-    """Check the store that `path` is, or is in. Raises `NotAStoreFile` and `OSError`."""
+    """Check the store that contains `path`. Raises `NotAStoreFile` and `OSError`."""
     report = Report(limit, catalogue=CATALOGUE, unit="records")
     # First: a broker that stops meanwhile has entered everything.
     store = open_store(path)
@@ -201,7 +200,7 @@ def check_log_store(path: Path, limit: int, on_progress: Progress) -> Report:
 
 
 def old_tail_of(store: StoreFiles, may_lag: bool) -> int | None:
-    """Return where the log ends, if the rest of an older one follows it; None if not. Raises `OSError`."""
+    """The end of the log, if the rest of an older one follows it; otherwise None. Raises `OSError`."""
     epochs = read_epochs(store)
     checkpoint = read_checkpoint(store)
     dispatched_ms = None if may_lag or checkpoint is None else checkpoint.consume_queue_ms

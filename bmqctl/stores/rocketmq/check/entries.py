@@ -1,4 +1,4 @@
-"""Entries of a consume queue: read by number, and looked through for holes."""
+"""Entries of a consume queue, read by number, and a search for holes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CHUNK_ENTRIES: Final = 1 << 16
 
 @dataclass
 class Survey:
-    """The result of a look through a queue: its first entry that the log may have, and the number after its last.
+    """The first entry that the log may still have, and the number after the last.
 
-    `first_offset` is where the first one's message is, `last_offset` that of the last one.
+    `first_offset` and `last_offset` are the log offsets of the first and the last entry's messages.
     """
 
     begin: int | None = None
@@ -42,7 +42,7 @@ class QueueEntries:
         self.queue = queue
 
     def read(self, first: int, count: int) -> NDArray[Any]:
-        """Read entries from number `first` on; unwritten ones where a file is missing."""
+        """Read entries from number `first` on; where a file is missing, unwritten ones."""
         buffer = bytearray(count * ENTRY_BYTES)
         begin, end = first * ENTRY_BYTES, (first + count) * ENTRY_BYTES
         view = memoryview(buffer)
@@ -53,14 +53,14 @@ class QueueEntries:
         return np.frombuffer(buffer, CONSUME_QUEUE_ENTRY.dtype)
 
     def at(self, numbers: Numbers) -> NDArray[Any]:
-        """Read the entries with these numbers; unwritten ones where a file is missing."""
+        """Read the entries with these numbers; where a file is missing, unwritten ones."""
         low, high = int(numbers.min()), int(numbers.max())
         if high - low <= 4 * len(numbers) + CHUNK_ENTRIES:
             return self.read(low, high + 1 - low)[numbers - low]
         return np.concatenate([self.read(number, 1) for number in numbers.tolist()])
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the entries from number `begin` to before `end` for which there are files, with that of the first."""
+        """Yield the entries in [`begin`, `end`) that have files, with the number of the first."""
         for file in self.queue.files:
             low, high = max(begin, file.begin // ENTRY_BYTES), min(end, file.end // ENTRY_BYTES)
             for first in range(low, high, CHUNK_ENTRIES):
@@ -68,7 +68,7 @@ class QueueEntries:
             begin = max(begin, high)
 
     def place(self, number: int) -> tuple[str, int]:
-        """The file that has an entry, or would have it, and the place in it."""
+        """The file that has or would have an entry, and the place in it."""
         at = number * ENTRY_BYTES
         file = next((file for file in reversed(self.queue.files) if file.begin <= at), self.queue.files[0])
         return str(file.path), max(0, at - file.begin)
@@ -77,7 +77,7 @@ class QueueEntries:
         return fault(code, *self.place(number), reason)
 
     def survey(self, log_begin: int) -> Survey:
-        """Look through all entries; what is before `log_begin` of the log is no longer there."""
+        """Look through all entries; the log begins at `log_begin`."""
         survey = Survey(end=self.queue.begin // ENTRY_BYTES)
         survey.faults += _row_faults(self.queue)
         for number, entries in self.chunks(CHUNK_ENTRIES):
@@ -114,7 +114,7 @@ class QueueEntries:
             survey.begin, survey.first_offset = int(numbers[kept[0]]), int(there[kept[0]])
 
     def chunks(self, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield entries, at most `count` at once, with the number of the first, without the holes of the files."""
+        """Yield at most `count` entries at a time, with the number of the first, without holes in the files."""
         for file in self.queue.files:
             at = 0
             while (found := _next_data(file, at)) is not None:

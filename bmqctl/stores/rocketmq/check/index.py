@@ -1,4 +1,4 @@
-"""The index against itself and against the log: slots, chains and headers; each entry's key, offset and time."""
+"""Checks of the index, in itself and against the log: slots, chains and headers; each entry's key, offset and time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _File(NamedTuple):
 
 
 class _Entries(NamedTuple):
-    """Entries in their order. `bases` are the times from which they count; 0 where that is not in the file."""
+    """Entries in order. `bases` are the times from which they count; 0 if not in the file."""
 
     hashes: Numbers
     offsets: Numbers
@@ -50,9 +50,9 @@ class _Entries(NamedTuple):
 
 
 class IndexCheck:
-    """The check of all index files of a store. Faults go to `note`.
+    """The check of a store's index files. Faults go to `note`.
 
-    `may_lag` says that a broker runs, or has crashed, and `is_cut` that it has cut the log, but not the index.
+    `may_lag` means that a broker runs or has crashed, `is_cut` that it has cut the log, but not the index.
     """
 
     def __init__(self, store: StoreFiles, note: Note, may_lag: bool, is_cut: bool = False) -> None:
@@ -80,7 +80,7 @@ class IndexCheck:
         self._behind = 0
 
     def _check_unused(self, store: StoreFiles) -> None:
-        """Check files of which none shows what it has."""
+        """Check files when none of them shows the layout."""
         for path in store.index_files:
             with opened(path) as file:
                 if file is not None and not 0 <= file.header.index_count <= 1:
@@ -123,7 +123,7 @@ class IndexCheck:
         self._files.append(_File(file.path, header, end))
 
     def _check_chains(self, file: OpenIndexFile, first: int, entries: NDArray[Any], table: NDArray[np.int32]) -> None:
-        """Check that each entry names the one before it in its slot; `table` has the last ones."""
+        """Check that each entry names its predecessor in its slot; `table` has the last ones."""
         slots = entries["key_hash"].astype(np.uint32) % np.uint32(self._layout.slots)
         numbers = np.arange(first, first + len(entries), dtype=np.int32)
         order = np.argsort(slots, kind="stable")
@@ -155,7 +155,6 @@ class IndexCheck:
     # -- the files against the log
 
     def _read(self) -> Iterator[_Entries]:
-        """Yield all entries in their order."""
         for place, file in enumerate(self._files):
             for number in range(1, file.end, CHUNK_ENTRIES):
                 with opened(file.path) as current:
@@ -164,7 +163,7 @@ class IndexCheck:
                     rows = current.entries(self._layout, number, min(CHUNK_ENTRIES, file.end - number))
                 bases = np.full(len(rows), file.header.begin_ms)
                 if number == 1:
-                    # The first entry counts from the last time of the file before.
+                    # The first entry counts from the last time of the previous file.
                     bases[0] = 0
                 yield _Entries(
                     rows["key_hash"].astype(np.int64),
@@ -176,13 +175,13 @@ class IndexCheck:
                 )
 
     def _take(self, end: int) -> list[_Entries]:
-        """Take the next entries of messages before an offset of the log, of which those not yet seen are returned."""
+        """Take the next entries of messages before a log offset, and return those not seen yet."""
         taken = []
         while self._block is not None:
             others = np.flatnonzero(self._block.offsets >= end)
             count = int(others[0]) if len(others) else len(self._block.offsets)
             part = self._block.part(slice(count))
-            # After a restart the last message may be entered again.
+            # A restart may enter the last message again.
             is_new = part.offsets > self._seen
             if is_new.any():
                 taken.append(part.part(is_new))
@@ -193,9 +192,9 @@ class IndexCheck:
         return taken
 
     def records(self, keys: Keys) -> None:
-        """Compare keys of records, which come in the order of the log, with the entries."""
+        """Compare keys of records, which come in log order, with the entries."""
         if self._block is not None and self._seen < 0:
-            # Earlier files have been removed, or there was no index.
+            # Earlier files were removed, or there was no index.
             keys = keys.where(keys.offsets >= self._block.offsets[0])
         if not self._files or not len(keys):
             self._behind += len(keys) if not self._files else 0
@@ -252,7 +251,7 @@ class IndexCheck:
             self._note(fault("index-lacks", self._root, 0, reason))
 
     def end(self) -> None:
-        """Note entries after the end of the log, and keys that are in no file."""
+        """Note entries after the end of the log, and keys in no file."""
         first: _Entries | None = None
         count = 0
         while self._block is not None:

@@ -1,4 +1,4 @@
-"""The state in which a store was left, and the progress of brokers and groups: each against the log and its queues."""
+"""The state of a stopped store, and the progress of brokers and groups, checked against the log and its queues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Ends = Mapping[tuple[str, int], int]
 
 
 def _read(path: Path, note: Note, code: str) -> bytes | None:
-    """Read a small file; None, and a fault, if it cannot be read. None without a fault if there is none."""
+    """Read a small file; None if there is none, or, with a fault, if it is unreadable."""
     try:
         return read_small(path)
     except OSError as error:
@@ -50,7 +50,7 @@ def _ignore(found: Fault) -> None:
 
 
 def read_checkpoint(store: StoreFiles) -> StoreCheckpoint | None:
-    """The checkpoint; None if it cannot be read."""
+    """The checkpoint; None if unreadable."""
     data = _read(store.root / CHECKPOINT, _ignore, "checkpoint")
     return None if data is None or len(data) != CHECKPOINT_BYTES else STORE_CHECKPOINT.unpack(data)
 
@@ -64,7 +64,7 @@ def read_epochs(store: StoreFiles) -> list[EpochEntry]:
 
 
 def check_checkpoint(store: StoreFiles, log_end: int, last_ms: int, note: Note) -> None:
-    """Check the checkpoint, and our mark beside it, against the log, which ends with a message stored at `last_ms`."""
+    """Check the checkpoint, and our mark beside it, against a log whose last message was stored at `last_ms`."""
     path = store.root / CHECKPOINT
     data = _read(path, note, "checkpoint")
     if data is None:
@@ -117,7 +117,7 @@ def read_topics(store: StoreFiles) -> set[str] | None:
 
 
 def check_config(store: StoreFiles, ends: Ends, note: Note) -> list[str]:
-    """Check the files of the folder `config`, and offsets in them against the queues; return the read ones."""
+    """Check the files of the folder `config`, and their offsets against the queues; return the files read."""
     folder = store.root / "config"
     try:
         names = sorted(path.name for path in folder.iterdir())

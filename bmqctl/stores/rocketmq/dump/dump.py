@@ -1,4 +1,4 @@
-"""Dump of a commit log: its records, filtered, to a sink; once, or as they are written."""
+"""Dump of the filtered records of a commit log to a sink, once or as they are written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 
 class LogSink(Protocol):
-    """Takes the records and faults of a log, in its order."""
+    """Takes the records and faults of a log, in order."""
 
     def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
         """Print them."""
@@ -95,7 +95,7 @@ class _ArrowSink:
 
 
 class CheckingSink:
-    """Passes records to a sink, and compares their bodies with the checksums; `account` is of the records."""
+    """Passes records to a sink, and compares their bodies with the checksums; `account` covers the records."""
 
     def __init__(self, sink: LogSink) -> None:
         self._sink = sink
@@ -125,9 +125,9 @@ def make_sink(chosen: DumpFormat, stream: IO[bytes], bodies: BodyReader | None) 
 
 @dataclass
 class LogReport:
-    """The result of a dump: damage, and ids and offsets of which there is no record.
+    """The result of a dump: damage, and requested ids and offsets without a record.
 
-    `end` is where the last record of the log ends; None unless all of the log from its begin or a later place was read.
+    `end` is the end of the log's last record; None unless the log was read to its end.
     """
 
     is_damaged: bool = False
@@ -146,11 +146,10 @@ class LogPrinter:
 
     @property
     def is_done(self) -> bool:
-        """True if the limit is reached."""
         return self._left is not None and self._left <= 0
 
     def print(self, chunk: LogChunk) -> list[LogFault]:
-        """Print what is wanted of the chunk; return the faults in the range of the filters."""
+        """Print the wanted part of the chunk; return the faults in the filters' range."""
         records = self.selector.select(chunk.records)
         in_range = faults = [fault for fault in chunk.faults if self._filters.passes_fault(fault)]
         if self._left is not None and len(records) + len(faults) > self._left:
@@ -173,7 +172,7 @@ def dump_log(
     on_progress: Progress = lambda done, total: None,
     index_files: Sequence[Path] = (),
 ) -> LogReport:
-    """Print the wanted records of a log, looked up in the index where that has them all. Raises `OSError`."""
+    """Print the wanted records of a log, through the index if it covers them all. Raises `OSError`."""
     if filters.offsets:
         return _dump_single(files, filters, sink, limit)
     report = LogReport()
@@ -197,7 +196,7 @@ def dump_log(
 
 
 def look_up_wanted(files: Sequence[LogFile], index_files: Sequence[Path], filters: LogFilters) -> Found | None:
-    """Look for messages by ids or keys; None if the log is to be read."""
+    """Look for messages by ids or keys; None if the log must be read."""
     if not files or filters.has_range or not (filters.ids or filters.keys):
         return None
     selector = LogSelector(filters)
@@ -212,7 +211,7 @@ def look_up_wanted(files: Sequence[LogFile], index_files: Sequence[Path], filter
 
 
 def _chunks_of(files: Sequence[LogFile], found: Found) -> Iterator[LogChunk]:
-    """Yield the records at the places that were found, and all of the parts of the log that nothing is known of."""
+    """Yield the records at the places found, and all parts of the log that the index does not cover."""
     at = files[0].begin
     for begin, end in (*found.parts, (files[-1].end, files[-1].end)):
         if at < begin:
@@ -246,17 +245,17 @@ def _dump_single(files: Sequence[LogFile], filters: LogFilters, sink: LogSink, l
 
 
 def _first_records(files: Sequence[LogFile], offset: int) -> LogRecords | None:
-    """The records that begin at `offset`, or the next."""
+    """The records that begin at `offset`, or the next ones."""
     around = [file for file in files if file.begin <= offset < file.end]
     return next((chunk.records for chunk in LogScan(around, offset).chunks() if len(chunk.records)), None)
 
 
 class FollowEnded(Exception):
-    """A log that cannot be followed any further; the text says why, and what to do."""
+    """A log that cannot be followed further; the text says why, and what to do."""
 
 
 class LogFollower:
-    """New records of the store `root`, from `begin` on, or from the end that the log has."""
+    """New records of the store `root`, from `begin` or the current end on."""
 
     def __init__(self, root: Path, begin: int | None = None) -> None:
         files = log_files(root)
@@ -264,11 +263,11 @@ class LogFollower:
         self._at = end_of_log(files) if begin is None else begin
         self._is_exact = begin is None
         self._had_files = bool(files)
-        # The last record that was read: its offset, and its first bytes.
+        # The last record read: its offset, and its first bytes.
         self._last: tuple[int, bytes] | None = None
 
     def poll(self) -> Iterator[LogChunk]:
-        """Yield what was added since the last call. A record counts when it is whole.
+        """Yield complete records added since the last call.
 
         Raises `OSError`, and `FollowEnded` if the log has gone or was cut.
         """
@@ -292,7 +291,7 @@ class LogFollower:
                 self._at, self._is_exact = scan.end, True
 
     def _check(self, files: Sequence[LogFile]) -> None:
-        """Raise `FollowEnded` if the log has gone, or another record is where the last one was."""
+        """Raise `FollowEnded` if the log has gone, or another record replaced the last one."""
         if self._had_files and not files:
             raise FollowEnded(f"{self._root} has no commit log any more: it was deleted")
         self._had_files = bool(files)
@@ -307,7 +306,7 @@ class LogFollower:
 
 
 def _bytes_at(file: LogFile, offset: int) -> bytes | None:
-    """The first bytes of the record at an offset; None if the file has just been deleted."""
+    """The first bytes of the record at an offset; None if the file was just deleted."""
     try:
         with file.path.open("rb", buffering=0) as stream:
             return os.pread(stream.fileno(), FRONT_BYTES, offset - file.begin)

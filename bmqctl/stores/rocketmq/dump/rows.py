@@ -1,4 +1,4 @@
-"""The records of a commit log as rows of names and values: the columns of a dump, and the readable way to them."""
+"""The columns of a dump, and commit log records as rows of names and values."""
 
 from __future__ import annotations
 
@@ -52,12 +52,11 @@ TABLE: Final = [
 
 
 def columns_with(bodies: BodyReader | None) -> tuple[Column, ...]:
-    """All columns, with those of bodies if they are read."""
     return (*COLUMNS, *(() if bodies is None else PAYLOAD_COLUMNS), _FAULT)
 
 
 def time_text(ms: int) -> str | None:
-    """A time in milliseconds as ISO 8601, UTC; None for one that no calendar has."""
+    """A time in milliseconds as ISO 8601, UTC; None if no calendar has it."""
     seconds, rest = divmod(ms, 1000)
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:03d}Z"
@@ -66,7 +65,7 @@ def time_text(ms: int) -> str | None:
 
 
 def host_text(packed: bytes) -> str:
-    """A host as text; its bytes in hexadecimal if it is none."""
+    """A host as text, or its bytes in hexadecimal if it is not a host."""
     try:
         return str(Host.unpack(packed))
     except FormatError:
@@ -74,7 +73,7 @@ def host_text(packed: bytes) -> str:
 
 
 def rows_of(records: LogRecords, faults: Iterable[LogFault] = (), bodies: BodyReader | None = None) -> list[Row]:
-    """Records and faults as rows, in the order of the log."""
+    """Records and faults as rows, in log order."""
     numbers = ("queue_id", "queue_offset", "flag", "born_ms", "body_crc")
     columns = {
         "offset": records.offsets.tolist(),
@@ -103,7 +102,7 @@ def rows_of(records: LogRecords, faults: Iterable[LogFault] = (), bodies: BodyRe
 
 
 def shown_row(row: Row) -> Row:
-    """A row for people: its id, and the rest of it in one text."""
+    """A row for people: its id, and the rest in one text."""
     if "fault" in row:
         return {**row, "topic": "?", "details": row["fault"]}
     properties = dict(row["properties"])

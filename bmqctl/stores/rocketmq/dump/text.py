@@ -1,7 +1,7 @@
 """Records of a commit log as JSON lines or CSV, many at a time.
 
-One template is filled with columns of values; topics, hosts and seconds, which records have in common, are formatted
-once. The lines equal those of `rows_of`, which makes those of records that are out of the ordinary.
+One template is filled with columns of values; each topic, host and second is formatted once. The lines equal those of
+`rows_of`, which formats unusual records.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from formats.rocketmq.properties import decode_properties
 __all__ = ["CsvLines", "JsonLines"]
 
 _Slot = tuple[bytes, list[bytes] | Numbers]
-"""A part of a template with one place for a value, and the values of all lines."""
+"""A part of a template with one slot, and the values of all lines."""
 
 # The end of year 9999.
 _TIME_MAX_MS: Final = 253_402_300_800_000 - 1
 
 
 class JsonLines:
-    """Formats records and faults as objects, a line each."""
+    """Formats records and faults as an object a line."""
 
     def __init__(self, bodies: BodyReader | None = None) -> None:
         self._bodies = bodies
@@ -45,7 +45,7 @@ class JsonLines:
 
 
 class CsvLines:
-    """Formats records and faults as rows of CSV; a row of names is the first."""
+    """Formats records and faults as CSV after a header row."""
 
     def __init__(self, bodies: BodyReader | None = None) -> None:
         self._bodies = bodies
@@ -81,12 +81,12 @@ def _csv_rows(rows: Iterable[Iterable[Any]]) -> bytes:
 
 
 class _Style(NamedTuple):
-    """A way to write lines: what stands in front of each value, around texts and objects, and at the end of a line."""
+    """The text before each value, around texts and objects, and at the end of a line."""
 
     head: Callable[[str], bytes]
     quoted: Callable[[str], str]
     mark: bytes
-    # Of the object with properties: its front, its end, and the quotes of names and values in it.
+    # The start and end of an object of properties, and the quotes in it.
     object_front: bytes
     object_end: bytes
     object_quote: bytes
@@ -109,7 +109,6 @@ class _Lines:
         self._properties: Memo[bytes] = Memo(lambda data: as_text(decode_properties(data)).encode())
 
     def text(self, records: LogRecords) -> bytes:
-        """Format records."""
         return _filled(self._slots(records))
 
     def _slots(self, records: LogRecords) -> Iterator[_Slot]:
@@ -192,7 +191,7 @@ _CSV: Final = _Style(
 
 
 def _filled(slots: Iterable[_Slot]) -> bytes:
-    """Lines of a template's slots. Of all but the first, those with the same value in all lines are filled once."""
+    """Lines of a template's slots. A constant slot is filled once, unless it is the first."""
     template = b""
     columns: list[list[Any]] = []
     for slot, values in slots:

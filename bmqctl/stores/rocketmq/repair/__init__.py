@@ -1,1 +1,1 @@
-"""Repair of RocketMQ stores: what is sound is kept where it is, and the rest is made again from it."""
+"""Repair of RocketMQ stores: sound parts keep their places, and the rest is rebuilt from them."""

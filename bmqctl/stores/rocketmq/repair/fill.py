@@ -1,8 +1,8 @@
-"""Records for places of a log at which there is no sound one, so that every broker reads on after them.
+"""Records for places of a log without a sound one, so that every broker reads on after them.
 
-A lost message whose place in its queue is known gets a record without a body there: later messages keep their
-numbers in any queue that is made from the log. The rest is filled by a record that was rolled back, as no
-queue and no index has those; at the end of a file by a blank one.
+A lost message whose queue offset is known gets a record without a body, so that later messages keep their numbers in
+any queue made from the log. A record that was rolled back fills the rest, as no queue and no index has those; a blank
+one fills the end of a file.
 """
 
 from __future__ import annotations
@@ -28,26 +28,25 @@ __all__ = ["FILLER_TOPIC", "LOST", "SMALLEST", "fill_area", "room_for"]
 
 LOST: Final = "BMQCTL_LOST"
 FILLER_TOPIC: Final = "BMQCTL_FILLER"
-# The smallest record that fills a place: a front, one byte of a topic, and no properties.
+# The smallest record: a front, one byte of a topic, and no properties.
 SMALLEST: Final = 92
 _FRONT_BYTES: Final = 91
 _FILLER_BYTES_MAX: Final = 1 << 20
 _COMPRESSION_BITS: Final = 0x700
 _PROPERTIES_BYTES_MAX: Final = 0x7FFF
-# Between properties, these are passed over by all who read them.
+# All readers skip these between properties.
 _PADDING: Final = b"\2"
 _NO_HOST: Final = bytes(8)
 
 
 def room_for(lost: Lost) -> int:
-    """The size of the record for a lost message."""
     return len(encode_record(_placeholder(lost, 0, 0)))
 
 
 def _placeholder(lost: Lost, offset: int, stored_ms: int) -> Record:
     properties = {LOST: "1"}
     if lost.topic == DELAY_TOPIC:
-        # Brokers pass over delayed messages that belong there.
+        # Brokers skip delayed messages that belong there.
         properties |= {"DELAY": str(lost.queue_id + 1), "REAL_TOPIC": HALF_TOPIC, "REAL_QID": "0"}
     elif lost.topic == TIMER_TOPIC:
         # The recall of a message that does not exist.
@@ -78,9 +77,9 @@ def _record(lost: Lost, offset: int, stored_ms: int, flags: int, body: bytes, pr
 
 
 def fill_area(area: Area, file_end: int, damaged: bytes = b"") -> Iterator[tuple[int, bytes]]:
-    """Yield what is to be written into an area, with the offset of each piece; `file_end` is where its file ends.
+    """Yield the pieces to write into an area, with their offsets; its file ends at `file_end`.
 
-    `damaged` is the record whose body is damaged, if the area is one.
+    `damaged` is the record with a damaged body, if the area is one.
     """
     records = [_placeholder(each, 0, area.stored_ms) for each in sorted(area.lost)]
     if area.is_record:
@@ -121,7 +120,7 @@ def _padded(record: Record, size: int) -> Record:
 
 
 def _emptied(data: bytes) -> Record:
-    """The record of a message whose body is damaged, without the body."""
+    """The record of a message with a damaged body, without the body."""
     record = decode_record(data)
     assert isinstance(record, Record)
     flags = record.system_flags & ~(int(SystemFlag.COMPRESSED) | _COMPRESSION_BITS)

@@ -1,4 +1,4 @@
-"""The parts of a repair: places of the log that are rewritten, what was lost there, and the report."""
+"""The parts of a repair: places of the log to rewrite, the messages lost there, and the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Refused(Exception):
 
 
 class Lost(NamedTuple):
-    """A message of which only its place in its queue is known."""
+    """A lost message of which only the queue offset is known."""
 
     topic: str
     queue_id: int
@@ -24,8 +24,7 @@ class Lost(NamedTuple):
 class Area:
     """Bytes of the log without a sound record, in one file.
 
-    `lost` are the messages that are to have a record in it. With `is_record` it is a record of which only the body is
-    damaged.
+    `lost` are the messages that get a record in it. With `is_record` it is a record of which only the body is damaged.
     """
 
     begin: int
@@ -37,7 +36,7 @@ class Area:
 
 
 class Patch(NamedTuple):
-    """Bytes that are put at an offset of the log: a number that follows from others."""
+    """Bytes to put at a log offset: a number that follows from others."""
 
     offset: int
     data: bytes
@@ -45,7 +44,7 @@ class Patch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One thing that was left out or restored; `offset` is that in the log, or in a file that `what` names."""
+    """A part that was left out or restored; `offset` is in the log, or in a file that `what` names."""
 
     offset: int
     size: int
@@ -58,7 +57,7 @@ class Note:
 
 @dataclass
 class RepairReport:
-    """The report of a repair; `errors`, `warnings` and `counts` are those of the result."""
+    """The report of a repair; `errors`, `warnings` and `counts` concern the result."""
 
     source: str
     out: str
@@ -74,5 +73,4 @@ class RepairReport:
     counts: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as one object."""
         return asdict(self)

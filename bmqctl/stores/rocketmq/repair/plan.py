@@ -1,4 +1,4 @@
-"""The sound part of a damaged store, and the messages that were in the other places."""
+"""The sound part of a damaged store, and the messages lost elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from formats.rocketmq.files.record import BLANK_BYTES_MIN
 __all__ = ["Plan", "make_plan"]
 
 _BATCH: Final = 1 << 16
-# Missing files are filled. A wrong offset in a name must not make more of them than there is room for.
+# Missing files are filled. A wrong offset in a name must not exhaust the disk.
 _FILES_MAX: Final = 1000
 Progress = Callable[[int, int], None]
 
@@ -32,7 +32,7 @@ _NUMBER_AT = 20
 
 
 class Hole(NamedTuple):
-    """Numbers of a queue that are missing, from `begin` to before `end`: between two offsets of the log."""
+    """Missing numbers [`begin`, `end`) of a queue, between two log offsets."""
 
     key: int
     begin: int
@@ -50,10 +50,9 @@ class _Last:
 
 
 class Sequences:
-    """The numbers of all queues, of records that come in the order of the log; `queues` are the store's.
+    """The numbers of all queues, from records in log order; `queues` are the store's.
 
-    A number that contradicts the queue's entry is corrected. Where numbers go back, the queue was removed and made
-    again.
+    A number that contradicts the queue's entry is corrected. Where numbers go back, the queue was recreated.
     """
 
     def __init__(self, queues: QueueCheck) -> None:
@@ -64,7 +63,6 @@ class Sequences:
         self.restored: list[Note] = []
 
     def records(self, rows: Rows) -> None:
-        """Take the next records."""
         if not len(rows.queues):
             return
         ordered = rows.where(np.argsort(rows.queues, kind="stable"))
@@ -101,7 +99,7 @@ class Sequences:
 
 
 class _Missing(NamedTuple):
-    """A message without a record: it was between two offsets, and its entry says at which."""
+    """A message without a record, between two offsets; its entry names the offset."""
 
     lost: Lost
     low: int
@@ -111,7 +109,7 @@ class _Missing(NamedTuple):
 
 @dataclass
 class Plan:
-    """The places that are rewritten, in their order, and where the log ends."""
+    """The places to rewrite, in order, and the log's end."""
 
     areas: list[Area] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)
@@ -129,7 +127,7 @@ def _ignore(found: Fault) -> None:
 def make_plan(
     store: StoreFiles, file_bytes: int, queues: QueueCheck, keys: QueueKeys, end: int | None, on_progress: Progress
 ) -> Plan:
-    """Read the store: `queues` are its queues, `keys` their numbers; `end` is that of its log, if known."""
+    """Read the store: `queues` are its queues, `keys` their numbers; `end` is the log's, if known."""
     return _Planner(store, file_bytes, queues, keys).run(end, on_progress)
 
 
@@ -166,7 +164,7 @@ class _Planner:
         return plan
 
     def _add(self, area: Area) -> None:
-        """Add an area; adjacent ones become one, unless one has a record."""
+        """Add an area, and join adjacent ones without a record."""
         areas = self._plan.areas
         if areas and areas[-1].end == area.begin and not areas[-1].is_record and not area.is_record:
             areas[-1].end = area.end
@@ -182,7 +180,7 @@ class _Planner:
             reason = "the body does not match its checksum"
             kept[at] = _is_text(records.where(slice(at, at + 1)).topics()[0])
             self._plan.areas.append(Area(begin, begin + size, reason, int(records.stored_ms[at]), [], bool(kept[at])))
-        # A record whose topic is damaged, too, is no record any more.
+        # A record whose topic is also damaged is not a record any more.
         records = records.where(kept)
         if not len(records):
             return
@@ -200,7 +198,7 @@ class _Planner:
         self._held, self._count = [], 0
 
     def _end_areas(self) -> None:
-        """Bring the areas into their order, each in one file, and drop the ones after the last record."""
+        """Order the areas, each in one file, and drop those after the last record."""
         plan = self._plan
         found: list[Area] = []
         for area in sorted(plan.areas, key=lambda area: area.begin):
@@ -217,12 +215,12 @@ class _Planner:
                 found.append(Area(at, end, area.reason, area.stored_ms or self._last_ms, [], is_record))
                 at = end
         plan.areas = [self._widened(area) for area in found]
-        # A last record with a damaged body stays, as what a place in a queue has.
+        # A last record with a damaged body keeps its message's place in the queue.
         plan.patches += self._sequences.patches
         plan.restored += self._sequences.restored
 
     def _widened(self, area: Area) -> Area:
-        """Return an area that a record fits into: the record after one that is too small is lost with it."""
+        """An area large enough for a record: the record after one that is too small is lost with it."""
         if area.is_record or area.end % self._file_bytes == 0 or area.end - area.begin >= SMALLEST:
             return area
         behind = record_of(self._store.log, area.end, _size_at(self._store, area.end))
@@ -256,9 +254,9 @@ class _Planner:
             self._note(area)
 
     def _unmatched(self, *, was_cut: bool) -> dict[int, dict[int, tuple[int, int]]]:
-        """The entries without a record, by queue and number; those of records with a wrong number are mended.
+        """The entries without a record, by queue and number; entries of records with a wrong number are mended.
 
-        Messages after the end of the log are left out, unless a broker has cut it there.
+        Omits messages after the end of the log, unless a broker has cut it there.
         """
         found: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         mended = {patch.offset for patch in self._plan.patches}
@@ -274,9 +272,9 @@ class _Planner:
         return found
 
     def _is_other(self, key: int, number: int, offset: int, size: int) -> bool:
-        """Take the record that an entry names for the one that is missing, though it says to be another.
+        """Take the record that an entry names for the missing one, though it contradicts the entry.
 
-        Its number, or that of its queue, is put right; one of another topic is lost. Returns whether it is lost.
+        Corrects its number, or its queue's; one of another topic is lost. Returns whether it is lost.
         """
         record = record_of(self._store.log, offset, size)
         if record is None:
@@ -315,7 +313,7 @@ class _Planner:
             yield _Missing(Lost(topic, queue_id, number), hole.low, hole.high, offset)
 
     def _allocate(self, missing: list[_Missing]) -> None:
-        """Give each missing message a place, in the order of its queue."""
+        """Assign each missing message a place, in queue order."""
         areas = self._plan.areas
         left = [self._room(area) for area in areas]
         last: dict[tuple[str, int], int] = {}
@@ -336,7 +334,7 @@ class _Planner:
             areas[place].lost.append(each.lost)
 
     def _room(self, area: Area) -> int:
-        """Bytes for records in an area; at the end of a file a blank one has room after them."""
+        """Bytes for records in an area; at the end of a file a blank one must follow."""
         if area.is_record:
             return 0
         used = sum(map(room_for, area.lost))
@@ -363,7 +361,7 @@ def _is_text(topic: bytes) -> bool:
 
 
 def _size_at(store: StoreFiles, offset: int) -> int:
-    """The size that a record at an offset says."""
+    """The size that the record at an offset states."""
     for file in store.log:
         if file.begin <= offset and offset + 4 <= file.end:
             with file.path.open("rb") as stream:

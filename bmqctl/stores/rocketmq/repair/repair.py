@@ -1,4 +1,4 @@
-"""Repair of a damaged RocketMQ store: what is sound goes to a new folder, and the damaged store is only read."""
+"""Repair of a damaged RocketMQ store: writes its sound parts to a new folder, and only reads the damaged store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Progress = Callable[[str, int, int], None]
 
 _LOCK: Final = "lock"
 _MS_MAX: Final = (1 << 63) - 1
-# By default: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h.
+# The default: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h.
 _LEVELS_S: Final[tuple[int, ...]] = (1, 5, 10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30, 60, 120)))
 
 _MADE_ANEW: Final = frozenset(
@@ -60,7 +60,7 @@ _BACKUP: Final = ".bak"
 
 
 def write_checkpoint(store: StoreFiles, out: Path, derived: Derived, end: int) -> None:
-    """Write the checkpoint of a store that was stopped."""
+    """Write the checkpoint of a stopped store."""
     old = read_checkpoint(store) or StoreCheckpoint(0, 0, 0, 0, 0)
     new = StoreCheckpoint(
         derived.last_ms,
@@ -73,7 +73,6 @@ def write_checkpoint(store: StoreFiles, out: Path, derived: Derived, end: int) -
 
 
 def write_epochs(store: StoreFiles, out: Path, end: int, report: RepairReport) -> None:
-    """Write the epochs that begin in the log, if the store had any."""
     path = store.root / EPOCHS
     if not path.exists():
         return
@@ -90,7 +89,7 @@ def write_epochs(store: StoreFiles, out: Path, end: int, report: RepairReport) -
 
 
 def copy_others(store: StoreFiles, out: Path, ends: Mapping[tuple[str, int], int], report: RepairReport) -> None:
-    """Copy all files that do not follow from the log; offsets beyond the ends of queues are set back."""
+    """Copy all files that do not follow from the log; set back offsets beyond the ends of queues."""
     for path in sorted(store.root.iterdir()):
         if path.name in _MADE_ANEW or path.is_symlink() or path.resolve() == out.resolve():
             continue
@@ -124,7 +123,7 @@ def _is_sound(path: Path) -> bool:
 
 
 def _check_json(path: Path, report: RepairReport) -> None:
-    """Replace a file that cannot be read by the one before it, or leave it out."""
+    """Replace an unreadable file by its previous version, or leave it out."""
     if _is_sound(path):
         return
     backup = path.with_name(path.name + _BACKUP)
@@ -176,7 +175,7 @@ def _set_back(
     changed = False
     for group, offsets in tables_of(table).items():
         for number, offset in offsets.items():
-            # Brokers ignore an offset without a value, and do not read its name as a number.
+            # Brokers ignore an offset without a value, whatever its name.
             if not isinstance(offset, int):
                 continue
             end = end_of(group, number, ends)
@@ -206,13 +205,13 @@ def _set_timers_back(path: Path, end: int, report: RepairReport) -> None:
 
 
 def _ignore(found: Fault) -> None:
-    """Drop a fault, which the report names by what was left out."""
+    """Drop a fault, which the report of parts left out covers."""
 
 
 def repair_log_store(path: Path, out: Path, sizes: StoreSizes | None, on_progress: Progress) -> RepairReport:
-    """Write what is sound in the store at `path` to `out`. `sizes` are those of its files, if they are given.
+    """Write the sound parts of the store at `path` to `out`. `sizes` overrides its file sizes.
 
-    Raises `NotAStoreFile`, `Refused` and `OSError`; nothing was changed in the damaged store then.
+    Raises `NotAStoreFile`, `Refused` and `OSError`. The damaged store is never changed.
     """
     store = open_store(path)
     _check_place(store.root, out)
@@ -261,7 +260,7 @@ def _check_unused(root: Path) -> None:
     try:
         descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        # No broker has it, or that cannot be determined.
+        # No broker has it, or the system does not show.
         return
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
@@ -288,7 +287,7 @@ def _sizes(store: StoreFiles, given: StoreSizes | None) -> StoreSizes:
 
 
 def _wanted(store: StoreFiles) -> Callable[[str, int], bool]:
-    """Tell which queues the store is to have: those of topics that were deleted stay deleted."""
+    """Tell which queues to rebuild: deleted topics stay deleted."""
     topics = read_topics(store)
     there = {(queue.topic, queue.queue_id) for queue in store.queues()}
 
@@ -303,7 +302,7 @@ def _wanted(store: StoreFiles) -> Callable[[str, int], bool]:
 
 
 def _due_ms(keys: QueueKeys, queues: QueueCheck) -> Callable[[int, int, int, int], int]:
-    """Tell when delayed messages are due: as their old entries say, or by the default delay of their level."""
+    """Tell when delayed messages are due: by their old entries, or by the default delay of their level."""
 
     def due_ms(queue_id: int, number: int, offset: int, stored_ms: int) -> int:
         code = queues.code(keys.key(DELAY_TOPIC, queue_id), number, offset)

@@ -1,4 +1,4 @@
-"""The files of the repaired store: the log with what is sound in it, and what follows from that."""
+"""The files of the repaired store: the log's sound parts, and the data derived from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NUMBER_MAX: Final = 1 << 58
 
 
 def write_log(store: StoreFiles, plan: Plan, out: Path, file_bytes: int, on_progress: Progress) -> None:
-    """Copy the log without the areas of the plan, and fill these."""
+    """Copy the log without the plan's areas, and fill these."""
     if plan.end <= plan.begin:
         return
     begins = range(plan.begin - plan.begin % file_bytes, plan.end, file_bytes)
@@ -60,7 +60,7 @@ def _write_file(store: StoreFiles, plan: Plan, path: Path, begin: int, file_byte
 
 
 def _copy(store: StoreFiles, target: int, begin: int, low: int, high: int) -> None:
-    """Copy bytes between two offsets of the log into the file that begins at `begin`, without the holes."""
+    """Copy the bytes between two log offsets into the file that begins at `begin`, without the holes."""
     for file in store.log:
         first, end = max(low, file.begin), min(high, file.end)
         if first >= end:
@@ -81,7 +81,7 @@ def _copy(store: StoreFiles, target: int, begin: int, low: int, high: int) -> No
 
 
 def _read(store: StoreFiles, low: int, high: int) -> bytes:
-    """Read the bytes between two offsets of the log, which are in one file."""
+    """Read the bytes between two log offsets in one file."""
     buffer = memoryview(bytearray(high - low))
     for file in store.log:
         if file.begin <= low and high <= file.end:
@@ -120,8 +120,8 @@ def derive(
 ) -> Derived:
     """Make the consume queues and the index of the log in `root`.
 
-    `is_wanted` tells whether a queue is to be made. `due_ms` gives the time at which a delayed message is due, by its
-    queue, number, offset and storing time.
+    `is_wanted` selects the queues. `due_ms` gives the due time of a delayed message by its queue, number, offset and
+    storing time.
     """
     found, keys = Derived(), QueueKeys()
     queues = QueueWriter(root / "consumequeue", sizes.consume_queue_file_bytes)
@@ -163,7 +163,7 @@ def _entries(
 
 
 def sizes_of(store: StoreFiles) -> tuple[int, int]:
-    """The sizes of the files of the log and of the consume queues, as far as the store shows them; 0 if it does not."""
+    """The file sizes of the log and of the consume queues, where the store shows them; otherwise 0."""
     begins = [file.begin for file in store.log]
     largest = max((file.end - file.begin for file in store.log), default=0)
     steps = [after - before for before, after in pairwise(begins)]
