@@ -11,9 +11,9 @@ _NO_HOST = re.compile(r"[\s/\[\]\0]")
 
 
 def read_host(text: str) -> str:
-    """Return an address or the name of a host, without the brackets of an IPv6 address.
+    """Return an address or host name, without the brackets of an IPv6 address.
 
-    Raises `ValueError` for other texts. An empty one is none: it would be all addresses of the machine.
+    `ValueError` for other texts, the empty one included: it would be all addresses of the machine.
     """
     host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if not host or _NO_HOST.search(host) or (":" in host and not _is_ipv6(host)):

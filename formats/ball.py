@@ -26,7 +26,7 @@ _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT",
 
 
 class Record(NamedTuple):
-    """One entry; `time` is UTC, and `line` is the line in `file` where it was made."""
+    """An entry; `time` is UTC, and `line` is its line in `file`."""
 
     time: datetime
     process: int

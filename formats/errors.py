@@ -7,7 +7,7 @@ from typing import Final
 
 __all__ = ["FormatError", "check_memory"]
 
-# The text of Z_MEM_ERROR in the module `zlib`, which allocates its window only while it decompresses.
+# The text of Z_MEM_ERROR in `zlib`, which allocates its window only while it decompresses.
 _NO_MEMORY: Final = "Error -4 "
 
 

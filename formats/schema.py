@@ -17,9 +17,9 @@ From it a `Layout` derives three codecs, which the tests check against each othe
   `struct.Struct`, whose items are whole words, for code that needs one field of a million records;
 - `dtype`: numpy, for whole-file scans; `column(array, name)` gives one field, bit fields included.
 
-Code that needs a few fields only, for speed, derives where they are: `offset`, `span`, `word` and `mask` of a field,
-`partial` for a `struct.Struct` of some words, `places` and `columns_dtype` for numpy columns of some words, also of
-structures that follow each other.
+Code that needs only a few fields derives their places: `offset`, `span`, `word` and `mask` of a field, `partial` for a
+`struct.Struct` of some words, `places` and `columns_dtype` for numpy columns of some words, also of consecutive
+structures.
 
 All integers are big-endian, as everywhere in BlazingMQ and RocketMQ. Adjacent bit fields share a word: they join until
 they fill 8, 16, 32 or 64 bits; `bits(4, word=64)` selects a wider word than the first that fits.
@@ -65,7 +65,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The encoding of one field: its type codes in `struct` and numpy."""
+    """The encoding of a field: its type codes in `struct` and numpy."""
 
     struct_code: str
     numpy_code: str
@@ -94,7 +94,7 @@ def raw(size: int) -> Kind:
     return Kind(f"{size}s", f"V{size}")
 
 
-# Reserved bytes keep their value, so that rewriting a structure does not change it.
+# Reserved bytes keep their value: rewriting a structure does not change it.
 zeros = raw
 
 
@@ -145,10 +145,10 @@ def _words_of(cls: type[Any], kinds: Mapping[str, Kind]) -> list[_Word]:
 
 
 class Layout(Generic[T]):
-    """One fixed-size structure and the codecs derived from its declaration.
+    """A fixed-size structure and the codecs derived from its declaration.
 
-    `size` is in bytes and must agree with the fields, or the import fails. `kinds` gives some
-    fields another kind than their annotation, for structures that have a field of two widths.
+    `size` is in bytes; the import fails if it disagrees with the fields. `kinds` gives some fields another kind than
+    their annotation, for structures that have a field of two widths.
     """
 
     def __init__(self, cls: type[T], *, size: int, upstream: str, kinds: Mapping[str, Kind] | None = None) -> None:
@@ -254,14 +254,11 @@ def pack_into(buffer, offset, v):
         return mask << shift
 
     def word(self, name: str) -> struct.Struct:
-        """A `struct` of nothing but the word that holds field `name`, to be read or written at its `offset`."""
+        """A `struct` of nothing but the word that holds field `name`, for its `offset`."""
         return struct.Struct(f">{self._words[self.bit[name].word].kind.struct_code}")
 
     def partial(self, *names: str) -> struct.Struct:
-        """A `struct` of this layout's size whose items are the words that hold `names`, one item for each word.
-
-        The names must be in the order of the declaration.
-        """
+        """A `struct` of this layout's size whose items are the words that hold `names`, in the declaration's order."""
         words = list(dict.fromkeys(self.bit[name].word for name in names))
         if words != sorted(words):
             raise ValueError(f"{self.name}: {', '.join(names)} are not in the order of the declaration")

@@ -9,7 +9,7 @@ Comparisons do not chain. A property is a letter followed by letters, digits, do
 bits and includes its sign, so that `x -1` is not an expression; a string is in double quotes, and a backslash in it is
 literal.
 
-A message without a property, or with one of another type than the expression compares it with, does not match;
+A message does not match if it lacks a property, or has one of another type than the expression compares it with;
 `exists(p)` tests for a property without this effect. The right side of `&&` and `||` is evaluated only if needed.
 
 Source: the reference's bmqeval::SimpleEvaluator, its grammar, limits and messages.
@@ -89,7 +89,7 @@ BLANK: /[ \t\n]/
 %ignore BLANK
 """
 
-# Tokens whose names in the reference's messages differ from their own.
+# Tokens that have other names in the reference's messages.
 _NAMES = {
     "$END": "end of expression",
     "PROPERTY": "property",
@@ -159,8 +159,6 @@ class ExpressionError(ValueError):
 
 
 class Expression:
-    """A compiled expression."""
-
     __slots__ = ("_evaluate", "text")
 
     def __init__(self, text: str, evaluate: Callable[[Values], Value]) -> None:
@@ -168,14 +166,14 @@ class Expression:
         self._evaluate = evaluate
 
     def value(self, values: Values) -> bool:
-        """Evaluate the expression for a message's properties. Raises `ExpressionError` without a boolean result."""
+        """Evaluate the expression for a message's properties. `ExpressionError` without a boolean result."""
         result = self._evaluate(values)
         if type(result) is not bool:
             raise ExpressionError(ErrorCode.TYPE, f"{result!r} is no truth value")
         return result
 
     def matches(self, values: Values) -> bool:
-        """Return True if a message with these properties matches; an expression without a value does not."""
+        """Return True if a message with these properties matches; without a value it does not."""
         try:
             return self._evaluate(values) is True
         except ExpressionError:
@@ -183,9 +181,9 @@ class Expression:
 
 
 def property_values(data: memoryview, has_properties: bool, schema_id: int) -> Values:
-    """Read a message's properties for expressions: empty if they are invalid; binary ones are omitted.
+    """Read a message's properties for expressions: empty if they are invalid.
 
-    The properties in `data` must not be compressed. CHAR values are numbers.
+    The properties in `data` must not be compressed.
     """
     if not has_properties:
         return {}
@@ -285,7 +283,6 @@ def _number(value: Value) -> int:
 
 
 def _wrapped(number: int) -> int:
-    """Wrap a result to 64 bits."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -356,7 +353,7 @@ def _arithmetic(calculate: Callable[[int, int], int]) -> Callable[[_Node, _Node]
 
 
 def _divide(a: int, b: int) -> int:
-    """Divide with rounding towards zero."""
+    """Divide, rounding towards zero."""
     _check_division(a, b)
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
@@ -427,7 +424,7 @@ def compile_expression(text: str) -> Expression:
 def _syntax_error(raw: str, error: UnexpectedToken) -> str:
     token = error.token
     if token.type == "$END":
-        # The reference gives the position of the last token that it read, including a blank.
+        # The reference gives the position of the last token that it read, blanks included.
         last = list(_parser().lex(raw, dont_ignore=True))
         at = (last[-1].start_pos or 0) if last else 0
     else:

@@ -2,8 +2,7 @@
 
 `GuidFields` are those of version 1, the only one in use. The timer tick counts nanoseconds since the generator's start;
 the client id is the head of an MD5 of properties that identify the generator. A producer's identity gives the broker
-its client id and the time of tick 0. Readers treat a GUID as opaque, except to show it to people. Printed: 32
-upper-case hexadecimal digits.
+its client id and the time of tick 0. Readers treat a GUID as opaque, except to print it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def timer_tick_ns(fields: GuidFields) -> int:
 
 
 def format_guid(guid: bytes) -> str:
-    """Format a GUID as the reference's tools do."""
+    """Format a GUID as the reference's tools do: 32 upper-case hexadecimal digits."""
     return guid.hex().upper()
 
 
@@ -83,7 +82,7 @@ class GuidGenerator:
         self._counter = 0
 
     def make(self, now_ns: int) -> bytes:
-        """The next GUID; `now_ns` is of the same clock as `start_ns`."""
+        """The next GUID; `now_ns` is of the clock of `start_ns`."""
         counter = self._counter
         self._counter = counter + 1 & _COUNTER_MASK
         tick = now_ns - self._start_ns & _TICK_MASK

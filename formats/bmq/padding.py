@@ -1,8 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Padding that encodes its own length (source: bmqp::ProtocolUtil).
 
-Padded data gets 1 to `unit` bytes, each holding their number, so that the last byte gives the number to drop.
-Data that already fills whole units gets one unit more.
+Padded data gets 1 to `unit` bytes, each holding their number. Data that already fills whole units gets one unit more.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 
 
 class QueueUri(NamedTuple):
-    """A parsed URI; `tier` and `app_id` are empty when absent."""
+    """A parsed URI; `tier` and `app_id` may be empty."""
 
     domain: str
     tier: str

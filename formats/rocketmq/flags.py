@@ -16,7 +16,7 @@ __all__ = [
 
 
 class SystemFlag(IntFlag):
-    """Single bits of the system flags; the transaction state and the compression type take several, see below."""
+    """Single bits of the system flags; the transaction state and the compression type take several."""
 
     COMPRESSED = 1 << 0
     MULTI_TAGS = 1 << 1
@@ -43,7 +43,7 @@ class Transaction(IntEnum):
 
 
 class CompressionType(IntEnum):
-    """The algorithm of a compressed body. Clients older than the field leave it 0 and mean zlib."""
+    """The algorithm of a compressed body; older clients leave it 0 and mean zlib."""
 
     UNNAMED = 0
     LZ4 = 1
@@ -52,7 +52,6 @@ class CompressionType(IntEnum):
 
 
 def transaction_of(system_flags: int) -> Transaction:
-    """The transaction state in a message's system flags."""
     return Transaction(system_flags & TRANSACTION_MASK)
 
 

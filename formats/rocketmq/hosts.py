@@ -34,7 +34,6 @@ class Host(NamedTuple):
         return cls(str(ipaddress.ip_address(bytes(data[:-4]))), port)
 
     def pack(self) -> bytes:
-        """The host's 8 or 20 bytes."""
         return _packed(self.address) + self.port.to_bytes(4, "big")
 
     @property
@@ -46,7 +45,7 @@ class Host(NamedTuple):
 
 
 def split_address(text: str) -> tuple[str, int] | None:
-    """Split HOST:PORT, where the host is a name or an address, optionally in brackets; None for anything else."""
+    """Split HOST:PORT, where the host is a name or an address, optionally in brackets; None for other texts."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     number = read_digits(port, _PORT_MAX) if len(port) <= _PORT_DIGITS else None
@@ -55,5 +54,4 @@ def split_address(text: str) -> tuple[str, int] | None:
 
 @lru_cache(maxsize=4096)
 def _packed(address: str) -> bytes:
-    """Pack an address; recent results are cached."""
     return ipaddress.ip_address(address).packed

@@ -53,9 +53,8 @@ def string_hash(text: str) -> int:
     return number - (MASK + 1) if number & _SIGN else number
 
 
-# Messages repeat a few names. A small cache, so that a peer that sends many long ones cannot fill the memory.
+# Messages repeat a few names. A small cache: long names from a peer cannot fill the memory.
 _name_hash = lru_cache(maxsize=512)(string_hash)
-# Messages share the same few tags.
 tag_hash = lru_cache(maxsize=512)(string_hash)
 
 
@@ -99,8 +98,8 @@ def to_index_hashes(hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
 class PartHashes:
     """Hashes of parts of a text whose units are bytes, each in constant time.
 
-    The hash of a part is the difference of two sums of units times powers of 31, times such a power: modulo 2^32 that
-    has an inverse.
+    A part's hash is the difference of two sums of units times powers of 31, times such a power: modulo 2^32 that has an
+    inverse.
     """
 
     def __init__(self, units: NDArray[np.uint8]) -> None:
@@ -118,7 +117,7 @@ class PartHashes:
         return found
 
     def powers(self, lengths: NDArray[np.intp]) -> NDArray[np.uint32]:
-        """Return the factor of a text's hash when `lengths` units follow it."""
+        """The factor of a text's hash when `lengths` units follow it."""
         return self._powers[lengths]
 
 
@@ -139,9 +138,7 @@ def _power_columns(bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
 
 
 class HashedFront:
-    """Index hashes of ASCII texts that begin with `begin`. Caches the hash of the latest text without its last `_TAIL`
-    bytes.
-    """
+    """Index hashes of ASCII texts that begin with `begin`; caches the latest text's, without its last `_TAIL` bytes."""
 
     __slots__ = ("_begin", "_front", "_number")
 
@@ -172,7 +169,7 @@ _FALLING: Final = tuple(tuple(reversed(_POWERS[:count])) for count in range(65))
 
 
 def _hash_on(number: int, units: bytes) -> int:
-    """Continue an unsigned hash with the units that follow."""
+    """Continue an unsigned hash with the following units."""
     count = len(units)
     if count >= len(_FALLING):
         for at in range(0, count, len(_FALLING) - 1):

@@ -35,7 +35,7 @@ DISPATCH_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 NAME_BYTES_MAX: Final = 64
 QUEUE_ID: Final = 0
 
-# The names of the second queues of messages begin so; the original has other kinds of them, too.
+# The prefix of the names of second queues, of which the original has other kinds, too.
 SECOND_PREFIX: Final = "%LMQ%"
 
 _SEPARATOR: Final = "$"

@@ -106,5 +106,5 @@ class ClientId(NamedTuple):
 
     @property
     def made_s(self) -> int:
-        """The time at which it was made, in seconds since 1970."""
+        """The time of its making, in seconds since 1970."""
         return _EPOCH_S + self.seconds

@@ -32,11 +32,11 @@ def message_type(properties: Mapping[str, str]) -> MessageType:
 
 
 def priority_of(properties: Mapping[str, str]) -> int | None:
-    """Return the priority in a message's properties; None if there is none, or one below 0 or above 2^31 - 1."""
+    """Return the priority in a message's properties; None outside 0 to 2^31 - 1, or without one."""
     priority = read_int(properties.get(PRIORITY))
     return None if priority is None or priority < 0 else priority
 
 
 def topic_type(attributes: Mapping[str, str]) -> str:
-    """Return the name of the type of messages that a topic is for, from its attributes."""
+    """Return the name of the type of messages that a topic is for."""
     return attributes.get(_TOPIC_TYPE, MessageType.NORMAL.name).upper()

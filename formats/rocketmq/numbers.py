@@ -21,17 +21,17 @@ _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 def read_long(text: str | None) -> int | None:
-    """Parse a number from -2^63 to 2^63-1; return None for any other text."""
+    """Parse a number from -2^63 to 2^63-1; None for any other text."""
     return _read(_NUMBER, text, LONG_MAX)
 
 
 def read_int(text: str | None) -> int | None:
-    """Parse a number from -2^31 to 2^31-1; return None for any other text."""
+    """Parse a number from -2^31 to 2^31-1; None for any other text."""
     return _read(_NUMBER, text, INT_MAX)
 
 
 def read_digits(text: str | None, most: int = LONG_MAX) -> int | None:
-    """Parse a number from 0 to `most` of digits alone; return None for any other text."""
+    """Parse a number from 0 to `most` of digits alone; None for any other text."""
     return _read(_DIGITS, text, most)
 
 

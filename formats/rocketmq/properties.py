@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message properties: names and values in one string (source: MessageDecoder.messageProperties2String).
 
-Each property is its name, 0x01, its value and 0x02; older clients leave out the last 0x02. The Java parser drops a
+A property is its name, 0x01, its value and 0x02; older clients leave out the last 0x02. The Java parser drops a
 property with an empty name or value, and all later ones; this one keeps them.
 """
 
@@ -30,10 +30,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Encode properties as one string, in order.
-
-    Raises `ValueError` for a name or value that contains a separator.
-    """
+    """Encode properties in order. Raises `ValueError` for a name or value that contains a separator."""
     text = "".join([f"{name}{_NAME_END}{value}{_VALUE_END}" for name, value in properties.items()])
     if text.count(_NAME_END) == text.count(_VALUE_END) == len(properties):
         return text.encode()

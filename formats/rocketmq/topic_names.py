@@ -24,10 +24,10 @@ __all__ = [
     "fault_of_topic",
 ]
 
-# The topic from which a topic that a send creates takes its settings.
+# The settings of a topic that a send creates are those of this one.
 AUTO_CREATE_TOPIC: Final = "TBW102"
 
-# Prefixes of a group's topics: messages to be delivered again, and dead letters.
+# Prefixes of a group's topics: messages to be redelivered, and dead letters.
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 

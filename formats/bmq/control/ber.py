@@ -1,10 +1,10 @@
 """BER codec for schema messages, byte for byte as BDE's `balber::BerEncoder` writes them with default options.
 
-A message is a SEQUENCE of indefinite length; so are its nested messages, arrays and choices, under the
-context-specific tag that the schema gives them. Every element with a value is written, defaults and empty arrays
-included; only an optional element that is None is omitted. Array elements carry the universal SEQUENCE tag.
-Integers are minimal two's complement (an unsigned one whose top bit is set is preceded by a zero byte), enumerations
-are encoded as integers, text is UTF-8, and primitive lengths take the shortest form.
+A message is a SEQUENCE of indefinite length; so are its nested messages, arrays and choices, under the context-specific
+tag that the schema gives them. Every element with a value is written, defaults and empty arrays included; only an
+optional element that is None is omitted. Array elements carry the universal SEQUENCE tag. Integers are minimal two's
+complement (an unsigned one whose top bit is set is preceded by a zero byte), enumerations are encoded as integers, text
+is UTF-8, and primitive lengths take the shortest form.
 
     30 80                        OpenQueue request in a ControlMessage
        80 01 02                  rId = 2
@@ -15,10 +15,10 @@ are encoded as integers, text is UTF-8, and primitive lengths take the shortest 
        00 00
     00 00
 
-The decoder also accepts definite lengths, skips elements with an unknown tag, and rejects everything that the
-reference rejects: wrong classes and forms, integers too wide for their type, unknown enumerators. It is stricter than
-the reference: text must be UTF-8, an integer must have at least one byte, a choice must hold an alternative that this
-schema knows, and nesting is limited to `MAX_DEPTH`.
+The decoder also accepts definite lengths, skips elements with an unknown tag, and rejects everything that the reference
+rejects: wrong classes and forms, integers too wide for their type, unknown enumerators. It is stricter than the
+reference: text must be UTF-8, an integer must have a byte, a choice must hold an alternative of this schema, and
+nesting is limited to `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["MAX_DEPTH", "decode", "decode_from", "encode"]
 
 T = TypeVar("T")
 
-# More than twice the depth of the schema; only skipped elements can be deeper. The reference's limit is 512.
+# Twice the depth of the schema and more; only skipped elements can be deeper. The reference's limit is 512.
 MAX_DEPTH: Final = 32
 
 _CONSTRUCTED: Final = 0x20
@@ -60,7 +60,7 @@ _INT: Final = Integer(4, True, -(1 << 31), (1 << 31) - 1)
 
 
 def encode(value: object) -> bytes:
-    """Encode a message. Raises `OverflowError` if an integer does not fit its element."""
+    """Encode a message. `OverflowError` if an integer does not fit its element."""
     out = bytearray((_SEQUENCE, _OPEN_ENDED))
     _put_elements(out, describe(type(value)), value)
     out += _END
@@ -120,20 +120,19 @@ def _contents(kind: Kind, item: Any, name: str) -> bytes:
     number = int(item)
     if isinstance(kind, Integer) and not kind.low <= number <= kind.high:
         raise OverflowError(f"{name} = {number} does not fit {kind.low}..{kind.high}")
-    # One bit for the sign.
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 
 def decode(cls: type[T], data: Buffer) -> T:
-    """Decode the message of type `cls` at the start of `data`; bytes after it (an event's padding) are ignored.
+    """Decode the message of type `cls` at the start of `data`; later bytes (an event's padding) are ignored.
 
-    Raises `FormatError`, whose path names the element (`ControlMessage.openQueue.handleParameters.uri`).
+    `FormatError` names the element (`ControlMessage.openQueue.handleParameters.uri`).
     """
     return decode_from(cls, data, 0)[0]
 
 
 def decode_from(cls: type[T], data: Buffer, offset: int) -> tuple[T, int]:
-    """Decode the message at `offset` like `decode`; return it and the offset of the first byte after it."""
+    """Decode the message at `offset` like `decode`; return it and the offset after it."""
     description = describe(cls)
     try:
         identifier, _, length, at = _header(data, offset, len(data))
@@ -303,7 +302,7 @@ def _integer(contents: Buffer, kind: Integer, at: int) -> int:
     if not 1 <= size <= kind.size:
         raise FormatError("", at, f"an integer of {size} bytes, expected 1 to {kind.size}")
     number = int.from_bytes(contents, "big", signed=True)
-    # As the reference does: peers may write unsigned integers with all of their bytes, sign-extended.
+    # Like the reference: peers may write unsigned integers with all of their bytes, sign-extended.
     return number if kind.signed else number & kind.high
 
 

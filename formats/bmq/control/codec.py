@@ -14,10 +14,9 @@ T = TypeVar("T")
 
 
 def decode(cls: type[T], body: Buffer, encoding: EncodingType) -> T:
-    """Decode a message: JSON if that is the encoding, otherwise BER. FormatError if it is malformed."""
+    """Decode a JSON or BER message. FormatError if it is malformed."""
     return jsonc.decode(cls, body) if encoding is EncodingType.JSON else ber.decode(cls, body)
 
 
 def encode(message: object, encoding: EncodingType) -> bytes:
-    """Encode a message: JSON if that is the encoding, otherwise BER."""
     return jsonc.encode(message) if encoding is EncodingType.JSON else ber.encode(message)

@@ -1,12 +1,12 @@
 """JSON of schema messages, as BDE's `baljsn::Encoder` writes it with its default options.
 
-Compact, names as in the reference's schema, in schema order; enumerations by name, octets in base64, `/` escaped.
-Empty arrays and optional elements that are None are left out. A choice is written in place: the message
+Compact, with names and order of the reference's schema; enumerations by name, octets in base64, `/` escaped. Empty
+arrays and optional elements that are None are left out. A choice is written in place: the message
 
     {"rId":2,"openQueue":{"handleParameters":{...}}}
 
-has no element "choice". The decoder skips names that the message does not have, and takes what the reference takes:
-quoted integers, enumerators by number, null for an optional element.
+has no element "choice". The decoder skips unknown names, and accepts what the reference accepts: quoted integers,
+enumerators by number, null for an optional element.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def encode(value: object) -> bytes:
 
 
 def to_json(value: object) -> dict[str, Any]:
-    """Convert a message to a dict for `json.dumps`: for output to people and tools."""
+    """Convert a message to a dict for `json.dumps`: for people and tools."""
     return _object(describe(type(value)), value)
 
 
@@ -82,9 +82,9 @@ def _written(kind: Kind, item: Any, name: str) -> Any:
 
 
 def decode(cls: type[T], data: Buffer) -> T:
-    """Decode the message at the start of `data`; bytes after it (an event's padding) are ignored.
+    """Decode the message at the start of `data`; later bytes (an event's padding) are ignored.
 
-    Raises `FormatError`; its offset is exact for bytes that are not JSON and 0 for JSON that is not the message.
+    The offset of a `FormatError` is exact for bytes that are not JSON, and 0 for JSON that is not the message.
     """
     description = describe(cls)
     try:
@@ -195,6 +195,6 @@ def _enumerator(kind: Enumeration, item: Any) -> Any:
             return kind.cls(item)
         except ValueError:
             pass
-    # Lists and objects are not printed: they may be nested as deeply as Python's stack goes.
+    # Lists and objects are not printed: they may be nested as deeply as Python's stack.
     shown = str(item)[:40] if isinstance(item, (str, int, float)) else type(item).__name__
     raise FormatError("", 0, f"{kind.cls.__name__} has no value {shown!r}")

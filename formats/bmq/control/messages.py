@@ -1,8 +1,12 @@
 """The messages of events, and their parts.
 
-| event | message | | --- | --- | | CONTROL, first one each way | `NegotiationMessage` | | CONTROL | `ControlMessage` |
-| AUTHENTICATION | `AuthenticationMessage` | | ELECTOR | `ElectorMessage` | | CLUSTER_STATE | records of the cluster
-state ledger, each around a `ClusterMessage` |
+| event | message |
+| --- | --- |
+| CONTROL, first one each way | `NegotiationMessage` |
+| CONTROL | `ControlMessage` |
+| AUTHENTICATION | `AuthenticationMessage` |
+| ELECTOR | `ElectorMessage` |
+| CLUSTER_STATE | records of the cluster state ledger, each around a `ClusterMessage` |
 
 Source: the reference's schema `bmqp_ctrlmsg.xsd`.
 """
@@ -50,7 +54,7 @@ __all__ = [
 
 @sequence
 class ControlMessage:
-    """A request, its response (under the request's `r_id`), or an advisory (without)."""
+    """A request, its response (under the request's `r_id`), or an advisory (without one)."""
 
     r_id: Int | None = None
     # Tags 3 to 6 belonged to removed alternatives.

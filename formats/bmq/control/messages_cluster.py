@@ -258,7 +258,7 @@ class RegistrationResponse:
 
 @sequence
 class FollowerClusterStateRequest:
-    """Request from the leader for the snapshot of the follower with the highest number."""
+    """Request from the leader for the snapshot of the follower that is ahead."""
 
 
 @sequence

@@ -72,7 +72,7 @@ class StatusCategory(IntEnum):
 
 @sequence
 class Status:
-    """The outcome of a request: the response to a failed one, and a part of other responses."""
+    """The outcome of a request: the response to a failed one, and a part of others."""
 
     category: StatusCategory
     code: Int
@@ -107,8 +107,8 @@ class GuidInfo:
 class ClientIdentity:
     """The identity of either end of a connection.
 
-    `features` is `NAME:VALUE,VALUE;NAME:...`. `cluster_name` and `cluster_node_id` are set by brokers only;
-    a proxy's node id is -1.
+    `features` is `NAME:VALUE,VALUE;NAME:...`. Only brokers set `cluster_name` and `cluster_node_id`; a proxy's node id
+    is -1.
     """
 
     protocol_version: Int
@@ -183,7 +183,7 @@ class Disconnect:
 
 @sequence
 class DisconnectResponse:
-    """Answer to `Disconnect`, after which the client may close the connection."""
+    """Answer to `Disconnect`; the client may then close the connection."""
 
 
 @sequence
@@ -258,7 +258,7 @@ class CloseQueueResponse:
 
 @sequence
 class QueueStreamParameters:
-    """A consumer's limits and priority, in the older of two forms: one stream for each app."""
+    """A consumer's limits and priority, in the older form: one stream for each app."""
 
     sub_id_info: SubQueueIdInfo | None = None
     max_unconfirmed_messages: Long = 0
@@ -327,7 +327,7 @@ class ConfigureStreamResponse:
     request: ConfigureStream
 
 
-# The argument of the reference's DUMP command: in the schema, but carried by no message.
+# The argument of the reference's DUMP command: in the schema, but in no message.
 
 
 class DumpMsgType(IntEnum):

@@ -1,6 +1,6 @@
 """Schema messages as the reference writes them into logs and dumps: `[ uri = "bmq://a/b" qId = 1 subIdInfo = NULL ]`.
 
-Source: the `print` methods of its generated classes, on one line (bslim::Printer).
+Source: its generated classes' `print`, on one line (bslim::Printer).
 """
 
 from __future__ import annotations

@@ -9,17 +9,22 @@ A message is a frozen dataclass whose fields stand in the order of the reference
 
 `describe(SubQueueIdInfo)` turns it into the table that `ber` and `jsonc` interpret. Annotations stand for:
 
-| annotation | XML schema | | --- | --- | | `Int`, `UInt`, `Long`, `ULong` | `int`, `unsignedInt`, `long`,
-`unsignedLong` | | `bool`, `str` | `boolean`, `string` | | `bytes` | `hexBinary`, `base64Binary` (one wire form for
-both) | | an `IntEnum` | enumeration; member `PULL` is written `E_PULL` | | another message | element of that type | |
-`X | None` | `minOccurs='0'` | | `tuple[X, ...]` | `maxOccurs='unbounded'`; only messages repeat | | `Annotated[A | B,
-alternatives()]` | `<choice>`, as an anonymous element; the value is the selected message itself |
+| annotation | XML schema |
+| --- | --- |
+| `Int`, `UInt`, `Long`, `ULong` | `int`, `unsignedInt`, `long`, `unsignedLong` |
+| `bool`, `str` | `boolean`, `string` |
+| `bytes` | `hexBinary`, `base64Binary` (one wire form for both) |
+| an `IntEnum` | enumeration; member `PULL` is written `E_PULL` |
+| another message | element of that type |
+| `X | None` | `minOccurs='0'` |
+| `tuple[X, ...]` | `maxOccurs='unbounded'`; only messages repeat |
+| `Annotated[A | B, alternatives()]` | `<choice>`, as an anonymous element; the value is the selected message itself |
 
 An element's tag is its position, and its name is the field's in camelCase. An alternative's tag is its position unless
 `alternatives` gives the tags; its name is its class's with the first letter lowered, so no type may occur twice in one
-choice. A field's default is the schema's. An element that is absent from the bytes has its default, or the empty value
-of its type, as in the reference's generated classes; only a choice must be present. A field declared as
-`field(repr=False)` is a secret, which no printed form of a message shows.
+choice. A field's default is the schema's. An absent element has its default, or the empty value of its type, as in the
+reference's generated classes; only a choice must be present. A field declared as `field(repr=False)` is a secret, which
+no printed form of a message shows.
 """
 
 from __future__ import annotations
@@ -118,11 +123,11 @@ class Element:
     kind: Kind
     optional: bool
     array: bool
-    default: Any  # MISSING where the schema gives none
+    default: Any  # MISSING if the schema gives none
     secret: bool  # not to be printed
 
     def absent(self) -> Any:
-        """The value of an element that is absent from the bytes; `LookupError` for a choice."""
+        """The value of an absent element; `LookupError` for a choice."""
         if self.default is not MISSING:
             return self.default
         if self.optional:
@@ -177,7 +182,7 @@ class _Alternatives:
 
 
 def alternatives(*tags: int) -> _Alternatives:
-    """Mark a union as a choice; `tags` where they are not the positions 0, 1, 2..."""
+    """Mark a union as a choice; `tags` if they are not the positions 0, 1, 2..."""
     return _Alternatives(tags or None)
 
 
@@ -240,7 +245,7 @@ _DESCRIPTIONS: dict[type[Any], Description] = {}
 
 
 def describe(cls: type[Any]) -> Description:
-    """Build the table of a message class; `TypeError` if its declaration is not in this vocabulary."""
+    """Build the table of a message class; `TypeError` for a declaration outside this vocabulary."""
     known = _DESCRIPTIONS.get(cls)
     if known is None:
         known = _DESCRIPTIONS[cls] = _derive(cls)

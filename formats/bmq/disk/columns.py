@@ -1,6 +1,6 @@
-"""Columns of scanned journal records, for work on millions of them: types, and keys and GUIDs as numbers.
+"""Columns of scanned journal records, read without unpacking whole words: types, and keys and GUIDs as numbers.
 
-`Layout.column` gives any field; these are the ones that every scan needs, read without unpacking whole words.
+`Layout.column` gives any other field.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _KEY_MASK = (1 << KEY_SIZE * 8) - 1
 
 
 def kinds_of(records: NDArray[Any]) -> NDArray[Any]:
-    """The type of each record, unchecked: uint8 of shape (n,), 0 to 15."""
+    """The unchecked type of each record: uint8 of shape (n,), 0 to 15."""
     return _bytes_at(records, 0) >> 4
 
 
 def sound_kinds(records: NDArray[Any]) -> NDArray[Any]:
-    """The RecordType of each record that `decode_record` accepts, 0 for the others: uint8 of shape (n,)."""
+    """The RecordType of each record that `decode_record` accepts, 0 for others: uint8 of shape (n,)."""
     kinds = kinds_of(records)
     sound = (records["magic"] == RECORD_MAGIC) & (records["primary_lease_id"] != 0)
     sound &= (_words_at(records, 0) & SEQUENCE_NUMBER_MASK) != 0
@@ -48,12 +48,12 @@ def key_numbers(records: NDArray[Any], layout: Layout[Any], name: str) -> NDArra
 
 
 def key_bytes(number: int) -> bytes:
-    """Convert one of `key_numbers` back to its storage key."""
+    """Return the storage key of one of `key_numbers`."""
     return number.to_bytes(KEY_SIZE, "big")
 
 
 def guid_numbers(records: NDArray[Any], layout: Layout[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The GUIDs of records of one kind, as their high and low halves, big-endian: uint64 of shape (n,)."""
+    """The high and low halves, big-endian, of the GUIDs of records of one kind: uint64 of shape (n,)."""
     at = layout.offset("guid")
     return _words_at(records, at), _words_at(records, at + 8)
 

@@ -3,9 +3,8 @@
 
 Source: mqbs::DataHeader and mqbs::FileStore::writeMessageRecord.
 
-Every record begins with a `DataHeader`. The application's data is the client's post: message properties if the flag
-says so, then the payload, compressed or not as the journal's record says. The journal's CRC32-C covers the
-application's data, without the padding.
+The application's data is the client's post: message properties if the header's flag says so, then the payload,
+compressed or not as the journal's record says. The journal's CRC32-C covers this data, without the padding.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
 
 HEADER_SIZE: Final = DATA_HEADER.size
 
-# Shifts of the sizes in a header's first two words, which `unpack_sizes` returns: for code that reads many headers.
+# Shifts of the sizes in a header's first two words, for callers of `unpack_sizes`.
 HEADER_WORDS_SHIFT: Final = DATA_HEADER.bit["header_words"].shift
 MESSAGE_WORDS_MASK: Final = DATA_HEADER.mask("message_words")
 OPTIONS_WORDS_SHIFT: Final = DATA_HEADER.bit["options_words"].shift
@@ -46,7 +45,7 @@ unpack_sizes: Final = DATA_HEADER.partial("message_words", "options_words").unpa
 
 
 class DataRecord(NamedTuple):
-    """One record and the offsets of its parts, in bytes from the start of the parsed buffer."""
+    """A record and the offsets of its parts, in bytes from the start of the parsed buffer."""
 
     offset: int
     header: DataHeader
@@ -68,13 +67,13 @@ class DataRecord(NamedTuple):
 
 
 def data_record_size(options_size: int, app_data_size: int) -> int:
-    """Size of a record in bytes, header and padding included."""
+    """Size of a record in bytes, with header and padding."""
     size = HEADER_SIZE + options_size + app_data_size
     return size + DWORD - size % DWORD
 
 
 def parse_data_record(buffer: Buffer, offset: int) -> DataRecord:
-    """Parse the record at `offset`. FormatError if it is misaligned, cut short, or its lengths are inconsistent."""
+    """Parse the record at `offset`. FormatError if it is misaligned, cut short or its lengths are inconsistent."""
     if offset % DWORD:
         raise FormatError("DataHeader", offset, f"not a multiple of {DWORD}")
     header = DATA_HEADER.unpack(buffer, offset)
@@ -84,9 +83,9 @@ def parse_data_record(buffer: Buffer, offset: int) -> DataRecord:
 
 
 def data_extent(header: DataHeader, offset: int, file_size: int) -> tuple[int, int]:
-    """Start of the application's data of the record at `offset`, and end of its padding.
+    """Return the start of the application's data of the record at `offset`, and the end of its padding.
 
-    Raises FormatError if the lengths in its header are inconsistent, or exceed the file's size.
+    FormatError if the lengths in `header` are inconsistent or exceed the file's size.
     """
     header_words, message_words, options_words, *_ = header
     end = offset + message_words * WORD
@@ -112,9 +111,9 @@ def write_data_record(
     flags: int = 0,
     schema_id: int = 0,
 ) -> int:
-    """Write a record at `offset`, a multiple of 8, and return where the next one goes.
+    """Write a record at `offset`, a multiple of 8, and return the offset after it.
 
-    `options` must fill whole words, and the buffer must have room for `data_record_size` bytes.
+    `options` must fill whole words; the buffer must have room for `data_record_size` bytes.
     """
     size, head, padding = data_record_frame(len(app_data), flags, schema_id, options)
     buffer[offset : offset + size] = b"".join((head, app_data, padding))
@@ -124,7 +123,7 @@ def write_data_record(
 def data_record_frame(
     app_data_size: int, flags: int, schema_id: int, options: Buffer = b""
 ) -> tuple[int, bytes, bytes]:
-    """Return a record's size, and the bytes before and after its application data, as `write_data_record` writes."""
+    """Return the size of a record, and the bytes that `write_data_record` writes before and after its data."""
     options_size = len(options)
     size = HEADER_SIZE + options_size + app_data_size
     pad = DWORD - size % DWORD

@@ -1,4 +1,4 @@
-"""The declaration of the DATA file's records, read at run time; `formats.bmq.disk.data` reads and writes them."""
+"""The declaration of the DATA file's records, read at run time; `formats.bmq.disk.data` has the codec."""
 
 from __future__ import annotations
 

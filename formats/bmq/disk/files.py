@@ -4,8 +4,8 @@ Source: mqbs::FileHeader, mqbs::DataFileHeader, mqbs::JournalFileHeader, mqbs::Q
 
     bmq_<partition id>.<YYYYMMDD_HHMMSS>.bmq_{data,journal,qlist}
 
-Every file begins with a `FileHeader`, and after it, by file type, a `DataFileHeader`, `JournalFileHeader` or
-`QlistFileHeader`. The file key is unused: the reference writes the null key, in the header and in every message record.
+A file begins with a `FileHeader` and then, by type, a `DataFileHeader`, `JournalFileHeader` or `QlistFileHeader`. The
+reference always writes the null key as file key, in the header and in every message record.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ DATA_FILE_HEADER = Layout(DataFileHeader, size=8, upstream="mqbs::DataFileHeader
 JOURNAL_FILE_HEADER = Layout(JournalFileHeader, size=12, upstream="mqbs::JournalFileHeader")
 QLIST_FILE_HEADER = Layout(QlistFileHeader, size=4, upstream="mqbs::QlistFileHeader")
 
-# Maximum size of both headers: each gives its own size, in words, in 6 and in 8 bits.
+# Each header gives its own size in words, in 6 and in 8 bits.
 HEADERS_SIZE_MAX = (FILE_HEADER.mask("header_words") + 0xFF) * WORD
 
 TypeHeader = DataFileHeader | JournalFileHeader | QlistFileHeader
@@ -195,9 +195,9 @@ def initial_bytes(file_type: FileType, partition_id: int) -> bytes:
 
 
 def open_file(buffer: Buffer, expected: FileType | None = None) -> OpenedFile:
-    """Read and check both headers at the start of `buffer`. FormatError if they or the file type are wrong.
+    """Read both headers at the start of `buffer`. FormatError if they or the file type are wrong.
 
-    Headers longer than those known here are accepted, as in the reference, by their declared size.
+    Like the reference, it accepts headers that are longer than the known ones, by their declared size.
     """
     file = FILE_HEADER.unpack(buffer)
     if (file.magic1, file.magic2) != (MAGIC1, MAGIC2):
@@ -259,8 +259,8 @@ _NAME = re.compile(r"bmq_(0|[1-9]\d{0,9})\.(\d{8}_\d{6})\.bmq_(data|journal|qlis
 def format_timestamp(created: datetime) -> str:
     """Format `created`, which must be UTC, for a file name.
 
-    The reference prints the ISO 8601 week-based year (strftime %G) in place of the calendar year: around New Year its
-    names are a year off and sort wrongly. Names made here have the calendar year.
+    The reference prints the ISO 8601 week-based year (strftime %G): around New Year its names are a year off and sort
+    wrongly. Names made here have the calendar year.
     """
     return created.strftime("%Y%m%d_%H%M%S")
 
@@ -271,7 +271,7 @@ def file_name(partition_id: int, created: datetime, file_type: FileType) -> str:
 
 
 def parse_file_name(name: str) -> StoreFileName | None:
-    """Parse a file name without its directory; None if it is not the name of a partition's file."""
+    """Parse a file name without its directory; None if it is not that of a partition's file."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -289,12 +289,12 @@ class FileSet(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Return True if the set is complete; the reference leaves incomplete ones out of recovery."""
+        """Return True if no file is absent; the reference leaves other sets out of recovery."""
         return None not in (self.data, self.journal, self.qlist)
 
 
 def group_file_sets(names: Iterable[str]) -> list[FileSet]:
-    """Group `names` (no directories) into file sets, by partition and age, oldest first; other names are ignored."""
+    """Group `names` (no directories) into file sets, by partition and then age, oldest first; ignore other names."""
     sets: dict[tuple[int, str], dict[FileType, str]] = {}
     for name in names:
         parsed = parse_file_name(name)
@@ -316,7 +316,7 @@ def rollover_finished(start: Buffer) -> bool:
 def recovery_set(sets: Sequence[FileSet], finished: Callable[[FileSet], bool]) -> FileSet:
     """Choose the file set that a broker recovers from, among those of one partition, oldest first.
 
-    It is the newest set that is not the result of an unfinished rollover, or else the oldest. `finished` is called only
-    for sets with a predecessor (source: mqbs::FileStoreUtil::openRecoveryFileSet).
+    It is the newest set that no unfinished rollover made, or else the oldest. `finished` is called only for sets with a
+    predecessor (source: mqbs::FileStoreUtil::openRecoveryFileSet).
     """
     return next((files for files in reversed(sets[1:]) if finished(files)), sets[0])

@@ -1,8 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Writers of journal records: one for each kind.
-
-They are called for each message, so they take fields as parameters instead of a record object.
-"""
+"""Writers of journal records: one for each kind, called for each message, with fields as parameters."""
 
 from __future__ import annotations
 
@@ -36,8 +33,8 @@ _QUEUE_OP_WORD: Final = RecordType.QUEUE_OP << TYPE_SHIFT
 _JOURNAL_OP_WORD: Final = RecordType.JOURNAL_OP << TYPE_SHIFT
 
 
-# Callers must pass sequence numbers below 1 << 48 and flags below 1 << 12. These functions are on the path of every
-# message and make no checks of their own; struct still rejects values that do not fit their words.
+# Callers must pass sequence numbers below 1 << 48 and flags below 1 << 12: these functions are on the path of every
+# message and do not check them. struct rejects values that do not fit their words.
 
 
 def pack_message(
@@ -82,7 +79,6 @@ def pack_confirm(
     app_key: bytes,
     guid: bytes,
 ) -> None:
-    """Write a ConfirmRecord at `offset`."""
     _pack_confirm(
         buffer,
         offset,
@@ -108,7 +104,6 @@ def pack_deletion(
     queue_key: bytes,
     guid: bytes,
 ) -> None:
-    """Write a DeletionRecord at `offset`."""
     _pack_deletion(
         buffer,
         offset,
@@ -136,7 +131,6 @@ def pack_queue_op(
     start_primary_lease_id: int = 0,
     start_sequence_number: int = 0,
 ) -> None:
-    """Write a QueueOpRecord at `offset`."""
     _pack_queue_op(
         buffer,
         offset,

@@ -4,9 +4,8 @@ Source: mqbc::ClusterStateFileHeader, mqbc::ClusterStateRecordHeader, mqbc::Clus
 
     bmq_csl_<YYYYMMDD_HHMMSS>_<log id in hex>.bmq_csl
 
-A `LedgerFileHeader`, then records: a `LedgerRecordHeader` and a body, a BER-encoded bmqp_ctrlmsg::ClusterMessage,
-padded to words; the last word is the CRC32-C of the record up to there. The file may be longer than
-the written part: zeros follow.
+A `LedgerFileHeader`, then records, and possibly zeros. A record is a `LedgerRecordHeader`, a body (a BER-encoded
+bmqp_ctrlmsg::ClusterMessage, padded to words), and the CRC32-C of both in the last word.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ def ledger_file_name(created: datetime, log_id: bytes) -> str:
 
 
 def parse_ledger_file_name(name: str) -> LedgerFileName | None:
-    """Parse a file name without its directory; None if it is not the name of a ledger."""
+    """Parse a file name without its directory; None if it is not that of a ledger."""
     match = _NAME.fullmatch(name)
     return None if match is None else LedgerFileName(match[1], bytes.fromhex(match[2]))
 
@@ -137,7 +136,7 @@ def initial_ledger_bytes(log_id: bytes) -> bytes:
 
 
 def open_ledger(buffer: Buffer) -> tuple[LedgerFileHeader, int]:
-    """Read the file header; return it and the offset of the first record. FormatError if it is not a ledger's."""
+    """Read the file header; return it and the first record's offset. FormatError if it is not a ledger's."""
     header = LEDGER_FILE_HEADER.unpack(buffer)
     if header.protocol_version != PROTOCOL_VERSION:
         raise FormatError("LedgerFileHeader.protocol_version", 0, f"{header.protocol_version} is unknown")
@@ -154,7 +153,7 @@ def open_ledger(buffer: Buffer) -> tuple[LedgerFileHeader, int]:
 def build_ledger_record(
     record_type: LedgerRecordType, elector_term: int, sequence_number: int, timestamp: int, body: bytes
 ) -> bytes:
-    """Encode one record with its checksum; `body` is the BER of a ClusterMessage, `timestamp` is in seconds."""
+    """Encode a record with its checksum; `body` is the BER of a ClusterMessage, `timestamp` is in seconds."""
     pad = padding(len(body), WORD)
     words = (len(body) + len(pad) + _CRC.size) // WORD
     header = LedgerRecordHeader(

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 __all__ = ["LEASE_ID_MAX", "LedgerNumber", "RecordNumber"]
 
-# The last lease: lease ids have 32 bits.
+# Lease ids have 32 bits.
 LEASE_ID_MAX: Final = 0xFFFF_FFFF
 
 
@@ -24,7 +24,7 @@ class _Numbered(Protocol):
 class RecordNumber(NamedTuple):
     """The number of a journal record, printed as `<lease id>-<sequence number>`.
 
-    Numbers increase from record to record in the history of a partition, over all rollovers.
+    Numbers increase throughout the history of a partition, over all rollovers.
     """
 
     primary_lease_id: int
@@ -35,12 +35,12 @@ class RecordNumber(NamedTuple):
 
     @classmethod
     def of(cls, numbered: _Numbered) -> RecordNumber:
-        """Return the number of a record, or the number that a message names."""
+        """Return the number of a record, or the one that a message names."""
         return cls(numbered.primary_lease_id, numbered.sequence_number)
 
 
 class LedgerNumber(NamedTuple):
-    """The number of a ledger's record: its leader's term, and its sequence number within the term."""
+    """The number of a ledger's record: a leader's term, and a sequence number within the term."""
 
     term: int
     sequence_number: int

@@ -10,5 +10,5 @@ __all__ = ["DWORD", "PADDING", "WORD", "padding", "unpadded_size"]
 
 
 def unpadded_size(buffer: Buffer, start: int, end: int, unit: int, path: str) -> int:
-    """Return the number of bytes from `start` to the padding before `end`; see `formats.bmq.padding.unpadded_end`."""
+    """Return the number of bytes before the padding; see `formats.bmq.padding.unpadded_end`."""
     return unpadded_end(buffer, start, end, path, unit) - start

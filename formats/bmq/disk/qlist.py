@@ -86,7 +86,7 @@ class QueueRecord(NamedTuple):
 
 
 def build_queue_record(uri: str, queue_key: bytes, apps: Sequence[tuple[str, bytes]]) -> bytes:
-    """Encode one record; `apps` are (app id, app key), in the order of the record."""
+    """Encode a record; `apps` are (app id, app key), in the order of the record."""
     uri_words, parts = _padded(uri)
     parts.append(queue_key.ljust(HASH_SIZE, b"\0"))
     for app_id, app_key in apps:

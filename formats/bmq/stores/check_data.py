@@ -1,6 +1,6 @@
 """Faults between message records and the DATA file: offsets, headers, padding, checksums.
 
-Reads the file in windows that follow the messages, and headers as columns of a window; only checksums take a loop.
+Reads windows of the file, and headers as columns of a window; only checksums take a loop.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WINDOW_SIZE_MIN = 64 << 10
 class _Extents(NamedTuple):
     """Columns by message: start and end of the application's data, end of the record, and whether these agree.
 
-    `odd` marks bytes in the header or the padding that a current writer does not write.
+    `odd` marks bytes in the header or the padding that no current writer writes.
     """
 
     starts: NDArray[Any]
@@ -66,7 +66,7 @@ class DataChecker:
         self._ends: NDArray[Any] = np.empty(0, np.int64)
 
     def check(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Faults of the chunk's messages, `records` at `positions`, in the journal's order."""
+        """Yield the faults of messages, `records` at `positions` of the chunk, in the journal's order."""
         import numpy as np
 
         offsets = MESSAGE_RECORD.column(records, "message_offset_dwords").astype(np.int64) * DWORD
@@ -86,13 +86,13 @@ class DataChecker:
             sound[at:behind], ends[at:behind] = group.sound, group.padded_ends
             yield from self._check_group(chunk, window, offsets[at:behind], group, places[at:behind], crcs[at:behind])
             at = behind
-        # The ends of these are unknown: any bytes after them may be part of them.
+        # Their ends are unknown: any later bytes may be part of them.
         self._unsound.update(offsets[~sound].tolist())
         self._positions, self._ends, self._end_before_chunk = positions[sound], ends[sound], self.end
         yield from self._neighbours(offsets[sound], self._ends)
 
     def end_before(self, position: int) -> int | None:
-        """End of the file when the record at `position` of the last checked chunk was written, in bytes.
+        """The end of the file, in bytes, when the record at `position` of the last checked chunk was written.
 
         None if the record before it is damaged.
         """
@@ -103,7 +103,7 @@ class DataChecker:
     def _window(self, offsets: NDArray[Any], at: int) -> tuple[memoryview, _Extents]:
         """Read a window that starts at message `at`; return it and the extents of the messages it holds whole.
 
-        For a message longer than a window only its extents are returned.
+        For a message longer than a window only the extents are returned.
         """
 
         start = int(offsets[at])
@@ -138,7 +138,7 @@ class DataChecker:
         padding = content[np.where(within, last, 0)].astype(np.int64)
         long = b""
         if sound[0] and not within[0]:
-            # The first message extends beyond the window: check its padding separately.
+            # The first message exceeds the window: check its padding separately.
             long = bytes(self._data.read(int(ends[0]) - DWORD, DWORD))
             padding[0], within[0] = long[-1], True
         sound &= ~within | ((padding >= 1) & (padding <= DWORD) & (padding <= ends - starts))
@@ -213,13 +213,13 @@ class DataChecker:
                 yield fault("data-overlap", self.name, offset, f"the record before it ends at {last}")
 
     def check_tail(self) -> Iterator[Fault]:
-        """Faults after the last message: a payload whose journal record was never written."""
+        """Yield the fault after the last message: a payload whose journal record was never written."""
         if self.end not in self._unsound and any(self._data.read(self.end, WORD)):
             yield fault("data-tail", self.name, self.end, "a payload without a message record")
 
 
 def walk_data(data: Source, first_record_offset: int) -> Iterator[Fault]:
-    """Yield the first fault of a DATA file by itself, up to a header of zeros or the end of the file."""
+    """Yield the first fault of a DATA file by itself, up to a header of zeros or the file's end."""
     offset = first_record_offset
     try:
         while any(data.read(offset, WORD)):
@@ -229,7 +229,7 @@ def walk_data(data: Source, first_record_offset: int) -> Iterator[Fault]:
 
 
 def read_data_record(data: Source, offset: int) -> DataRecord:
-    """Parse the record at `offset` like `parse_data_record`, reading only its header and its padding."""
+    """Parse a record like `parse_data_record`, reading only its header and its padding."""
     try:
         header = DATA_HEADER.unpack(data.read(offset, DATA_HEADER.size))
     except FormatError as error:

@@ -1,8 +1,8 @@
 """Faults of a cluster-state ledger, by itself and compared with the partitions of its store.
 
 The ledger records every queue with its partition, key and apps, and the primary of each partition with its lease. An
-advisory takes effect at its commit. The first one of a file is a state committed in the previous file (source:
-mqbc::ClusterStateLedgerIterator, mqbc::IncoreClusterStateLedger).
+advisory takes effect at its commit, except the first of a file, which is a state committed in the previous file
+(source: mqbc::ClusterStateLedgerIterator, mqbc::IncoreClusterStateLedger).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Advisory = (
 
 
 class LedgerQueue(NamedTuple):
-    """A queue as the ledger records it; `apps` are keys by id, `offset` is that of the record, in bytes."""
+    """A queue as the ledger records it; `apps` are keys by id, `offset` is the record's, in bytes."""
 
     uri: str
     queue_key: bytes
@@ -69,8 +69,8 @@ class LedgerState:
     """The state that a ledger describes, built record by record from its start.
 
     `queues` are the committed ones, by key; `unsettled` are the keys of queues in advisories without a commit; `named`
-    are all queues of any record. `leases` are the highest lease ids of partitions, committed or not; `primaries` are
-    the nodes by (partition, lease id). `served` are the partitions that have a primary in the last committed state.
+    are the queues of any record. `leases` are the highest lease ids of partitions, committed or not; `primaries` are
+    the nodes by (partition, lease id). `served` are the partitions with a primary in the last committed state.
     """
 
     name: str = ""
@@ -221,7 +221,7 @@ def _record_fault(name: str, error: FormatError) -> Fault:
     return fault(code, name, error.offset, f"{error.path}: {error.reason}")
 
 
-# The first bytes of every record: header size of eight words, record type, and reserved bytes.
+# The first bytes of every record: a header size of eight words, the type, and reserved bytes.
 _START = re.compile(rb"[\x81-\x84]\0\0\0")
 
 
@@ -257,8 +257,8 @@ class CheckedPartition(Protocol):
 def check_agreement(state: LedgerState, partitions: Iterable[CheckedPartition]) -> Iterator[Fault]:
     """Yield the disagreements between the ledger and the files of the store's partitions.
 
-    A contradiction is an error. A queue or an app that only one of them has is a warning, since a stop between two
-    writes has that effect.
+    A contradiction is an error. A queue or app that only one of them has is a warning: a stop between two writes has
+    that effect.
     """
     known = set()
     for partition in partitions:

@@ -35,7 +35,7 @@ _NEVER = 1 << 62
 
 
 class _Life(NamedTuple):
-    """The life of a queue key, from its CREATION to its DELETION, as indexes in the journal."""
+    """The life of a queue key from CREATION to DELETION, as indexes in the journal."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class _Life(NamedTuple):
 class KnownQueue:
     """A queue as journal and QLIST describe it; `apps` are keys by id, offsets are in bytes.
 
-    `uri` and `qlist_offset` are None if QLIST does not name it; `is_complete` is False if an entry cannot be read.
+    `uri` and `qlist_offset` are None if QLIST does not name it; `is_complete` is False if an entry is unreadable.
     """
 
     queue_key: bytes
@@ -68,7 +68,7 @@ class KnownQueue:
 class QlistChecker:
     """Follows the journal's CREATION and ADDITION records through a QLIST file.
 
-    `end` is the end of the last entry, or None after an entry that cannot be read, since its length is unknown.
+    `end` is the end of the last entry, or None after an unreadable entry, whose length is unknown.
     """
 
     def __init__(self, qlist: Source, first_record_offset: int) -> None:
@@ -78,7 +78,7 @@ class QlistChecker:
         self._first = first_record_offset
 
     def check(self, chunk: Chunk, position: int, record: QueueOpRecord) -> Iterator[Fault | QueueRecord]:
-        """Yield the entry that `record` points to, if it can be read, and its faults."""
+        """Yield the entry that `record` points to, if readable, and its faults."""
         offset = record.queue_uri_record_offset_words * WORD
         if not self._first <= offset < len(self._buffer):
             self.end = None
@@ -116,7 +116,7 @@ class QlistChecker:
 class QueueChecker:
     """Follows the queues along a journal, and finds records of queues and apps that do not exist.
 
-    `queues` are the ones at the end of the checked part, by key.
+    `queues` are those at the end of the checked part, by key.
     """
 
     def __init__(self, file: str, qlist: QlistChecker | None) -> None:
@@ -134,7 +134,7 @@ class QueueChecker:
         self._qlist_end_before = None if qlist is None else qlist.end
 
     def begin(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Apply the QUEUE_OP records of a chunk; call this before checking its other records."""
+        """Apply the QUEUE_OP records of a chunk; call this before the chunk's other checks."""
         if self._qlist is not None:
             self._qlist_ends, self._qlist_end_before = [], self._qlist.end
         for position, raw in zip(positions.tolist(), records, strict=True):
@@ -142,7 +142,7 @@ class QueueChecker:
             yield from self._apply(chunk, position, record)
 
     def qlist_end_before(self, position: int) -> int | None:
-        """End of QLIST when the record at `position` of the chunk was written, or None if it is unknown."""
+        """The end of QLIST when the record at `position` of the chunk was written; None if unknown."""
         return next((end for at, end in reversed(self._qlist_ends) if at < position), self._qlist_end_before)
 
     def _apply(self, chunk: Chunk, position: int, record: QueueOpRecord) -> Iterator[Fault]:
@@ -171,7 +171,7 @@ class QueueChecker:
     def _look_up(
         self, qlist: QlistChecker, chunk: Chunk, position: int, record: QueueOpRecord, queue: KnownQueue | None
     ) -> Iterator[Fault]:
-        """Compare the record with its entry in QLIST, and take the queue's name and apps from it."""
+        """Compare the record with its entry in QLIST, which gives the queue's name and apps."""
         key, known = record.queue_key, False
         for found in qlist.check(chunk, position, record):
             if isinstance(found, Fault):
@@ -189,14 +189,14 @@ class QueueChecker:
             self._forget_apps(key, queue)
 
     def _forget_apps(self, key: bytes, queue: KnownQueue | None) -> None:
-        """Mark the queue's apps as unknown, after an entry that cannot be read."""
+        """Mark the queue's apps as unknown, after an unreadable entry."""
         self._app_counts.pop(key, None)
         self._without_apps.add(key)
         if queue is not None:
             queue.is_complete = False
 
     def check(self, chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Yield the records whose queue does not exist; `records` are those of `kind` at `positions`."""
+        """Yield a fault for each record whose queue does not exist; `records` are those of `kind` at `positions`."""
         import numpy as np
 
         if not len(records):
@@ -228,10 +228,10 @@ class QueueChecker:
             self._auto_confirming.add(key)
 
     def check_ref_counts(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-        """Yield the messages whose reference count is not the number of their queue's apps.
+        """Yield a fault for each message whose reference count is not the number of its queue's apps.
 
-        `records` are MESSAGE records. Those copied by a rollover are not checked: their queue may have had other apps.
-        Apps that confirm automatically may be missing from the count.
+        `records` are MESSAGE records. Those that a rollover copied are not checked: their queue may have had other
+        apps. Apps that confirm automatically may be missing from the count.
         """
         import numpy as np
 
@@ -256,7 +256,7 @@ class QueueChecker:
                 yield chunk.fault("ref-count", int(positions[used][row]), reason)
 
     def check_end(self) -> Iterator[Fault]:
-        """Yield confirms by apps that their queue never had, and the fault after the last entry of QLIST."""
+        """Yield confirms by apps that their queue never had, and the fault after QLIST's last entry."""
         if self._qlist is None:
             return
         for (queue_key, app_key), offset in self._confirming.items():

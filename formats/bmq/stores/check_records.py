@@ -1,6 +1,6 @@
 """Faults of single journal records: their shape, their order, the values of their fields.
 
-Works on scanned chunks (`formats.bmq.disk.journal.scan`), whole columns at a time.
+Works on whole columns of scanned chunks (`formats.bmq.disk.journal.scan`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMPRESSION_MAX = 1
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some consecutive records: `index` is the first one's place in the journal, `offset` its bytes."""
+    """Consecutive records: `index` is the first one's place in the journal, `offset` its bytes."""
 
     file: str
     index: int
@@ -51,7 +51,7 @@ class Chunk:
 
 
 def check_shape(chunk: Chunk, good: NDArray[Any]) -> Iterator[Fault]:
-    """Yield unreadable records; `good` (shape (n,), bool) is set to False for them."""
+    """Yield unreadable records, and set their `good` (bool of shape (n,)) to False."""
     records = chunk.records
     kinds = ANY_RECORD.column(records, "type")
     magic = records["magic"] == RECORD_MAGIC
@@ -70,8 +70,8 @@ def check_shape(chunk: Chunk, good: NDArray[Any]) -> Iterator[Fault]:
 class Order:
     """The last record's numbers, carried from chunk to chunk.
 
-    `rolled_over` is True up to the first sync point: earlier records were copied by a rollover, and may skip sequence
-    numbers.
+    `rolled_over` is True up to the first sync point: a rollover copied these records, and their sequence numbers may
+    have gaps.
     """
 
     def __init__(self) -> None:
@@ -103,10 +103,10 @@ class Order:
 
 
 def check_order(chunk: Chunk, good: NDArray[Any], order: Order) -> Iterator[Fault]:
-    """Yield records out of order: lease ids never fall; within a lease, sequence numbers rise by one (in rolled-over
-    records: rise).
+    """Yield records out of order: lease ids never fall, and within a lease sequence numbers rise by one.
 
-    An unreadable record leaves a hole of its width, which is no fault of its neighbours.
+    In rolled-over records they only rise. An unreadable record leaves a hole of its width, which is no fault of its
+    neighbours.
     """
     import numpy as np
 
@@ -161,7 +161,7 @@ _RESERVED = {
 
 
 def check_fields(chunk: Chunk, kind: RecordType, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
-    """Yield values outside the range of their fields; `records` are those of `kind` in the chunk, at `positions`."""
+    """Yield values outside the range of their fields; `records` are those of `kind`, at `positions` of the chunk."""
     layout = LAYOUTS[kind]
     for name in _RESERVED[kind]:
         yield from _reserved(chunk, layout, records, positions, name)

@@ -1,6 +1,6 @@
 """Locations of the parts of many DATA records, as numpy columns.
 
-`locate` agrees with `formats.bmq.disk.data.parse_data_record`, but marks a malformed record as unsound.
+`locate` agrees with `formats.bmq.disk.data.parse_data_record`, but marks malformed records as unsound.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _AREA_WORDS = (1 << 24) - 1
 class Located(NamedTuple):
     """Records of a DATA file; each array has shape (n,).
 
-    `start` (bytes, in the file) and `size` (bytes) are of the application's data, int64; `flags` are
-    `DataHeaderFlags`, `schema_id` the wire value. All are 0 where `sound` is False.
+    `start` (bytes, in the file) and `size` (bytes) are of the application's data, int64; `flags` are `DataHeaderFlags`,
+    `schema_id` the wire value. All are 0 where `sound` is False.
     """
 
     start: NDArray[Any]
@@ -64,7 +64,7 @@ def locate(data: Buffer, offsets: NDArray[Any]) -> Located:
 
 
 def plain_sizes(data: Buffer, located: Located) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sizes of properties and payloads of uncompressed messages, in bytes; -1 if unknown."""
+    """Return the sizes of uncompressed messages' properties and payloads, in bytes; -1 if unknown."""
     import numpy as np
 
     has_properties = located.flags & int(DataHeaderFlags.MESSAGE_PROPERTIES) != 0

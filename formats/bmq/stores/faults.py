@@ -1,7 +1,7 @@
 """The catalogue of a store's faults: a code for each kind, with its severity and advice.
 
-An error means that written data is lost, or that the files contradict each other. A warning means a possible effect of
-a crash, or something unusual but harmless.
+An error means that written data is lost or that the files contradict each other; a warning, a possible effect of a
+crash, or something unusual but harmless.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FaultKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault; `offset` is in bytes from the start of `file`, `reason` one clause, `advice` one sentence."""
+    """A fault; `offset` is in bytes from the start of `file`, `reason` one clause, `advice` one sentence."""
 
     code: str
     severity: Severity
@@ -101,7 +101,7 @@ CATALOGUE: dict[str, FaultKind] = {
     "ledger-order": FaultKind(Severity.ERROR, _LEDGER),
     "ledger-name": FaultKind(Severity.ERROR, "Put the file back under the name that it was created with."),
     "ledger-tail": FaultKind(Severity.WARNING, _TAIL),
-    # the ledger and the other files
+    # the ledger and other files
     "ledger-disagreement": FaultKind(
         Severity.ERROR, "The ledger has checksums, QLIST has none: what the ledger says is more likely right."
     ),
@@ -117,6 +117,5 @@ CATALOGUE: dict[str, FaultKind] = {
 
 
 def fault(code: str, file: str, offset: int, reason: str) -> Fault:
-    """Make a fault of the catalogue's kind `code`."""
     kind = CATALOGUE[code]
     return Fault(code, kind.severity, file, offset, reason, kind.advice)

@@ -43,8 +43,8 @@ class Course(NamedTuple):
     """The result of each message's events; all arrays but `is_new` and `life` hold numbers of events.
 
     A life starts with a message carried over from the previous chunk, or with an event in `opens`. `begins` holds the
-    first event of each life, in the order of the events; `is_new` is True where that is the message's record. `life`
-    is the life that each event belongs to, and is meaningless for events that belong to none.
+    first event of each life, in the order of the events; `is_new` is True where that is the message's record. `life` is
+    the life of each event, and is meaningless for events outside any.
     """
 
     begins: NDArray[Any]
@@ -115,7 +115,7 @@ class Events:
 
         is_message, is_deletion = self.kinds == Kind.MESSAGE, self.kinds == Kind.DELETION
         number = np.arange(len(self))
-        # The last message or deletion before an event decides whether the message is alive at the event.
+        # The last message or deletion before an event decides whether the message is alive.
         turn = np.maximum.accumulate(np.where(is_message | is_deletion, number, -1))
         before = np.concatenate([[-1], turn[:-1]])
         in_group = before >= np.flatnonzero(self._starts)[self.group]
@@ -136,7 +136,7 @@ class Events:
         )
 
     def messages(self, events: NDArray[Any]) -> NDArray[Any]:
-        """Rows of `message_dtype` for some events, which must be messages."""
+        """Rows of `message_dtype` for `events`, which must be messages."""
         import numpy as np
 
         records = self._messages.take(self._order[events])
@@ -151,7 +151,7 @@ class Events:
         return out
 
     def timestamps(self, events: NDArray[Any]) -> NDArray[Any]:
-        """The time at which some events were written, in seconds since the epoch: int64."""
+        """The times at which `events` were written, in seconds since the epoch: int64."""
         import numpy as np
 
         stamps = self._records["timestamp"][self.positions[events]].astype(np.uint64)
@@ -172,12 +172,12 @@ _COPIED = (
 def _grouped(
     positions: NDArray[Any], keys: tuple[NDArray[Any], ...], hashes: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sort by key and then by position; return the order, and a bool array that is True where a new key starts."""
+    """Sort by key and then by position; return the order, and a bool array that is True at the start of a key."""
     import numpy as np
 
     if not len(positions):
         return positions, np.zeros(0, bool)
-    # A hash and a position in one number sort faster than anything with two columns.
+    # A hash and a position in one number sort faster than two columns.
     width = int(positions.max()).bit_length()
     low_bits = np.uint64((1 << width) - 1)
     place = np.empty(int(positions.max()) + 1, np.int64)

@@ -1,7 +1,7 @@
 """A hash table from message keys to row numbers, for `stores.lives`; all steps work on whole numpy columns.
 
-Open addressing with linear probing. Rows with equal hashes are compared by the whole key, so a collision costs a probe,
-never correctness. Memory is proportional to the rows present; removed rows leave marks until the table grows.
+Open addressing with linear probing. Rows with equal hashes are compared by key. Memory is proportional to the rows
+present; removed rows leave marks until the table grows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
 def mix(*columns: NDArray[Any]) -> NDArray[Any]:
-    """Hash uint64 columns to 64 bits: uint64, of their shape."""
+    """Hash uint64 columns to uint64 of their shape."""
     import numpy as np
 
     out = columns[0] * np.uint64(_ODD[0])
@@ -34,7 +34,7 @@ def mix(*columns: NDArray[Any]) -> NDArray[Any]:
 
 
 class LiveIndex:
-    """Row numbers by key; `rows` is the caller's table, a structured array with the fields `names` as the key."""
+    """Row numbers by key; `rows` is the caller's table, a structured array whose key is the fields `names`."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -88,7 +88,7 @@ class LiveIndex:
             free = np.flatnonzero(self._rows[slots] < 0)
             target = slots[free]
             before = self._rows[target]
-            # Two rows may claim the same slot: reading back shows which was written last.
+            # Two rows may claim a slot: reading back shows the last one written.
             self._rows[target] = rows[free]
             won = self._rows[target] == rows[free]
             self._hashes[target[won]] = hashes[free[won]]
@@ -98,7 +98,6 @@ class LiveIndex:
             rows, hashes, slots = rows[left], hashes[left], (slots[left] + 1) & self._mask
 
     def remove(self, rows: NDArray[Any], hashes: NDArray[Any]) -> None:
-        """Remove rows that are present."""
         import numpy as np
 
         self._present -= len(rows)

@@ -1,4 +1,4 @@
-"""Messages that are alive, as rows found by queue and GUID, and small numbers for queues and apps."""
+"""Live messages, as rows found by queue and GUID, and small numbers for queues and apps."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def put_rows(table: NDArray[Any], at: NDArray[Any], rows: NDArray[Any]) -> None:
 
 
 class LiveTable:
-    """Rows of `message_dtype`. A row's number may be reused after its removal."""
+    """Rows of `message_dtype`. The number of a removed row may be reused."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -90,7 +90,7 @@ class LiveTable:
         self._free_count += len(numbers)
 
     def numbers(self, queue: int | None = None) -> NDArray[Any]:
-        """The rows of one queue's messages, or of all, in the order of their arrival."""
+        """The rows of one queue's messages, or of all, in order of arrival."""
         import numpy as np
 
         queues = self.rows["queue"]
@@ -98,7 +98,7 @@ class LiveTable:
         return found[np.argsort(self.rows["index"][found])]
 
     def queues(self) -> NDArray[Any]:
-        """The queues with messages: int64, rising."""
+        """The queues with messages, ascending: int64."""
         import numpy as np
 
         queues = self.rows["queue"]
@@ -121,7 +121,7 @@ class LiveTable:
 
 
 class Numbers:
-    """Assigns small numbers to distinct values, in the order of their appearance."""
+    """Assigns small numbers to distinct values, in order of appearance."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -133,7 +133,7 @@ class Numbers:
         return len(self._sorted)
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The number of each of `values` (uint64): uint32 of their shape."""
+        """The numbers of `values` (uint64): uint32 of their shape."""
         import numpy as np
 
         numbers: NDArray[Any]
@@ -149,14 +149,13 @@ class Numbers:
         return numbers
 
     def number(self, value: int) -> int | None:
-        """The number of `value`; None for a new one."""
+        """The number of `value`; None if it has none."""
         import numpy as np
 
         at, missing = self._places(np.array([value], np.uint64))
         return None if missing[0] else int(self._numbers[at[0]])
 
     def values(self) -> list[int]:
-        """All values, by number."""
         import numpy as np
 
         by_number: list[int] = self._sorted[np.argsort(self._numbers)].tolist()

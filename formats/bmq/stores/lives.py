@@ -2,20 +2,19 @@
 
 Memory grows with the messages alive at a time (about 200 bytes each), the queues and apps, and the chunk, not with the
 journal. `Lives.feed` takes chunks in the journal's order and returns the messages that arrived, the messages that ended
-and why, and the records that do not fit; `Lives.alive` gives the messages alive so far. The result does not depend on
-the chunks' sizes.
+and why, and the records that do not fit. The result does not depend on the chunks' sizes.
 
 The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recoverMessages):
 
 - A message is identified by its queue key and GUID. After its end another message may use the same GUID.
-- An app's confirm has a record, except for the last app's: its confirm is the deletion without a flag. A message
+- An app's confirm has a record, except the last app's: its confirm is the deletion without a flag. A message
   with `ref_count` apps therefore has `ref_count` - 1 confirms before such a deletion.
-- Automatic confirms (of apps whose subscription does not want the message) come before the message's record, and are
-  not counted in `ref_count`. A queue has one such message at a time: an automatic confirm is an orphan, and ignored,
+- Automatic confirms (of apps whose subscription does not want the message) precede the message's record and do not
+  count in `ref_count`. A queue has one such message at a time: an automatic confirm is an orphan, and ignored,
   unless the queue's next message or automatic confirm is about the same message.
-- A purge of a queue, or its deletion, ends all of the queue's messages, without a record for each. A purge of one app
-  ends none: it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for messages
-  that no other app wants. The removal of an app does nothing by itself: if it had messages, a purge comes before it.
+- The purge or deletion of a queue ends all of its messages, without a record for each. A purge of one app ends none:
+  it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for messages that no
+  other app wants. The removal of an app follows a purge of its messages, and does nothing by itself.
 
 All steps work on whole columns: a chunk costs a sort of its records, and a probe for each message.
 """
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["BITS", "End", "Lives", "Role", "Step", "guid_bytes"]
 
 BITS = 64
-"""Number of a queue's apps that have a bit of their own; the roles of further apps are in `Lives.beyond`."""
+"""Number of a queue's apps that have bits; the roles of further apps are in `Lives.beyond`."""
 
 
 class End(IntEnum):
@@ -59,7 +58,7 @@ class End(IntEnum):
 
 
 class Role(IntEnum):
-    """The outcome of a message for one app; the names are those of the fields of `message_dtype`."""
+    """The outcome of a message for one app; the names are those of fields of `message_dtype`."""
 
     CONFIRMED = 0
     AUTOMATIC = 1
@@ -67,7 +66,6 @@ class Role(IntEnum):
 
 
 def guid_bytes(high: int, low: int) -> bytes:
-    """Join the halves of a GUID."""
     return high.to_bytes(8, "big") + low.to_bytes(8, "big")
 
 
@@ -75,8 +73,8 @@ class Step(NamedTuple):
     """The effects of one chunk. Indexes are into the journal (int64), each array in ascending order.
 
     `arrived` and `ended` are messages (`live_table.message_dtype`): as they were on arrival, with their automatic
-    confirms, and at their end. Parallel to `ended`, and ordered by `ended_by`: `ended_by`, the index of the record that
-    ended it (one purge may end many), its time `ended_at` in seconds, and the `End` as uint8.
+    confirms, and at their end. Parallel to `ended` are `ended_by`, the index of the record that ended the message, in
+    ascending order (one purge may end many), its time `ended_at` in seconds, and the `End` as uint8.
 
     Records that do not fit: `unknown` are confirms and deletions of messages that are not alive; `duplicates` messages
     that are already alive; `repeated` confirms by an app that has confirmed before; `excess` confirms by more apps than
@@ -84,7 +82,7 @@ class Step(NamedTuple):
     and `early` records have an effect.
 
     `confirms` are the confirms of messages alive, repeated ones included but not automatic ones, in no order; parallel
-    to it are the index of the message (`confirmed`) and its time of arrival in seconds (`confirmed_arrived`).
+    to it are the message's index (`confirmed`) and its time of arrival in seconds (`confirmed_arrived`).
 
     `beyond` has the entries of `Lives.beyond` for the messages that ended.
     """
@@ -120,17 +118,17 @@ class Lives:
         return len(self._table)
 
     def alive(self) -> NDArray[Any]:
-        """The messages alive, in the order of their arrival: a copy, of `live_table.message_dtype`."""
+        """The messages alive, in order of arrival: a copy, of `live_table.message_dtype`."""
         rows: NDArray[Any] = self._table.rows.take(self._table.numbers())
         return rows
 
     @property
     def queue_count(self) -> int:
-        """The number of queues that had messages; their own numbers are below it."""
+        """The number of queues that had messages; queues' numbers are below it."""
         return len(self._queues)
 
     def queue_keys(self) -> list[bytes]:
-        """The keys of the queues that had messages, by the numbers in `queue`."""
+        """The keys of the queues that had messages, by the number in `queue`."""
         return [key_bytes(value) for value in self._queues.values()]
 
     def queue_number(self, queue_key: bytes) -> int | None:
@@ -138,7 +136,7 @@ class Lives:
         return self._queues.number(int.from_bytes(queue_key, "big"))
 
     def app_keys(self, queue: int) -> list[bytes]:
-        """The keys of the apps of a queue that confirmed messages or were purged, by their bit."""
+        """The keys of a queue's apps that confirmed messages or were purged, by bit."""
         return self._apps.by_queue.get(queue, [])
 
     def feed(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any] | None = None) -> Step:
@@ -158,7 +156,7 @@ class Lives:
         return steps[0] if len(steps) == 1 else _joined(steps)
 
     def _removals(self, records: NDArray[Any], kinds: NDArray[Any]) -> list[tuple[int, QueueOpRecord]]:
-        """The purges of queues and apps, and the deletions of queues, that affect any message."""
+        """The purges and deletions of queues and apps that affect any message."""
         import numpy as np
 
         found: list[tuple[int, QueueOpRecord]] = []
@@ -179,7 +177,6 @@ class Lives:
         return found
 
     def _remove(self, index: int, op: QueueOpRecord) -> Step:
-        """Apply a purge, or the deletion of a queue."""
         import numpy as np
 
         queue = self.queue_number(op.queue_key)
@@ -219,7 +216,7 @@ class Lives:
         is_carried = rows >= 0
         rows = rows[is_carried]
         course = events.course(is_carried)
-        # One row for each life: of a message carried over, or of one that arrives.
+        # One row for each life: of a message carried over, or of an arrival.
         old, new = np.flatnonzero(~course.is_new), np.flatnonzero(course.is_new)
         messages = np.empty(len(course.begins), message_dtype())
         put_rows(messages, old, self._table.rows.take(rows))
@@ -278,7 +275,7 @@ class Lives:
             roles = self.beyond.setdefault(int(messages["index"][lives[at]]), {})
             first[at] = roles.get(int(apps[at])) is not Role.CONFIRMED
             roles[int(apps[at])] = Role.CONFIRMED
-        # Events are ordered by life, and within it by their index: runs of equal lives can be reduced.
+        # Events are ordered by life and then by index: runs of equal lives can be reduced.
         starts = np.flatnonzero(np.diff(lives, prepend=-1))
         total = np.cumsum(first)
         before = np.repeat(total[starts] - first[starts], np.diff(starts, append=len(lives)))
@@ -305,7 +302,7 @@ class Lives:
                 strict=True,
             )
         )
-        # A life that is carried over may begin with a message too, which is a duplicate.
+        # A life that is carried over may also begin with a message: a duplicate.
         new = np.flatnonzero(course.is_new)
         new_lives = dict(zip(course.begins[new].tolist(), new.tolist(), strict=True))
         both = np.concatenate([automatic, posted])

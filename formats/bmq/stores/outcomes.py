@@ -12,12 +12,12 @@ __all__ = ["ENDED", "MessageOutcome"]
 class MessageOutcome(StrEnum):
     """The outcome of a message; the values are those of columns and of JSON."""
 
-    OUTSTANDING = "outstanding"  # no app has confirmed it
-    PARTIALLY_CONFIRMED = "partially_confirmed"  # some have, others have not yet
-    CONFIRMED = "confirmed"  # all have, and it was deleted
+    OUTSTANDING = "outstanding"  # not confirmed by any app
+    PARTIALLY_CONFIRMED = "partially_confirmed"  # confirmed by some apps
+    CONFIRMED = "confirmed"  # confirmed by all, and deleted
     EXPIRED = "expired"  # deleted after its time to live
-    NO_QUORUM = "no_quorum"  # deleted since no majority of the cluster received it
-    PURGED = "purged"  # an administrator purged it from its last apps, or deleted its queue
+    NO_QUORUM = "no_quorum"  # deleted since no majority received it
+    PURGED = "purged"  # purged from its last apps, or deleted with its queue, by an administrator
 
     @property
     def word(self) -> str:
@@ -32,4 +32,3 @@ ENDED = {
     End.PURGED: MessageOutcome.PURGED,
     End.QUEUE_DELETED: MessageOutcome.PURGED,
 }
-"""The outcome of a message by the reason for its end."""

@@ -1,8 +1,8 @@
 """Catalogue of a store's queues as its files describe them: names, apps, and the purges that emptied them.
 
 A journal identifies queues and apps by key. Its CREATION and ADDITION records refer to QLIST for the names; a name
-that is missing there (a damaged record, a broker configured without QLIST) is taken from the rest of QLIST, and then
-from the cluster-state ledgers. A record that cannot be read is skipped.
+missing there (a damaged record, a broker configured without QLIST) is taken from the rest of QLIST, and then from the
+cluster-state ledgers. Unreadable records are skipped.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["ALWAYS", "App", "Event", "NamedByLedgers", "Purge", "Queue", "QueueCatalog", "read_ledgers"]
 
 ALWAYS = -1
-"""The value of `App.since` that is before every offset."""
+"""The value of `App.since` that precedes every offset."""
 
 
 class App(NamedTuple):
-    """An app of a queue from journal offset `since` up to, but not including, `until` (None: to the end)."""
+    """An app of a queue from journal offset `since` to `until`, exclusive (None: to the end)."""
 
     app_key: str
     app_id: str
@@ -49,9 +49,9 @@ class App(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """A purge of one app, or (`app_key` None) of the queue, of the messages before journal offset `offset`.
+    """A purge of an app, or (`app_key` None) of the queue: of the messages before journal offset `offset`.
 
-    For one app it begins with the message that `start_*` give.
+    For an app it begins with the message that `start_*` give.
     """
 
     offset: int
@@ -62,7 +62,7 @@ class Purge(NamedTuple):
 
 
 class Event(NamedTuple):
-    """The point at which a queue changed: the record's journal offset in bytes, and its time in seconds."""
+    """A change of a queue: the record's journal offset in bytes, and its time in seconds."""
 
     offset: int
     timestamp: int
@@ -71,7 +71,7 @@ class Event(NamedTuple):
 class Queue(NamedTuple):
     """A queue of one partition; keys are upper-case hex, `uri` is None if neither QLIST nor ledger names it.
 
-    `created` is None if only QLIST or a ledger names the queue.
+    `created` is None if only QLIST or a ledger names it.
     """
 
     partition_id: int
@@ -99,7 +99,6 @@ class _Draft:
             self.since[app_key] = (app_id, offset)
 
     def complete(self, other: _Draft) -> None:
-        """Fill in missing values from `other`."""
         self.uri = self.uri or other.uri
         for app_key, (app_id, offset) in other.since.items():
             self.add(app_key, app_id, offset)
@@ -124,7 +123,7 @@ NamedByLedgers = dict[tuple[int, bytes], _Draft]
 
 
 class QueueCatalog:
-    """Gathers the queues of one partition, a chunk of its journal at a time."""
+    """Gathers the queues of one partition from chunks of its journal."""
 
     def __init__(self, partition_id: int, qlist: Buffer) -> None:
         """`qlist` is the QLIST file, empty if absent."""
@@ -145,7 +144,7 @@ class QueueCatalog:
                 _apply(draft, record, offset + index * JOURNAL_RECORD_SIZE, self._qlist if qlist is None else qlist)
 
     def queues(self, in_ledgers: NamedByLedgers) -> list[Queue]:
-        """All queues in the order in which the journal first names them, then the queues that it does not name."""
+        """All queues in the order in which the journal first names them, then the others."""
         elsewhere = {key: draft for (number, key), draft in in_ledgers.items() if number == self._partition_id}
         for known in (_read_qlist(self._qlist), elsewhere):
             for key, draft in known.items():

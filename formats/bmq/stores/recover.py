@@ -1,7 +1,7 @@
 """Iteration over whole files, and the search for the end of a journal.
 
-Files are preallocated: the written part is followed by zeros up to the file's size, or by nothing after a clean stop.
-Source: mqbs::JournalFileIterator, mqbs::DataFileIterator, mqbs::QlistFileIterator, mqbs::FileStoreProtocolUtil.
+Files are preallocated: zeros follow the written part, or nothing after a clean stop. Source: mqbs::JournalFileIterator,
+mqbs::DataFileIterator, mqbs::QlistFileIterator, mqbs::FileStoreProtocolUtil.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CHUNK_RECORDS = 1 << 16
 class JournalExtent(NamedTuple):
     """The written part of a journal; offsets are in bytes.
 
-    `end` is where the next record goes. `last_sync_point_offset` is None in a journal without a sync point.
+    `end` is where the next record goes; `last_sync_point_offset` is None without a sync point.
     """
 
     opened: OpenedFile
@@ -110,7 +110,7 @@ def _last_sync_point(records_at: Callable[[int, int], NDArray[Any]], total: int)
     while end > 0:
         start = max(0, end - CHUNK_RECORDS)
         chunk = records_at(start, end - start)
-        # A preallocated tail of zeros has no magic: check that column before the others.
+        # A preallocated tail has no magic: check that column first.
         if (chunk["magic"] == RECORD_MAGIC).any():
             records, indexes = select(chunk, RecordType.JOURNAL_OP)
             valid = (
@@ -169,5 +169,5 @@ def iter_ledger(buffer: Buffer) -> Iterator[LedgerRecord]:
 
 
 def _zeros(buffer: Buffer, offset: int, size: int) -> bool:
-    """Return True if nothing is written at `offset`: zeros, or the end of the file."""
+    """Return True if there are only zeros, or nothing, at `offset`."""
     return not any(buffer[offset : offset + size])

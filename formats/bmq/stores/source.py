@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileView", "Source", "scan_source"]
 
-"""No less than what the headers at the start of a file take."""
+"""At least the size of the headers at the start of a file."""
 
 
 class Source(Protocol):

@@ -1,8 +1,8 @@
 """Validation of a store's files: faults with their codes and offsets in bytes. Does no I/O of its own.
 
 `validate_file_set` checks the three files of a partition against each other: every journal record's shape, order and
-fields, every payload's header and checksum, references and sync points. `validate_file` checks as much of one file as
-is possible alone. Faults are yielded as they are found; a caller may stop at any time.
+fields, every payload's header and checksum, references and sync points. `validate_file` checks one file alone. Faults
+are yielded as they are found; a caller may stop at any time.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
-"""Callback with (records done, records in total) after every chunk of a journal."""
+"""Called after every chunk of a journal with (records done, records in total)."""
 
 Settle = Callable[[], bool]
-"""Callback that gives a broker time to finish a write; it returns False when that has taken too long."""
+"""Gives a broker time to finish a write; returns False when that has taken too long."""
 
 _SYNC_POINT_OFFSET_SIZE = 8
 _MAGIC = RECORD_MAGIC.to_bytes(WORD, "big")
@@ -78,7 +78,7 @@ def validate_file_set(
     """Yield the faults of one file set; checks that need an absent file are omitted.
 
     Reads the journal in chunks, and every payload that it refers to. The journal's end is determined before the other
-    files are read: a broker that is writing has by then written everything that the records before it refer to.
+    files are read: a broker that is writing has by then written everything that earlier records refer to.
     """
     yield from check_file_set(journal, data, qlist, on_progress=on_progress)
 
@@ -114,7 +114,6 @@ def check_file_set(
 
 
 def validate_file(view: Source, file_type: FileType, *, on_progress: Progress | None = None) -> Iterator[Fault]:
-    """Yield the faults of one file by itself."""
     if file_type is FileType.JOURNAL:
         yield from validate_file_set(view, on_progress=on_progress)
         return
@@ -139,7 +138,7 @@ def validate_ledger(view: Source) -> Iterator[Fault]:
 class SetChecker:
     """One pass over a journal, with the checkers of its DATA and QLIST files.
 
-    After `check`, `queues` are the ones at the journal's end, `leases` the start of each primary's lease (offset in
+    After `check`, `queues` are those at the journal's end, `leases` the start of each primary's lease (offset in
     bytes), `primaries` the node in a lease's first sync point, and that record's offset.
     """
 
@@ -162,7 +161,7 @@ class SetChecker:
 
     @property
     def _stated_first_sync_point(self) -> int:
-        """End of the rollover according to the header, in bytes; 0 in a journal not made by a rollover."""
+        """End of the rollover according to the header, in bytes; 0 in a journal that no rollover made."""
         header = self._extent.opened.header
         assert isinstance(header, JournalFileHeader)
         return header.first_sync_point_after_rollover_offset_words * WORD
@@ -192,7 +191,7 @@ class SetChecker:
         yield from check_shape(chunk, good)
         yield from check_order(chunk, good, self._order)
         self._note_leases(chunk, good)
-        # Queues come first, since the other records refer to them.
+        # Queues come first, since other records refer to them.
         for kind in (RecordType.QUEUE_OP, RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION):
             records, positions = _readable(chunk, kind, good)
             yield from check_fields(chunk, kind, records, positions)
@@ -230,8 +229,8 @@ class SetChecker:
             if self._first_sync_point is None:
                 self._first_sync_point = chunk.index + position
             lease, number = record.sync_point_primary_lease_id, record.sync_point_sequence_number
-            # A new primary may write its predecessor's outstanding sync point, which contains the predecessor's lower
-            # lease id.
+            # A new primary may write its predecessor's outstanding sync point, which has the predecessor's lower lease
+            # id.
             own = (record.primary_lease_id, record.sequence_number)
             if not lease or not number or lease > own[0] or (lease == own[0] and number != own[1]):
                 yield chunk.fault("sync-point", position, f"stands for ({lease}, {number}), its record is {own}")
@@ -310,7 +309,7 @@ def _readable(chunk: Chunk, kind: RecordType, good: NDArray[Any]) -> tuple[NDArr
 
 
 def _open(view: Source | None, file_type: FileType) -> Generator[Fault, None, int | None]:
-    """Yield the faults of `view`'s headers; return its first record's offset, or None without file or sound headers."""
+    """Yield the faults of `view`'s headers; return the first record's offset, or None without file or sound headers."""
     if view is None:
         return None
     try:

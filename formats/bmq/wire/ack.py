@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """ACK: results of posts (source: bmqp::AckHeader, bmqp::AckMessage).
 
-An event has one `AckHeader` and then an `Ack` for every message.
+An event is an `AckHeader` and then an `Ack` for every message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _words: Final = ACK_MESSAGE.words.unpack_from
 
 
 class AckRun(NamedTuple):
-    """The GUIDs of messages in a row that have one queue id and one status."""
+    """The GUIDs of consecutive messages with one queue id and one status."""
 
     queue_id: int
     status: int
@@ -51,7 +51,7 @@ class AckRun(NamedTuple):
 
 
 def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> bytes:
-    """Encode one message; an event's body is `ACK_HEADER_BYTES` followed by messages."""
+    """Encode a message; an event's body is `ACK_HEADER_BYTES` and messages."""
     return _pack(status << 24 | correlation_id, guid, queue_id)
 
 
@@ -67,13 +67,13 @@ def build_ack_event(acks: Iterable[tuple[int, int, bytes, int]]) -> bytes:
 
 
 def iter_acks(buffer: Buffer, start: int, end: int) -> Iterator[Ack]:
-    """Iterate over the messages of an event's body, `buffer[start:end]`. FormatError at once if they do not fill it."""
+    """Iterate over the messages of the body `buffer[start:end]`. FormatError at once if they do not fill it."""
     offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
     return map(partial(ACK_MESSAGE.unpack, buffer), offsets)
 
 
 def ack_runs(buffer: memoryview, start: int, end: int) -> list[AckRun]:
-    """Divide an event's body, `buffer[start:end]`, into runs. FormatError if the messages do not fill it."""
+    """Divide the body `buffer[start:end]` into runs. FormatError if the messages do not fill it."""
     offsets = message_offsets(buffer, start, end, ACK_MESSAGE.size, "AckHeader")
     if offsets.step == ACK_MESSAGE.size:
         rows = ACK_MESSAGE.words.iter_unpack(buffer[offsets.start : end])

@@ -35,7 +35,7 @@ _MEMORY_LEVEL = 8
 
 
 class ApplicationData(NamedTuple):
-    """`properties` is the encoded area with its padding, empty if there is none; neither part is compressed."""
+    """`properties` is the encoded area with its padding, or empty; neither part is compressed."""
 
     properties: Buffer
     payload: Buffer
@@ -48,7 +48,7 @@ def split_application_data(
     compression: int,
     size_max: int = DECOMPRESSED_SIZE_MAX,
 ) -> ApplicationData:
-    """Return the properties and payload of a message; views of `data` if uncompressed.
+    """Return a message's properties and payload; views of `data` if uncompressed.
 
     FormatError if the properties do not fit, or the payload inflates to more than `size_max` bytes.
     """
@@ -71,9 +71,7 @@ def split_application_data(
 def build_application_data(
     properties: bytes, payload: Buffer, schema_id: int, compression: CompressionAlgorithm
 ) -> tuple[bytes, CompressionAlgorithm]:
-    """Return a message's data, compressed if that pays, and its compression; `properties` is the encoded area or
-    empty.
-    """
+    """Return a message's data, compressed if that pays, and its compression; `properties` is the encoded area."""
     head, body = (properties, payload) if schema_id else (b"", properties + payload)
     if compression == CompressionAlgorithm.ZLIB and len(body) >= COMPRESSED_SIZE_MIN:
         compressed = compress(body)
@@ -83,13 +81,13 @@ def build_application_data(
 
 
 def to_older_application_data(data: memoryview, compression: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """Convert the data of a message with a schema id for a client that knows only the older encoding: uncompressed."""
+    """Convert the data of a message with a schema id to the older encoding, uncompressed."""
     properties, payload = split_application_data(data, True, 1, compression, size_max)
     return to_older_encoding(properties) + payload
 
 
 def compress(data: Buffer) -> bytes:
-    """Compress `data` with default level and strategy `Z_FILTERED`, byte for byte like the reference's zlib."""
+    """Compress `data` byte for byte like the reference's zlib."""
     stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zlib.Z_FILTERED)
     return stream.compress(data) + stream.flush()
 
@@ -102,7 +100,7 @@ def decompress(data: Buffer, algorithm: int, size_max: int = DECOMPRESSED_SIZE_M
         raise FormatError("compression", 0, f"{algorithm} is no algorithm")
     stream = zlib.decompressobj(_WINDOW_BITS)
     try:
-        # One byte more than allowed distinguishes a stream that is too long from one that just fits.
+        # One byte more distinguishes a stream that is too long from one that just fits.
         out = stream.decompress(data, size_max + 1)
     except zlib.error as error:
         check_memory(error)

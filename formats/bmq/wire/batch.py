@@ -3,7 +3,7 @@
 
     | header_words 4 | per_message_words 4 | ...        once, then the messages
 
-The sender gives both sizes: newer ones may append fields, which are skipped.
+The sender gives both sizes; fields that newer senders append are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["message_offsets"]
 def message_offsets(buffer: Buffer, start: int, end: int, size: int, path: str) -> range:
     """Return the offsets of the messages in the body `buffer[start:end]`, each of at least `size` bytes.
 
-    Raises FormatError named `path` unless they fill the body; a body without messages is valid.
+    FormatError named `path` unless they fill the body, which may be without messages.
     """
     if end - start < WORD:
         raise FormatError(path, start, f"needs {WORD} bytes, {end - start} left")

@@ -31,7 +31,7 @@ __all__ = [
 CONFIRM_HEADER_BYTES: Final = CONFIRM_HEADER.pack(ConfirmHeader(1, CONFIRM_MESSAGE.size // 4, bytes(3)))
 
 pack_confirm: Final = CONFIRM_MESSAGE.words.pack
-"""The bytes of one message, from queue id, GUID and sub-queue id; a body is `CONFIRM_HEADER_BYTES` and these."""
+"""Encode a message: queue id, GUID and sub-queue id. A body is `CONFIRM_HEADER_BYTES` and these."""
 
 _words: Final = CONFIRM_MESSAGE.words.unpack_from
 _ID: Final = Struct(">i")
@@ -53,12 +53,12 @@ def build_confirm_event(confirms: Iterable[tuple[int, bytes, int]]) -> bytes:
 
 
 def iter_confirms(buffer: memoryview, start: int, end: int) -> Iterable[tuple[int, bytes, int]]:
-    """Iterate over the messages of an event's body as (queue id, GUID, sub-queue id).
+    """Iterate over the messages of a body as (queue id, GUID, sub-queue id).
 
     FormatError, before the first, if they do not fill `buffer[start:end]`.
     """
     if end - start == _ONE_SIZE and buffer[start] == _PLAIN:
-        # One message of the current size, the most frequent body.
+        # One message of the current size: the most frequent body.
         return (_words(buffer, start + _HEADER_SIZE),)
     offsets = message_offsets(buffer, start, end, CONFIRM_MESSAGE.size, "ConfirmHeader")
     if offsets.step == CONFIRM_MESSAGE.size:

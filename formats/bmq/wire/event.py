@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The frame of everything on a connection (source: bmqp::EventHeader).
 
-An `EventHeader`, then a body by its type. A schema message is padded to words. A heartbeat has no body.
+An `EventHeader`, then a body by its type. Schema messages are padded to words. A heartbeat has no body.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 _words: Final = EVENT_HEADER.words.unpack_from
 _pack: Final = EVENT_HEADER.words.pack
 
-# By the byte that holds version and type: the type as a plain integer, 0 for an invalid byte.
+# By the byte of version and type: the type as a plain integer, 0 for an invalid byte.
 _FIRST: Final = int(EventType.CONTROL)
 _LAST: Final = int(EventType.AUTHENTICATION)
 _KINDS: Final = tuple(
     byte & 0x3F if byte >> 6 == PROTOCOL_VERSION and _FIRST <= byte & 0x3F <= _LAST else 0 for byte in range(256)
 )
 _SCHEMA_TYPES: Final = frozenset(map(int, (EventType.CONTROL, EventType.AUTHENTICATION, EventType.ELECTOR)))
-# The greatest length, which has 31 bits.
+# A length has 31 bits.
 LENGTH_MAX: Final = (1 << 31) - 1
 _new: Final = tuple.__new__
 
@@ -72,7 +72,7 @@ def next_frame(
     version_and_type: int
     header_words: int
     length, version_and_type, header_words, type_specific, _ = _words(buffer, offset)
-    # The fragment bit, always zero, is the top bit of the length's word: a set one exceeds any limit.
+    # The fragment bit, always zero, is the top bit of the length's word: if set, it exceeds any limit.
     if length > length_max:
         raise FormatError("EventHeader.length", offset, f"{length} bytes, the limit is {length_max}")
     if length > schema_length_max and version_and_type & 0x3F in _SCHEMA_TYPES:
@@ -93,9 +93,7 @@ def next_frame(
 
 
 def iter_frames(buffer: Buffer, offset: int, available: int, length_max: int) -> Iterator[Frame]:
-    """Iterate over the whole events of `buffer[offset:available]`; the bytes after the last are the start of
-    another.
-    """
+    """Iterate over the whole events of `buffer[offset:available]`; an incomplete one may follow them."""
     while (frame := next_frame(buffer, offset, available, length_max)) is not None:
         yield frame
         offset = frame.end
@@ -109,12 +107,12 @@ def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> 
 def build_schema_event(
     message: bytes, event_type: EventType = EventType.CONTROL, encoding: EncodingType = EncodingType.BER
 ) -> bytes:
-    """Build an event around an encoded schema message, padded to words."""
+    """Build an event around an encoded schema message."""
     return build_event(event_type, message + padding(len(message)), encoding << 5)
 
 
 def schema_encoding(type_specific: int) -> EncodingType:
-    """The encoding of an event that carries a schema message; FormatError if it is neither BER nor JSON."""
+    """The encoding of an event with a schema message; FormatError if it is neither BER nor JSON."""
     try:
         return EncodingType(type_specific >> 5)
     except ValueError:
@@ -122,7 +120,7 @@ def schema_encoding(type_specific: int) -> EncodingType:
 
 
 def schema_message(buffer: memoryview, start: int, end: int) -> memoryview:
-    """The encoded schema message in an event's body, without its padding."""
+    """The encoded schema message in an event's body, without padding."""
     return buffer[start : unpadded_end(buffer, start, end, "SchemaEvent.padding")]
 
 

@@ -81,7 +81,7 @@ _EMPTY = memoryview(b"")
 
 
 class Option(NamedTuple):
-    """One option; `content` is a view of the bytes after its header, empty if it is packed."""
+    """An option; `content` is a view of the bytes after its header, empty if it is packed."""
 
     type: int
     packed: bool
@@ -91,7 +91,7 @@ class Option(NamedTuple):
 
 
 def iter_options(area: memoryview) -> Iterator[Option]:
-    """Yield the options of a message's options area. FormatError at the first that is malformed or repeated."""
+    """Yield the options of a message's options area. FormatError at the first malformed or repeated one."""
     at, end = 0, len(area)
     seen = 1 << OptionType.UNDEFINED
     while at < end:
@@ -113,7 +113,7 @@ def iter_options(area: memoryview) -> Iterator[Option]:
 
 
 def sub_queue_infos(area: memoryview) -> list[SubQueueInfo]:
-    """The subscriptions that receive a message, from the newer option or else the older; empty without either."""
+    """The subscriptions that receive a message, from the newer option or else the older."""
     old: list[SubQueueInfo] = []
     for option in iter_options(area):
         if option.type == _INFOS:
@@ -181,5 +181,5 @@ def pack_sub_queue_infos(infos: Sequence[SubQueueInfo]) -> bytes:
 
 
 def pack_message_group_id(group: bytes) -> bytes:
-    """Encode the option that names a message's group, 1 to 31 bytes."""
+    """Encode the name of a message's group, 1 to 31 bytes."""
     return pack_option(OptionType.MSG_GROUP_ID, group + padding(len(group)))

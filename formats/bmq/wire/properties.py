@@ -1,7 +1,7 @@
 """Message properties: named, typed values before the payload (source: bmqp::MessageProperties).
 
-A `MessagePropertiesHeader` once, a `MessagePropertyHeader` for every property, then every property's name and value,
-then padding to words.
+A `MessagePropertiesHeader`, a `MessagePropertyHeader` for every property, then every property's name and value, then
+padding to words.
 
 In the older encoding (the message's schema id is 0) a property's header has its value's length. In the newer one (a
 schema id above 0) it has the offset of its name from the first name, so that a reader that knows the schema, which
@@ -102,7 +102,7 @@ class Property(NamedTuple):
     """A property. The Python type of `value` depends on `type`:
 
     BOOL bool; SHORT, INT32 and INT64 int; CHAR one byte; STRING str; BINARY bytes. Names and strings are UTF-8; other
-    bytes become surrogates (`surrogateescape`), so that they survive a round trip.
+    bytes become surrogates (`surrogateescape`), and survive a round trip.
     """
 
     name: str
@@ -120,7 +120,7 @@ _TYPES = (PropertyType.BOOL, *PropertyType)
 _SIZES = (0, 1, 1, 2, 4, 8, 0, 0)
 _READ: tuple[Callable[[Buffer], PropertyValue], ...] = (
     bytes,
-    # Like the reference, takes 1 for true and any other byte for false.
+    # Like the reference: 1 is true, any other byte false.
     lambda raw: raw[0] == 1,
     bytes,
     _read_number(PropertyType.SHORT),
@@ -141,7 +141,7 @@ def properties_size(data: Buffer) -> int:
 
 
 def decode_properties(data: Buffer, schema_id: int) -> list[Property]:
-    """Decode the properties at the start of a message's data, in order; the payload after them is ignored.
+    """Decode the properties at the start of a message's data, in order; the payload is ignored.
 
     FormatError unless every length, type and name is sound and names are distinct.
     """
@@ -199,7 +199,7 @@ def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
 
 
 def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
-    """Encode properties as an area with padding, sorted by name, as the reference does.
+    """Encode properties as an area with padding, sorted by name like the reference's.
 
     ValueError for no properties, more than 255, a repeated name, or a value that does not fit its type.
     """
@@ -213,7 +213,7 @@ def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
     for name, kind, value in parts:
         if len(name) > PROPERTY_NAME_SIZE_MAX or len(value) > PROPERTY_VALUE_SIZE_MAX:
             raise ValueError(f"property {name[:40]!r}: a name of {len(name)} bytes, a value of {len(value)}: too long")
-        # The two words of a MessagePropertyHeader.
+        # The words of a MessagePropertyHeader.
         heads += (kind << _TYPE_SHIFT | (offset if schema_id else len(value)), len(name))
         content += (name, value)
         offset += len(name) + len(value)
@@ -228,7 +228,7 @@ def encode_properties(properties: Iterable[Property], schema_id: int) -> bytes:
 class AreaPlan:
     """The area of messages whose properties have the same names and types, in the newer encoding.
 
-    The results equal those of `encode_properties`; `names` are the names in the area's order.
+    The results equal those of `encode_properties`; `names` are in the area's order.
     """
 
     def __init__(self, properties: Sequence[tuple[str, PropertyType]]) -> None:
@@ -244,7 +244,7 @@ class AreaPlan:
         self._fixed = PROPERTIES_HEADER.size + len(rows) * PROPERTY_HEADER.size
 
     def encode(self, values: Iterable[bytes]) -> bytes:
-        """Encode the area of `values`, each as its type encodes it. Raises `ValueError` if it is too large."""
+        """Encode the area of `values`, each encoded as its type. Raises `ValueError` if it is too large."""
         heads = [0, 0, len(self._rows)]
         content: list[bytes] = []
         offset = 0

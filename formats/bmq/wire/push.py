@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """PUSH: messages delivered to a consumer (source: bmqp::PushHeader, bmqp::PushEventBuilder).
 
-Every message is a `PushHeader`, then the options (its recipients, see `formats.bmq.wire.options`), then the
-application's data padded to words. With IMPLICIT_PAYLOAD, for a replica that has the message, only a word of padding
-follows.
+A message is a `PushHeader`, the options (its recipients, see `formats.bmq.wire.options`), and the application's data
+padded to words. With IMPLICIT_PAYLOAD, for a replica that has the message, a word of padding replaces the data.
 
 A broker gives a client its subscription in the older option, SUB_QUEUE_IDS_OLD; brokers and proxies exchange
 SUB_QUEUE_INFOS, which includes the remaining delivery attempts.
@@ -69,7 +68,7 @@ def append_push(
     compression: int,
     schema_id: int,
 ) -> None:
-    """Append a message for one subscription of a client to an event's body."""
+    """Append a message for one subscription of a client to a body."""
     size = 40 + len(data)
     padding = PADDING[WORD - size % WORD]
     out += _pack_to_one(
@@ -117,7 +116,7 @@ def append_push_with_options(
     compression: int,
     schema_id: int,
 ) -> None:
-    """Append a message to an event's body; `options` must fill whole words, `data` is empty for IMPLICIT_PAYLOAD."""
+    """Append a message to a body; `options` must fill whole words, `data` is empty for IMPLICIT_PAYLOAD."""
     size = _HEADER_SIZE + len(options) + len(data)
     padding = PADDING[WORD - size % WORD]
     out += _pack(
@@ -134,9 +133,9 @@ def append_push_with_options(
 
 
 def iter_pushes(buffer: memoryview, start: int, end: int) -> Iterator[Push]:
-    """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the messages of the body `buffer[start:end]`. FormatError at the first malformed one."""
     while start < end:
-        # Even an older, shorter header precedes a word of padded data, so a valid message has at least this size.
+        # Even an older, shorter header precedes a word of padded data: valid messages have at least this size.
         if end - start < _HEADER_SIZE:
             raise FormatError("PushHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, schema_id, _ = _words(buffer, start)

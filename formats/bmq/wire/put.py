@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """PUT: messages posted by a producer (source: bmqp::PutHeader, bmqp::PutEventBuilder, bmqp::PutMessageIterator).
 
-Every message is a `PutHeader`, then the options (formats.bmq.wire.options), then the application's data: message
-properties if the flag says so, then the payload, padded to words. The checksum covers the application's data as it is
-sent, compressed or not. Older senders omit the last word of the header, as their `header_words` shows.
+A message is a `PutHeader`, the options (formats.bmq.wire.options), and the application's data: message properties if
+the flag says so, then the payload, padded to words. The checksum covers the application's data as sent, compressed or
+not. Older senders omit the last word of the header, as their `header_words` shows.
 
 Current clients make the GUID. Others write a correlation id in its place: a zero byte, 24 bits, 12 zero bytes.
 """
@@ -49,14 +49,14 @@ PutFields = tuple[int, int, bytes, int, int, int, memoryview, memoryview]
 
 
 def iter_puts(buffer: memoryview, start: int, end: int) -> Iterator[Put]:
-    """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the messages of the body `buffer[start:end]`. FormatError at the first malformed one."""
     return map(Put._make, iter_put_fields(buffer, start, end))
 
 
 def iter_put_fields(buffer: memoryview, start: int, end: int) -> Iterator[PutFields]:
     """Yield the messages like `iter_puts`, as plain tuples, which are faster to make and to unpack."""
     while start < end:
-        # Even an older, shorter header precedes a word of padded data, so a valid message has at least this size.
+        # Even an older, shorter header precedes a word of padded data: valid messages have at least this size.
         if end - start < _HEADER_SIZE:
             raise FormatError("PutHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
         words, sizes, queue_id, guid, crc32c, schema_id, _ = _words(buffer, start)
@@ -107,7 +107,7 @@ def append_put(
     schema_id: int = 0,
     options: Buffer = b"",
 ) -> None:
-    """Append one message to an event's body; `options` must fill whole words."""
+    """Append a message to a body; `options` must fill whole words."""
     size = _HEADER_SIZE + len(options) + len(data)
     padding = PADDING[WORD - size % WORD]
     out += _pack(

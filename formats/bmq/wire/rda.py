@@ -1,7 +1,7 @@
 """Remaining delivery attempts (RDA) of a message, in one byte (source: bmqp::RdaInfo).
 
-With `unlimited` the other two fields have no meaning and are zero. `poisonous` is set if a consumer disconnected with
-the message unconfirmed: it is then better delivered alone.
+With `unlimited` the other two fields are zero. `poisonous` is set if a consumer disconnected with the message
+unconfirmed: it is then better delivered alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RdaInfo(NamedTuple):
 RDA_INFO = Layout(RdaInfo, size=1, upstream="bmqp::RdaInfo")
 
 UNLIMITED = RDA_INFO.pack(RdaInfo(1, 0, 0))[0]
-"""The byte of a message with unlimited delivery attempts."""
+"""The byte for unlimited delivery attempts."""
 
 
 def limited(counter: int, poisonous: bool = False) -> int:

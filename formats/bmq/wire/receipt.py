@@ -24,7 +24,7 @@ _new: Final = tuple.__new__
 
 
 def parse_receipt(buffer: Buffer, start: int, end: int) -> Receipt:
-    """Parse the receipt in an event's body, `buffer[start:end]`; newer senders may append fields."""
+    """Parse the receipt in the body `buffer[start:end]`; newer senders may append fields."""
     if end - start < _SIZE:
         raise FormatError("ReplicationReceipt", start, f"needs {_SIZE} bytes, {end - start} left")
     return _new(Receipt, _unpack(buffer, start))

@@ -1,7 +1,7 @@
 """RECOVERY: chunks of a partition's files for a node that is catching up (source: bmqp::RecoveryHeader).
 
-Every message is a `RecoveryHeader` and then the chunk, a whole number of words; the last one, which is `final`, may be
-empty. Brokers that recover by PARTITION_SYNC do not send it.
+A message is a `RecoveryHeader` and the chunk, a whole number of words; the last one, which is `final`, may be empty.
+Brokers that recover by PARTITION_SYNC do not send it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _HEADER_SIZE = RECOVERY_HEADER.size
 
 
 class RecoveryChunk(NamedTuple):
-    """One chunk; `data` is a view into the event's buffer."""
+    """A chunk; `data` is a view into the event's buffer."""
 
     final: bool
     file_chunk_type: int
@@ -66,7 +66,7 @@ class RecoveryChunk(NamedTuple):
 
 
 def iter_chunks(buffer: memoryview, start: int, end: int) -> Iterator[RecoveryChunk]:
-    """Yield the chunks of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the chunks of the body `buffer[start:end]`. FormatError at the first malformed one."""
     while start < end:
         if end - start < _HEADER_SIZE:
             raise FormatError("RecoveryHeader", start, f"needs {_HEADER_SIZE} bytes, {end - start} left")
@@ -95,7 +95,7 @@ def append_chunk(
     data: Buffer,
     final: bool = False,
 ) -> None:
-    """Append one chunk with its MD5 to an event's body; `data` must fill whole words."""
+    """Append a chunk with its MD5 to a body; `data` must fill whole words."""
     head = RecoveryHeader(
         final,
         0,

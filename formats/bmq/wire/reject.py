@@ -63,7 +63,7 @@ REJECT_MESSAGE = Layout(Reject, size=24, upstream="bmqp::RejectMessage")
 REJECT_HEADER_BYTES = REJECT_HEADER.pack(RejectHeader(1, REJECT_MESSAGE.size // 4, bytes(3)))
 
 pack_reject = REJECT_MESSAGE.words.pack
-"""The bytes of one message, from queue id, GUID and sub-queue id; a body is `REJECT_HEADER_BYTES` and these."""
+"""Encode a message: queue id, GUID and sub-queue id. A body is `REJECT_HEADER_BYTES` and these."""
 
 _words = REJECT_MESSAGE.words.unpack_from
 
@@ -74,7 +74,7 @@ def build_reject_event(rejects: Iterable[tuple[int, bytes, int]]) -> bytes:
 
 
 def iter_rejects(buffer: memoryview, start: int, end: int) -> Iterator[tuple[int, bytes, int]]:
-    """Iterate over the messages of an event's body as (queue id, GUID, sub-queue id).
+    """Iterate over the messages of a body as (queue id, GUID, sub-queue id).
 
     FormatError, before the first, if they do not fill `buffer[start:end]`.
     """

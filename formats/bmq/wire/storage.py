@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """STORAGE and PARTITION_SYNC: journal records sent to replicas (source: bmqp::StorageHeader).
 
-Every message is a `StorageHeader`, then the journal's record, 60 bytes, as on disk; then, for DATA and QLIST,
-the record's entry in the DATA or QLIST file, header and padding included. A live record may request a receipt with
-RECEIPT_REQUESTED; while a node is catching up, the same messages come in PARTITION_SYNC events.
+A message is a `StorageHeader`, the journal's record, 60 bytes, as on disk, and for DATA and QLIST the record's entry in
+that file, header and padding included. A live record may request a receipt with RECEIPT_REQUESTED; to a node that is
+catching up, the same messages come in PARTITION_SYNC events.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _new: Final = tuple.__new__
 
 
 def iter_storage(buffer: memoryview, start: int, end: int) -> Iterator[StorageMessage]:
-    """Yield the messages of an event's body, `buffer[start:end]`. FormatError at the first that is malformed."""
+    """Yield the messages of the body `buffer[start:end]`. FormatError at the first malformed one."""
     while start < end:
         if end - start < _SIZE_MIN:
             raise FormatError("StorageHeader", start, f"header and record need {_SIZE_MIN} bytes, {end - start} left")
@@ -86,7 +86,7 @@ def append_storage(
     data: Buffer = b"",
     flags: int = 0,
 ) -> None:
-    """Append one message to an event's body; `data` must fill whole words."""
+    """Append a message to a body; `data` must fill whole words."""
     out += _pack(
         flags << _FLAGS_SHIFT | (_HEADER_SIZE + len(record) + len(data)) // WORD,
         STORAGE_PROTOCOL_VERSION << 4 | _HEADER_SIZE // WORD,

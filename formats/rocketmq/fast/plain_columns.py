@@ -1,6 +1,6 @@
 """Many plain records of a commit log at once, in columns, with the results of `plain_records`.
 
-Each record takes a fraction of the time, but each call has a fixed cost.
+Each record takes a fraction of the time; each call has a fixed cost.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MANY", "PlainColumns", "QueueColumns", "read_columns"]
 
-# With fewer records, `plain_records` is faster.
+# With fewer records `plain_records` is faster.
 MANY: Final = 100
-# Records that begin later are not read with the rest: this bounds the memory, and the time for which others wait.
+# Records that begin later are not read: this bounds the memory, and the time for which others wait.
 BYTES_MAX: Final = 2 << 20
 
 _V1: Final = int(Magic.V1)
@@ -42,9 +42,9 @@ _ELSEWHERE: Final = (b"DELAY", LITE_TOPIC.encode())
 
 
 class QueueColumns(NamedTuple):
-    """The records of one queue: `length` of them from queue offset `first` on, which take `size` bytes of the log.
+    """The records of one queue: `length` of them from queue offset `first` on, `size` bytes of the log.
 
-    `topic` is the records' topic field, with its length in front. `entries` are consume queue entries, and `times` the
+    `topic` is the records' topic field, with its length in front. `entries` are consume queue entries, `times` the
     storing times.
     """
 
@@ -66,7 +66,7 @@ class QueueColumns(NamedTuple):
 class PlainColumns(NamedTuple):
     """Consecutive plain records, `size` bytes of them; `stored_ms` is the storing time of the last one.
 
-    The queues come in the order of their first records. `is_whole` tells whether these are all that may be plain.
+    The queues are in the order of their first records. `is_whole` is True if no other record may be plain.
     """
 
     size: int
@@ -92,9 +92,9 @@ class _Places(NamedTuple):
 class _Grouped(NamedTuple):
     """Records by queue.
 
-    `topics` are the fields of the topics; `topic_of` has the number of that of each record, or is None if there is only
-    one. `order` has the records of one queue, then those of another, and so on; `begins` is where in it each of the
-    queues begins. The first `kept` records follow each other in their queues.
+    `topics` are the fields of the topics; `topic_of` has the number of each record's, or is None if there is only one.
+    `order` has the records queue by queue; `begins` is where in it each queue begins. The first `kept` records follow
+    each other in their queues.
     """
 
     topics: list[bytes]
@@ -108,8 +108,7 @@ def read_columns(data: memoryview, offset: int, file_size: int, size_max: int) -
     """Read the plain records at the front of `data`, which begins at `offset` of a log.
 
     They end before a record that has a fault, is kept elsewhere, or does not follow its predecessor in the queue.
-    Returns None if too few may be plain. The log has files of `file_size` bytes, and no record is longer than
-    `size_max`.
+    Returns None if too few may be plain. The log has files of `file_size` bytes, and records of at most `size_max`.
     """
     starts = _walk(data, file_size - offset % file_size - BLANK_BYTES_MIN)
     count = len(starts) - 1
@@ -144,7 +143,6 @@ def _walk(data: memoryview, end: int) -> list[int]:
 
 
 def _leading(is_so: NDArray[np.bool_]) -> int:
-    """Count the true values before the first false one."""
     return len(is_so) if is_so.all() else int(is_so.argmin())
 
 
@@ -155,7 +153,7 @@ def _sound(text: bytes, bounds: list[int], offset: int, size_max: int) -> _Place
     units = np.frombuffer(text, np.uint8)
     edges = np.array(bounds, np.int64)
     starts, ends = edges[:-1], edges[1:]
-    # A view of every byte as the start of a front; the starts of records are taken from it.
+    # A view of every byte as the start of a front.
     fronts = np.ndarray(len(text) - _FRONT_BYTES + 1, f"V{_FRONT_BYTES}", text, 0, (1,))[starts].view(_front_dtype())
     body_sizes = fronts["body_size"]
     topics = starts + _FRONT_BYTES + body_sizes
@@ -253,7 +251,7 @@ def _columns(places: _Places, offset: int, grouped: _Grouped, properties: Proper
 
 
 def _keys(grouped: _Grouped, properties: PropertyColumns, tags: Values) -> tuple[NDArray[np.intp], NDArray[np.uint32]]:
-    """Return the record's number and the hash of each key of the index, in their order."""
+    """Return the record's number and the hash of each key of the index, in order."""
     import numpy as np
 
     fronts = [b"%b#" % topic[1:] for topic in grouped.topics]

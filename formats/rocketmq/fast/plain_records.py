@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Fast reader of ordinary commit log records: a fraction of the time of `record.decode_record`.
 
-A record is plain if it has version 1, hosts with IPv4 and no part in a transaction. Every other record, and every
-record with a fault, is left to `decode_record`, which names the fault.
+A record is plain if it has version 1, hosts with IPv4 and no part in a transaction. Other records, and records with a
+fault, are left to `decode_record`, which names the fault.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _FRONT_BYTES = RECORD_FRONT.size
 _unpack_front = struct.Struct(">IIIi4xqqi16xq20xi").unpack_from
 
 PROPERTY_END: Final = b"\2"
-# Names of properties between the separators of properties.
+# Names of properties between separators.
 LITE_MARK: Final = b"\2%b\1" % LITE_TOPIC.encode()
 _UNIQUE_KEY: Final = b"\2UNIQ_KEY\1"
 _KEYS: Final = b"\2KEYS\1"
 _TAGS: Final = b"\2TAGS\1"
 
 
-# Offset, size, topic field with its length, queue, queue offset, storing time, and properties after a separator. One is
-# made for each record, so it is a plain tuple.
+# Offset, size, topic field with its length, queue, queue offset, storing time, and properties after a separator. A
+# plain tuple, as one is made for each record.
 PlainRecord = tuple[int, int, bytes, int, int, int, bytes]
 
 
@@ -72,8 +72,7 @@ def plain_records(data: memoryview, offset: int, file_size: int, size_max: int) 
 def read_property(properties: bytes, mark: bytes) -> bytes:
     """Return the value of a property of a plain record; empty if there is none.
 
-    `mark` is the name with the separator before it and the one after it. The last property of a name counts, as with
-    `decode_properties`.
+    `mark` is the name between its separators. As with `decode_properties`, the last property of a name counts.
     """
     at = properties.rfind(mark)
     if at < 0:
@@ -84,7 +83,7 @@ def read_property(properties: bytes, mark: bytes) -> bytes:
 
 
 def read_keys(properties: bytes) -> tuple[list[bytes], bytes]:
-    """Return the unique id and the keys in the properties of a plain record, none of them empty, and its tags."""
+    """Return the unique id and the keys of a plain record, none of them empty, and its tags."""
     unique_id = read_property(properties, _UNIQUE_KEY)
     names = [unique_id] if unique_id else []
     if _KEYS in properties:

@@ -1,4 +1,4 @@
-"""Properties of many records at once: finds the values that a store needs in one pass over all records.
+"""Properties of many records: finds the values that a store needs in one pass over all records.
 
 As with `properties.decode_properties`, the last property of a name counts.
 """
@@ -26,7 +26,7 @@ _WORD_BYTES: Final = 8
 
 
 class Values(NamedTuple):
-    """Non-empty values of properties: for each its record's number, begin and end, in the order of the records."""
+    """Non-empty values of properties: each one's record number, begin and end, in the order of the records."""
 
     records: NDArray[np.intp]
     begins: NDArray[np.intp]
@@ -54,8 +54,6 @@ class PropertyColumns:
         self._hashes: PartHashes | None = None
 
     def values(self, name: bytes) -> Values:
-        """Find a property in all records that have it."""
-
         found = self._find(name)
         if not len(found):
             return Values(found, found, found)
@@ -66,12 +64,12 @@ class PropertyColumns:
         return Values(records, begins, ends) if kept.all() else Values(records[kept], begins[kept], ends[kept])
 
     def first_with(self, name: bytes) -> int | None:
-        """Return the number of the first record that has a property, even an empty one; None if none has."""
+        """Return the number of the first record with a property, even an empty one; None if none has it."""
         found = self._find(name)
         return int(self._records(found[:1])[0]) if len(found) else None
 
     def _find(self, name: bytes) -> NDArray[np.intp]:
-        """Find all properties of a name, including values that a later one overrides."""
+        """Find all properties of a name, including those that a later one overrides."""
         import numpy as np
 
         mark = name + bytes([_NAME_END])
@@ -87,7 +85,6 @@ class PropertyColumns:
         return np.searchsorted(self._record_ends, self._begins[found], "right")
 
     def split(self, values: Values) -> Values:
-        """Split values at spaces into values of their own."""
         import numpy as np
 
         if not len(values):
@@ -134,7 +131,6 @@ class PropertyColumns:
 
 
 def _begins_with(words: NDArray[np.uint64], begin: bytes) -> NDArray[np.bool_]:
-    """Tell which words, read from the left, begin with some bytes."""
     import numpy as np
 
     wanted = np.uint64(int.from_bytes(begin, "little"))

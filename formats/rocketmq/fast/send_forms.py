@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests to store messages that resemble an earlier one, read without patterns.
 
-A producer's requests differ in queue, time, number, body and unique id, and often in nothing else. The common parts are
-compared as a whole. `send_frames` reads requests of every other form, with the same results.
+A producer's requests often differ in nothing but queue, time, number, body and unique id. The common parts are compared
+as a whole. `send_frames` reads requests of every other form, with the same results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ZERO: Final = 0x30
 
 
 class PostedForm:
-    """The common parts of all requests of a form, and the lengths of the others."""
+    """The common parts of a form's requests, and the lengths of the others."""
 
     __slots__ = ("_behind", "_born_size", "_first", "_id_size", "_last", "_second", "_sizes", "_third")
 
@@ -32,9 +32,8 @@ class PostedForm:
         self._sizes = tuple(map(len, parts))
 
     def read(self, header: bytes) -> tuple[int, int, bytes, bytes] | None:
-        """Read a header: queue, time, unique id, and the request's number as the answer repeats it.
-
-        Returns None for another form.
+        """Read a header: queue, time, unique id, and the request's number as the answer repeats it; None for another
+        form.
         """
         if not (header.startswith(self._first) and header.endswith(self._last)):
             return None

@@ -6,7 +6,7 @@ each encoding, made from the header's declaration, separates these fields from t
 rest (`Posted.rest`) gives the values of all other fields.
 
 The patterns match printable ASCII, fields in the order of the declaration, and properties with a name and a value each.
-Every other frame is left to `frame.next_frame`.
+Other frames are left to `frame.next_frame`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
 
 
-# The fixed parts of a frame, or the fields of a frame that was already decoded.
+# The fixed parts of a frame, or the fields of a decoded frame.
 PostedRest = tuple[bytes | str | None, ...]
 
-# The encoding of a frame, and where its body begins and ends.
+# The encoding of a frame, and the begin and end of its body.
 FramePlace = tuple[int, int, int]
 
 
@@ -80,7 +80,7 @@ _pack_size: Final = struct.Struct(">I").pack
 _LENGTH_BYTES: Final = 4
 _HEADER_BYTES_MAX: Final = 0xFFFFFF
 
-# The variable fields; the patterns match only numbers that are certain to fit their types.
+# The variable fields; only numbers that are certain to fit their types match.
 _NUMBERS: Final = {"queue_id": rb"(?:0|[1-9]\d{0,8})", "born_ms": rb"(?:0|[1-9]\d{0,17})"}
 _PROPERTIES: Final = "properties"
 
@@ -93,7 +93,7 @@ def _joined(field_pattern: Callable[[int, HeaderField], bytes]) -> bytes:
 _JSON_TEXT: Final = rb"[ !#-\[\]-~]"
 _JSON_PROPERTIES: Final = rb"(?:%b+\\u0001%b+\\u0002)+" % (_JSON_TEXT, _JSON_TEXT)
 JSON_SEPARATORS: Final = (rb"\u0001", rb"\u0002")
-# Number of fixed parts of a header; the variable fields lie between them.
+# Number of fixed parts of a header, between which the variable fields lie.
 JSON_PARTS: Final = 5
 # Numbers that fit an int, in their canonical spelling.
 _OPAQUE: Final = rb"(?:0|-?(?:[1-9]\d{0,8}|1\d{9}|20\d{8}|21[0-3]\d{7}))"
@@ -110,7 +110,7 @@ def _json_field(number: int, field: HeaderField) -> bytes:
 
 
 def _json_pattern() -> re.Pattern[bytes]:
-    """Make the pattern of JSON headers: five groups of fixed parts, with the variable fields between them."""
+    """Make the pattern of JSON headers: five groups of fixed parts around the variable fields."""
     begin = rb'(\{"code":%d,"extFields":\{' % _CODE
     middle = rb'\},"flag":[02],"language":"[A-Z_]+","opaque":)(%b)(' % _OPAQUE
     end = rb',"serializeTypeCurrentRPC":"JSON","version":[1-9]\d{0,4}\})'
@@ -132,7 +132,7 @@ def _binary_field(number: int, field: HeaderField) -> bytes:
 
 
 def _binary_pattern() -> re.Pattern[bytes]:
-    """Make the pattern of binary headers, where each variable part is preceded by its length."""
+    """Make the pattern of binary headers, where a length precedes each variable part."""
     begin = rb"(\x%02x\x%02x...)(....)(\x00\x00\x00[\x00\x02]\x00\x00\x00\x00)(....)(" % (_CODE >> 8, _CODE & 255)
     return re.compile(begin + _joined(_binary_field) + b")", re.DOTALL)
 
@@ -209,9 +209,7 @@ _QUEUE_DIGITS_MAX, _BORN_DIGITS_MAX = 9, 18
 
 
 def posted_of(frame: Frame) -> Posted | None:
-    """Convert a frame to the result of `read_posted`; None for another request, or one that is not of the common
-    form.
-    """
+    """Convert a frame to the result of `read_posted`; None for another request or form."""
     fields = frame.ext_fields
     if frame.code != _CODE or fields is None:
         return None
@@ -237,7 +235,7 @@ def _is_number(text: str, digits_max: int) -> bool:
 # Makes an answer of the message's offset, queue, queue offset and id, and the request's number.
 AnswerMaker = Callable[[int, int, int, bytes, bytes], bytes]
 
-# Placeholders for these fields in an answer. None contains another.
+# Placeholders in an answer. None contains another.
 _OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID, _NUMBER = (
     "@OFFSET",
     1_900_000_001,
@@ -267,12 +265,11 @@ def offset_id_front(address: Host) -> str:
 
 
 def answer_fields(message_id: str, queue_id: int, queue_offset: int, unique_id: str) -> dict[str, str]:
-    """Return the header fields of the answer to a successful request."""
     return _RESPONSE.write(SendMessageResponse(message_id, queue_id, queue_offset, transaction_id=unique_id))
 
 
 def answer_maker(encoding: HeaderEncoding, address: Host, fields: dict[str, str]) -> AnswerMaker:
-    """Return a function that makes the answers to successful requests; `fields` precede those of the declaration."""
+    """Return a maker of answers to successful requests; `fields` precede those of the declaration."""
     offset_id = offset_id_front(address).encode() + b"%016X"
     maker = _json_maker if encoding is HeaderEncoding.JSON else _binary_maker
     return maker(offset_id, fields)
@@ -294,7 +291,7 @@ def _json_maker(offset_id: bytes, fields: dict[str, str]) -> AnswerMaker:
 
 
 def _binary_maker(offset_id: bytes, fields: dict[str, str]) -> AnswerMaker:
-    """Make the `answer_maker` of the binary encoding, where each text and the fields as a whole follow their length."""
+    """Make the `answer_maker` of the binary encoding, where a length precedes each text and the fields as a whole."""
     texts = [str(text).encode() for text in (_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID)]
     samples = (_pack_size(_NUMBER), *(_pack_size(len(text)) + text for text in texts))
     front, named, *others = _split(HeaderEncoding.BINARY, fields, samples)

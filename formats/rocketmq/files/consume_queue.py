@@ -1,7 +1,7 @@
 """Consume queue entries: 20 bytes for each message of a queue, in the queue's order (source: ConsumeQueue).
 
-The entry of queue offset N is at byte 20 N, counted over all files of the queue. A queue that does not begin at 0 is
-filled up with `FILLER` from the start of its first file.
+The entry of queue offset N is at byte 20 N, counted over all files of the queue. `FILLER` fills the first file of a
+queue that does not begin at 0.
 """
 
 from __future__ import annotations

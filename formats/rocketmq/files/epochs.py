@@ -1,7 +1,7 @@
 """`epochFileCheckpoint`: the start of each master's term in the commit log (source: EpochFileCache, CheckpointFile).
 
-Lines of text: the number of entries, the CRC-32 of the entries' lines without its top bit, and one `epoch-startOffset`
-each. A checksum of 0 is not compared.
+Lines of text: the number of entries, the CRC-32 of the entries' lines without its top bit (0 is not compared), and one
+`epoch-startOffset` each.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ def encode_epochs(entries: Sequence[EpochEntry]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[EpochEntry]:
-    """The entries of a file, in order.
-
-    Raises `FormatError` if count, checksum or order are wrong.
-    """
+    """Decode a file's entries, in order. Raises `FormatError` if count, checksum or order are wrong."""
     try:
         lines = data.decode("ascii").splitlines()
     except UnicodeDecodeError as error:

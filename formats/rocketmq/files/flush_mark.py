@@ -1,7 +1,7 @@
 """A file that the original does not have: the log offset up to which everything is on the disk.
 
-Recovery need not look at records before the mark. The original's checkpoint gives only a time, and times may go back.
-The original leaves this file alone: after it has run, its checkpoint is newer, and the mark does not count.
+Recovery need not read earlier records. The original's checkpoint gives only a time, and times may go back. The original
+ignores this file: after it has run, its checkpoint is newer, and the mark does not count.
 """
 
 from __future__ import annotations

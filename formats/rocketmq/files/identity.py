@@ -1,7 +1,7 @@
 """`brokerIdentity`: the id that a controller has given a broker (source: BrokerMetadata, TempBrokerMetadata).
 
 One line: cluster, broker name and id, separated by `#`. While the broker applies for the id, the line is in
-`brokerIdentity-temp` instead, with a fourth word by which the controller recognises the applicant.
+`brokerIdentity-temp`, with a fourth word by which the controller recognises the applicant.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Index files: messages by the hash of a key (source: IndexFile, IndexHeader, IndexService).
 
 A file is a header of 40 bytes, a table of slots of 4 bytes each, and entries of 20. A slot holds the number of the last
-entry whose key hash falls into it, or 0; each entry names the previous one of its slot. Entries are numbered from 1, so
-the space of entry 0 is never used. See `message_index_keys` for the keys.
+entry whose key hash falls into it, or 0; each entry names the previous one of its slot. Entries are numbered from 1:
+the space of entry 0 is never used.
 """
 
 from __future__ import annotations
@@ -47,12 +47,11 @@ _write_slot: Final = _SLOT.pack_into
 
 
 def index_key(topic: str, key: str) -> str:
-    """The text that is hashed for a message of `topic` with `key`."""
     return f"{topic}#{key}"
 
 
 def tag_index_key(topic: str, tag: str) -> str:
-    """The text that is hashed for messages of `topic` with a tag (since version 5.4)."""
+    """The text that is hashed for a message's tag (since version 5.4)."""
     return f"{topic}#T#{tag}"
 
 
@@ -67,7 +66,7 @@ def message_index_keys(topic: str, properties: Mapping[str, str]) -> list[str]:
 
 
 def record_hashes(topic: str, system_flags: int, properties: Mapping[str, str]) -> list[int]:
-    """List the hashes of a record's keys, in the order of its entries; one that rolls back a transaction has none."""
+    """List the hashes of a record's keys, in the order of its entries; none if it rolls back a transaction."""
     if system_flags & TRANSACTION_MASK == _ROLLBACK:
         return []
     return [index_hash(key) for key in message_index_keys(topic, properties)]
@@ -96,7 +95,7 @@ class IndexFile:
 
     @staticmethod
     def size_of(slots: int, entries: int) -> int:
-        """Size of a file with `slots` and `entries`, in bytes."""
+        """Size of a file in bytes."""
         return INDEX_HEADER.size + slots * SLOT_BYTES + entries * INDEX_ENTRY.size
 
     @property
@@ -107,7 +106,6 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """Return True if the next entry needs another file."""
         return self.next_entry >= self.entries
 
     def slot(self, number: int) -> int:
@@ -121,7 +119,7 @@ class IndexFile:
         return INDEX_ENTRY.unpack(self._buffer, self._entries_at + number * INDEX_ENTRY.size)
 
     def begin(self, offset: int, ms: int) -> None:
-        """Set the span to the end of the previous file, until this one has entries of its own."""
+        """Set the span to the end of the previous file, until this one has entries."""
         INDEX_HEADER.pack_into(self._buffer, 0, IndexHeader(ms, ms, offset, offset, 0, 0))
         self._set(self.header)
 
@@ -146,7 +144,7 @@ class IndexFile:
             if not 0 < previous <= number:
                 previous = 0
                 self._slots_used += 1
-            # Before the first entry the header has the end of the previous file, if any: entries count from it.
+            # Before the first entry the header has the end of the previous file, if any, from which entries count.
             seconds = (stored_ms - begin_ms) // 1000 if 0 < begin_ms < stored_ms else 0
             _write_entry(buffer, at, key_hash, offset, min(_SECONDS_MAX, seconds), previous)
             _write_slot(buffer, slot_at, number)
@@ -214,8 +212,8 @@ class IndexFile:
 
         At most `there` entries were written. All others, the slots and the header may hold anything. `stored_ms`
         returns the storing time of the message at an offset; it raises `IndexError` for one that the log no longer has,
-        and none is left then. Without `keeps_last`, the last of these messages goes, too: the disk may have half of the
-        entry after the sound ones, which may look like one of any earlier message.
+        and then none is left. Without `keeps_last`, the last of these messages is removed, too: the disk may have half
+        of the entry after the sound ones, which may look like one of any earlier message.
         """
         import numpy as np
 
@@ -252,8 +250,8 @@ class IndexFile:
     def find(self, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield the offsets of messages whose key has the hash of `key`, stored between the two times, newest first.
 
-        Includes other keys with the same hash: the caller compares the messages' own keys. Times are rounded to
-        seconds. A damaged chain ends the search without an error.
+        Includes other keys with the same hash: the caller compares the messages' keys. Times are rounded to seconds. A
+        damaged chain ends the search without an error.
         """
         header = self.header
         key_hash = index_hash(key)
@@ -265,7 +263,7 @@ class IndexFile:
             stored_ms = header.begin_ms + entry.seconds * 1000
             if entry.key_hash == key_hash and begin_ms <= stored_ms <= end_ms:
                 yield entry.physical_offset
-            # Chains lead back in time. One that leads forward is damaged and might not end.
+            # Chains lead back in time. A damaged one that leads forward might not end.
             if entry.previous >= number or stored_ms < begin_ms:
                 return
             number = entry.previous

@@ -1,4 +1,4 @@
-"""The declarations of index files, read at run time; `formats.rocketmq.files.index` reads and writes the files."""
+"""The declarations of index files, read at run time; `formats.rocketmq.files.index` has the codec."""
 
 from __future__ import annotations
 

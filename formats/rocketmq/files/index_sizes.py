@@ -28,7 +28,7 @@ _FILE_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class IndexLayout(NamedTuple):
-    """The number of slots of a file, and its capacity in entries, including entry 0."""
+    """The number of slots of a file, and its capacity in entries, entry 0 included."""
 
     slots: int
     entries: int
@@ -54,7 +54,7 @@ class IndexBytes(ABC):
 
     @abstractmethod
     def read(self, at: int, size: int) -> bytes:
-        """Read bytes; zeros stand for bytes after the end of the file."""
+        """Read bytes; zeros stand for bytes after the file's end."""
         ...
 
     @abstractmethod
@@ -67,7 +67,6 @@ class IndexBytes(ABC):
         return INDEX_HEADER.unpack(self.read(0, _HEADER_BYTES))
 
     def entries(self, layout: IndexLayout, first: int, count: int) -> NDArray[Any]:
-        """Read `count` entries, beginning with number `first`."""
         data = self.read(layout.entries_at + first * _ENTRY_BYTES, count * _ENTRY_BYTES)
         return np.frombuffer(data, INDEX_ENTRY.dtype)
 
@@ -81,16 +80,12 @@ class IndexBytes(ABC):
         return found
 
     def slot(self, layout: IndexLayout, key_hash: int) -> int:
-        """Read the slot of a hash."""
         at = _HEADER_BYTES + key_hash % layout.slots * SLOT_BYTES
         return int.from_bytes(self.read(at, SLOT_BYTES), "big", signed=True)
 
 
 def most_common_layout(files: Iterable[IndexBytes]) -> IndexLayout | None:
-    """Return the layout of most files of a store; None if no file shows one.
-
-    A damaged file may show a wrong layout.
-    """
+    """Return the layout of most files of a store, as a damaged file may show a wrong one; None if no file shows one."""
     found = Counter(layout for file in files if (layout := _layout_of(file)) is not None)
     return found.most_common(1)[0][0] if found else None
 

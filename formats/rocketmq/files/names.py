@@ -19,5 +19,5 @@ def offset_name(offset: int) -> str:
 
 
 def offset_of_name(name: str) -> int | None:
-    """The offset at which the file `name` begins; None for any other name."""
+    """The offset at which the file begins; None for any other name."""
     return read_digits(name) if len(name) == NAME_DIGITS else None

@@ -18,7 +18,7 @@ PROPERTIES_ENCODING: Final = "iso-8859-1"
 _BLANKS: Final = " \t\f"
 # A line with its terminator.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
-# A name and its separator from the value; an escaped character does not separate.
+# A name and its separator; an escaped character does not separate.
 _NAME: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -78,8 +78,7 @@ def write_properties(properties: Mapping[str, str]) -> bytes:
 def changed_properties(text: str, changes: Mapping[str, str]) -> str:
     """Return the text with some properties changed in place; properties that it lacks are appended.
 
-    Comments and other properties stay as they are. New values are in ASCII. Raises `FormatError` like
-    `read_properties`.
+    Comments and other properties stay. New values are in ASCII. Raises `FormatError` like `read_properties`.
     """
     left = dict(changes)
     parts = []
@@ -98,7 +97,6 @@ def changed_properties(text: str, changes: Mapping[str, str]) -> str:
 
 
 def _line(name: str, value: str) -> str:
-    """Write a property so that `Properties.load` returns the same name and value."""
     escaped = re.sub(r"([=: #!])", r"\\\1", _escaped(name))
     first = "\\" if value.startswith(" ") else ""
     return f"{escaped}={first}{_escaped(value)}\n"

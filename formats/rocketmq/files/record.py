@@ -2,10 +2,10 @@
 
 A record is a front of 88 to 112 bytes, whose two hosts take 8 bytes each, or 20 where the system flags say IPv6; then
 the body; the topic after its length, 1 byte in version 1 and 2 bytes in version 2; and the properties after their
-length. If the next record does not fit into a file, one blank record fills it: its size, which reaches to the end of
-the file, and a magic number.
+length. If the next record does not fit into a file, a blank record fills it: its size, which reaches to the end of the
+file, and a magic number.
 
-`decode_record` reads one record with all its checks; `read_head` reads just enough to step over it.
+`decode_record` reads a record with all its checks; `read_head` reads just enough to step over it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "record_bytes",
 ]
 
-# The Java code keeps the lengths of properties in a signed short.
+# Java keeps the lengths of properties in a signed short.
 PROPERTIES_BYTES_MAX = 0x7FFF
 TOPIC_BYTES_MAX_V1 = 0x7F
 TOPIC_BYTES_MAX_V2 = 0x7FFF
@@ -159,7 +159,7 @@ class Blank(NamedTuple):
 
 
 def body_crc(body: Buffer) -> int:
-    """Compute the checksum of a body: CRC-32 without its top bit, since Java keeps it in a signed int."""
+    """CRC-32 of a body without the top bit, since Java keeps it in a signed int."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
@@ -247,7 +247,7 @@ def _decode_any(buffer: Buffer, at: int, limit: int) -> Record | Blank | None:
 
 
 def _decode_usual(buffer: Buffer, at: int, limit: int) -> Record | None:
-    """Decode a sound record with hosts of 4 bytes, as nearly all are; None for any other."""
+    """Decode a sound record with hosts of 4 bytes, as nearly all are; None for others."""
     front = _front_words(buffer, at)
     size, number, flags, body_size = front[0], front[1], front[7], front[14]
     end = at + size
@@ -322,7 +322,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_blank(size: int) -> bytes:
-    """Encode the 8 bytes that begin a blank record of `size` bytes; the rest of it is not written."""
+    """Encode the 8 bytes that begin a blank record of `size` bytes; the rest is not written."""
     return _HEAD.pack(size, Magic.BLANK)
 
 
@@ -333,7 +333,7 @@ def _end_of(part: str, at: int, size: int, end: int) -> int:
 
 
 def _read_length(part: str, buffer: Buffer, at: int, width: int, end: int) -> tuple[int, int]:
-    """Read a length field of `width` bytes; return the length and the field's end. The part must end by `end`."""
+    """Read a length field of `width` bytes; return it and the field's end. The part must end by `end`."""
     behind = _end_of(f"{part}_size", at, width, end)
     size = int.from_bytes(buffer[at:behind], "big")
     _end_of(part, behind, size, end)

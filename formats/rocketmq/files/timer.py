@@ -93,5 +93,4 @@ TIMER_RECORD = Layout(TimerRecord, size=52, upstream="rocketmq::TimerLog")
 
 
 def slot_index(time_ms: int, tick_ms: int, slots: int) -> int:
-    """The slot of a time, in a wheel of `slots` slots."""
     return time_ms // tick_ms % slots

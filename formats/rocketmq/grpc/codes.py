@@ -209,7 +209,7 @@ class OffsetPolicy(IntEnum):
     MAX = 2
 
 
-# Each under the name that it has in the protocol.
+# By the name in the protocol.
 ENUMS: dict[str, type[IntEnum]] = {
     each.__name__: each
     for each in (

@@ -1,6 +1,6 @@
 """Files of Protocol Buffers, described from declarations, and the types of their messages.
 
-Each file has a pool of its own, so that programs can load the original's generated code as well.
+Each file has its own pool, so that programs can load the original's generated code as well.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class Declared(NamedTuple):
 
     @property
     def service_name(self) -> str:
-        """The full name of the service."""
         return f"{self.package}.{self.service}"
 
 
@@ -119,8 +118,7 @@ def _describe_message(message: Any, fields: tuple[Field, ...], declared: Declare
         if field.choice:
             described.oneof_index = choices[field.choice]
         elif mark == "?":
-            # As protoc does: an optional field is the only member of its own choice, which comes after the declared
-            # choices.
+            # As protoc does: an optional field is the only member of its own choice, after the declared choices.
             described.proto3_optional = True
             described.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
@@ -152,7 +150,6 @@ class Types:
         }
 
     def make(self, name: str, /, **fields: Any) -> Any:
-        """Return a message with the given fields, which are attributes."""
         return self._classes[name](**fields)
 
     def decode(self, name: str, data: Buffer) -> Any:

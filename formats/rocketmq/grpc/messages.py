@@ -1,6 +1,6 @@
 """Messages of the gRPC protocol, encoded and decoded by Protocol Buffers from the declarations here.
 
-`make` returns a message with the given fields, which are attributes (see `declarations.MESSAGES`).
+`make` returns a message with the given fields (see `declarations.MESSAGES`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 PACKAGE: Final = "apache.rocketmq.v2"
 
-# Wire types, the last bits of a tag, and the sizes of the types with a fixed size. A group is two tags.
+# Wire types, the last bits of a tag, and the sizes of types with a fixed size. A group is two tags.
 _KIND_MASK: Final = 7
 _VARINT, _BYTES = 0, 2
 _SIZES: Final = {1: 8, 3: 0, 4: 0, 5: 4}
@@ -50,8 +50,8 @@ decode: Final = _TYPES.decode
 def has_more_fields(data: bytes, most: int) -> bool:
     """Return whether a message has more than `most` fields; each repetition counts.
 
-    A field of two bytes may take a hundred times as much memory, and takes it during decoding. Nested fields are not
-    counted. The result is False for data that is not a message.
+    A field of two bytes may take a hundred times as much memory during decoding. Nested fields are not counted. The
+    result is False for data that is not a message.
     """
     at, end, count = 0, len(data), 0
     while at < end:

@@ -11,7 +11,7 @@ __all__ = ["RequestCode", "ResponseCode"]
 
 
 class RequestCode(IntEnum):
-    """The code of a request: the operation that it asks for."""
+    """The code of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

@@ -2,11 +2,11 @@
 
 Unlike standard JSON, the key of an object may be a bare number (`{0:650}`) or an object
 (`{{"topic":"t","queueId":0}:5}`). `loads` reads these and standard JSON. A numeric key becomes an int and an object an
-`ObjectKey`, so that `dumps` writes them in the same form.
+`ObjectKey`, which `dumps` writes in the same form.
 
-Input is untrusted, so the standard library's C decoder reads all of it. In texts that are not standard JSON, regular
-expressions that read each character at most a few times first replace the keys by strings; such texts have bounds of
-their own. They look for the keys in the text without its strings, which costs less than a match for each string.
+Input is untrusted, so the standard library's C decoder reads all of it. In other texts, regular expressions that read
+each character at most a few times first replace the keys by strings; such texts have bounds of their own. The keys are
+looked for in the text without its strings, which costs less than a match for each string.
 
 Half of a surrogate pair, which only an escape can express, is refused, since it could not be written again.
 
@@ -45,15 +45,12 @@ __all__ = [
 # has them. Names in files may consist of brackets.
 _OPENED_MAX: Final = 10_000
 _CHARACTERS_PER_OPENED: Final = 6
-# A text with keys that are not strings may have this many characters for each that its bounds allow.
+# A text with keys that are not strings may have this number of characters for each that its bounds allow.
 _CHARACTERS_PER_KEY: Final = 13
 
 
 class Bounds(NamedTuple):
-    """The maximum numbers of keys that are not strings, and of lists and objects, in a text.
-
-    Brackets in strings count, too.
-    """
+    """The maximum numbers of keys that are not strings, and of lists and objects, brackets in strings included."""
 
     odd_keys: int
     opened: int
@@ -67,9 +64,9 @@ FILE: Final = Bounds(1 << 24, 1 << 24)
 
 
 # A string, or an unfinished one to the end. Python before 3.11.5 mismatches a group that is repeated possessively if a
-# repetition fails after its beginning; the group here fails at its first character only.
+# repetition fails after its beginning; this group fails only at its first character.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|".*+', re.DOTALL)
-# The character that stands for each string while odd keys are looked for; JSON allows it in no other place.
+# Stands for each string while odd keys are looked for; JSON allows it in no other place.
 _STRING_MARK: Final = "\2"
 _NUMBER_KEY = re.compile(r"[{,]\s*+-?[0-9]{1,31}+(?=\s*+:)")
 _OBJECT_KEY = re.compile(r"\{[^{}]*+\}(?=\s*+:)")
@@ -272,7 +269,7 @@ def dumps_item(key: str | int | ObjectKey, value: Any) -> str:
 
 
 def dumps_pretty_item(key: str | int | ObjectKey, value: Any, depth: int) -> str:
-    """Return an item of an object, for `Items` at a depth in a value for `dumps_pretty`; the outermost depth is 0."""
+    """Return an item of an object, for `Items` at a depth, the outermost being 0, in a value for `dumps_pretty`."""
     lead = _LINE + _TAB * (depth + 1)
     return f"{_dump_key(key)}:{_dump(value, _LINE, _TAB, lead)}"
 

@@ -5,8 +5,8 @@ Source: RemotingCommand, RocketMQSerializable.
 
     length 32 | header encoding 8 | header length 24 | header | body
 
-The length counts the bytes after it. An answer has the encoding of its request. `next_frame` reads one frame and trusts
-none of the lengths.
+The length counts the bytes after it. An answer has the encoding of its request. `next_frame` trusts none of the
+lengths.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 # The original's default limit.
 FRAME_BYTES_MAX: Final = 16 << 20
-# The original has no limit. A waiting request is kept with its header, and no request needs this size.
+# The original has no limit. A waiting request is kept with its header; none needs this size.
 HEADER_BYTES_MAX: Final = 1 << 20
 
 _LENGTHS: Final = struct.Struct(">II")
@@ -114,7 +114,7 @@ class Frame(NamedTuple):
 
     @property
     def bare(self) -> Frame:
-        """The frame without fields and body, the part of a request that is kept until it is answered."""
+        """The frame without fields and body, which is kept until a request is answered."""
         return Frame(self.code, self.opaque, self.flag, None, None, b"", self.language, self.version, self.encoding)
 
 
@@ -283,7 +283,7 @@ _INT: Final = struct.Struct(">i")
 
 
 def _take(header: memoryview, at: int, width: struct.Struct, what: str) -> tuple[memoryview, int]:
-    """Read a text after its length field; return the text and its end."""
+    """Read a text after its length field; return it and its end."""
     begin = at + width.size
     if begin > len(header):
         raise FormatError(f"Frame.{what}", at, "its length is cut off")

@@ -1,4 +1,4 @@
-"""The declaration of binary headers, read at run time; `formats.rocketmq.remoting.frame` reads and writes them."""
+"""The declaration of binary headers, read at run time; `formats.rocketmq.remoting.frame` has the codec."""
 
 from __future__ import annotations
 

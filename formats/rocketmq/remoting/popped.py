@@ -70,8 +70,8 @@ def _receipt(broker: str, record: Record, terms: PopMessageResponse, starts: dic
 def _given_receipt(record: Record) -> Receipt | None:
     """Return the receipt that the broker has put into a message of a retry topic.
 
-    A batch is stored as its senders wrote it, so a malformed receipt, or that of another message, comes from them and
-    is ignored.
+    A batch is stored as its senders wrote it: a malformed receipt, or another message's, comes from them and is
+    ignored.
     """
     try:
         receipt = parse_receipt(decode_properties(record.properties).get("POP_CK", ""))

@@ -30,7 +30,7 @@ __all__ = [
     "listener_code",
 ]
 
-# Far from all request codes of the original.
+# Far from the original's request codes.
 CODE: Final = 59_002
 MAGIC: Final = b"bmqproof"
 CHALLENGE_BYTES: Final = 32
@@ -48,12 +48,10 @@ PROOF_HEADER: Final = codec_of(ProofHeader)
 
 
 def dialer_code(secret: bytes, port: int, name: str, challenge: bytes, nonce: bytes) -> bytes:
-    """Return the code of the dialer of `port`."""
     return _code(secret, b"dialer", port, name, challenge + nonce)
 
 
 def listener_code(secret: bytes, port: int, name: str, challenge: bytes, nonce: bytes) -> bytes:
-    """Return the code of the listener on `port`."""
     return _code(secret, b"listener", port, name, challenge + nonce)
 
 

@@ -1,9 +1,8 @@
 """Raft messages between bmqctl's controllers, and the journal file of each controller.
 
 The original has no such format: its controllers reach agreement differently, and do not mix with bmqctl's. A message is
-a frame of the remoting protocol with `CODE`, with `RaftHeader` as its fields, and JSON as its body. The file holds
-blocks, each written and flushed as a whole: magic, length of the body, CRC-32 of the body, and the body, JSON with some
-records.
+a frame of the remoting protocol with `CODE`, `RaftHeader` as its fields, and JSON as its body. The file holds blocks,
+each written and flushed as a whole: magic, length of the body, CRC-32 of the body, and the body, JSON with records.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ __all__ = [
     "read_message",
 ]
 
-# Far from all request codes of the original.
+# Far from the original's request codes.
 CODE: Final = 59_001
 ENTRIES_MAX: Final = 64
 # A snapshot is sent in one frame, which holds at most 16 MiB.

@@ -89,12 +89,12 @@ def _number(words: list[str], place: int) -> int:
 
 
 def retry_topic(topic: str, group: str, *, is_v2: bool = False) -> str:
-    """The topic of a group for popped messages that it did not acknowledge, by a name of either version."""
+    """The topic of a group's unacknowledged popped messages, by a name of either version."""
     return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
 
 
 def retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """The topics in which such messages may be: which version is in use is a property of the broker."""
+    """The topics in which such messages may be: the version in use is a property of the broker."""
     return retry_topic(topic, group), retry_topic(topic, group, is_v2=True)
 
 

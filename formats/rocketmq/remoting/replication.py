@@ -7,8 +7,8 @@ The form with epochs is for brokers with a controller (source: AutoSwitchHAConne
 introduces itself, the master answers with its epochs, by which the slave truncates its log, and then every piece
 carries its epoch and the confirmed offset.
 
-Each `next_...` function takes one structure from the front of the received bytes. It returns the structure and the
-offset after it, or None if it is incomplete. It raises `FormatError` for malformed bytes.
+Each `next_...` function returns one structure from the front of the received bytes and the offset after it, or None if
+it is incomplete. It raises `FormatError` for malformed bytes.
 """
 
 from __future__ import annotations
@@ -201,7 +201,6 @@ class MasterPiece(NamedTuple):
 
 
 def next_report(data: Buffer, at: int, end: int) -> tuple[Report, int] | None:
-    """A slave's next report, in the plain form."""
     if end - at < REPORT.size:
         return None
     report = REPORT.unpack(data, at)
@@ -210,7 +209,6 @@ def next_report(data: Buffer, at: int, end: int) -> tuple[Report, int] | None:
 
 
 def next_piece(data: memoryview, at: int, end: int) -> tuple[Piece, int] | None:
-    """A master's next piece, in the plain form."""
     if end - at < TRANSFER.size:
         return None
     offset, body_size = TRANSFER.unpack(data, at)
@@ -223,7 +221,6 @@ def next_piece(data: memoryview, at: int, end: int) -> tuple[Piece, int] | None:
 
 
 def next_from_slave(data: Buffer, at: int, end: int) -> tuple[SlaveHandshake | EpochReport, int] | None:
-    """The next structure that a slave with epochs has sent."""
     state = _state("EpochReport.state", data, at, end)
     if state is None:
         return None
@@ -241,7 +238,7 @@ def next_from_slave(data: Buffer, at: int, end: int) -> tuple[SlaveHandshake | E
 
 
 def next_from_master(data: memoryview, at: int, end: int) -> tuple[MasterEpochs | MasterPiece, int] | None:
-    """The next structure from a master with epochs, including the data after its header."""
+    """Return the next structure from a master with epochs, with the data after its header."""
     state = _state("EpochTransfer.state", data, at, end)
     if state is None:
         return None

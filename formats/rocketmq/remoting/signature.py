@@ -1,6 +1,6 @@
 """Signatures of requests (source: AclUtils, AclSigner, DefaultAuthenticationContextBuilder).
 
-A signature covers the values of the header's fields, in the order of their names, and the body. It has no time, so a
+A signature covers the values of the header's fields, in the order of their names, and the body. It has no time: a
 recorded request can be sent again.
 """
 
@@ -40,6 +40,5 @@ def is_signed_with(frame: Frame, secret: str) -> bool:
 
 
 def signed(frame: Frame, access_key: str, secret: str) -> Frame:
-    """Return the request with a signature."""
     fields = {**(frame.ext_fields or {}), ACCESS_KEY: access_key}
     return frame._replace(ext_fields={**fields, SIGNATURE: sign(fields, frame.body, secret)})

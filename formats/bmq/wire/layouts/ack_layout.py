@@ -1,4 +1,4 @@
-"""The declarations of ACK, read at run time; `formats.bmq.wire.ack` reads and writes its messages."""
+"""The declarations of ACK, read at run time; `formats.bmq.wire.ack` has the codec."""
 
 from __future__ import annotations
 

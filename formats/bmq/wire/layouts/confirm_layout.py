@@ -1,4 +1,4 @@
-"""The declarations of CONFIRM, read at run time; `formats.bmq.wire.confirm` reads and writes its messages."""
+"""The declarations of CONFIRM, read at run time; `formats.bmq.wire.confirm` has the codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of the frame, read at run time; `formats.bmq.wire.event` reads and writes frames."""
+"""The declaration of the frame, read at run time; `formats.bmq.wire.event` has the codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declarations of PUSH, read at run time; `formats.bmq.wire.push` reads and writes its messages."""
+"""The declarations of PUSH, read at run time; `formats.bmq.wire.push` has the codec."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ PUSH_TO_ONE = Layout(PushToOne, size=40, upstream="bmqp::PushHeader, bmqp::Optio
 
 
 class Push(NamedTuple):
-    """One message. `data` is properties and payload without padding; both views are into the event's buffer."""
+    """A message. `data` is properties and payload without padding; both views are into the event's buffer."""
 
     flags: int
     queue_id: int

@@ -1,4 +1,4 @@
-"""The declarations of PUT, read at run time; `formats.bmq.wire.put` reads and writes its messages."""
+"""The declarations of PUT, read at run time; `formats.bmq.wire.put` has the codec."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PUT_HEADER = Layout(PutHeader, size=36, upstream="bmqp::PutHeader")
 
 
 class Put(NamedTuple):
-    """One message. `data` is properties and payload without padding; both views are into the event's buffer.
+    """A message. `data` is properties and payload without padding; both views are into the event's buffer.
 
     With `schema_id` 0 and the flag for properties, they are in the older encoding and compressed with the payload.
     """

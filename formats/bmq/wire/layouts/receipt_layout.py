@@ -1,4 +1,4 @@
-"""The declaration of REPLICATION_RECEIPT, read at run time; `formats.bmq.wire.receipt` reads and writes the events."""
+"""The declaration of REPLICATION_RECEIPT, read at run time; `formats.bmq.wire.receipt` has the codec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declaration of STORAGE, read at run time; `formats.bmq.wire.storage` reads and writes its messages."""
+"""The declaration of STORAGE, read at run time; `formats.bmq.wire.storage` has the codec."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STORAGE_HEADER = Layout(StorageHeader, size=12, upstream="bmqp::StorageHeader")
 
 
 class StorageMessage(NamedTuple):
-    """One record and its data, if the type has any; both are views into the event's buffer."""
+    """A record and its data, if the type has any; both are views into the event's buffer."""
 
     flags: int
     message_type: int

@@ -1,6 +1,6 @@
 """Users and policies in bodies and files (source: UserInfo, AclInfo).
 
-Each `read_...` function raises `FormatError`. For a malformed user its text never quotes the input, which may hold a
+`read_...` functions raise `FormatError`; for a malformed user its text never quotes the input, which may hold a
 password.
 """
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class UserInfo(NamedTuple):
-    """A user. The password is present in files and in the answer to a super user, if one is set."""
+    """A user. The password, if set, is present in files and in the answer to a super user."""
 
     username: str | None = None
     password: str | None = None
@@ -119,5 +119,4 @@ def write_acl(acl: AclInfo) -> bytes:
 
 
 def write_acls(acls: list[AclInfo]) -> bytes:
-    """Encode the body, or the file, with the policies of subjects."""
     return fastjson.dumps([_ACL.write_value(acl) for acl in acls]).encode()

@@ -86,7 +86,7 @@ def make_subscription(topic: str, text: str, version: int = 0) -> Subscription:
 
 
 class ConsumerData(NamedTuple):
-    """A consumer's membership of a group, which its client repeats in every heartbeat."""
+    """A consumer's membership of a group, repeated in every heartbeat."""
 
     group_name: str
     consume_type: str = "CONSUME_PASSIVELY"
@@ -112,7 +112,7 @@ class Heartbeat(NamedTuple):
     is_without_sub: bool = False
 
 
-# The first retry has the third delay of a list, as the first two of the delay levels are shorter than any retry.
+# The first retry has the third delay of a list: the first two delay levels are shorter than any retry.
 _SKIPPED_DELAYS: Final = 2
 _EXPONENT_MAX: Final = 32
 
@@ -136,9 +136,9 @@ class CustomizedRetryPolicy(NamedTuple):
 
 
 class GroupRetryPolicy(NamedTuple):
-    """Delays before redelivery: of the policy that `type` names, or else its defaults.
+    """Delays before redelivery: of the policy that `type` names (source: GroupRetryPolicy).
 
-    Source: GroupRetryPolicy. Any other `type` counts as the default, CUSTOMIZED.
+    Any other `type` counts as the default, CUSTOMIZED.
     """
 
     type: str = "CUSTOMIZED"
@@ -146,9 +146,9 @@ class GroupRetryPolicy(NamedTuple):
     customized_retry_policy: CustomizedRetryPolicy | None = None
 
     def delay_ms(self, retries: int) -> int:
-        """Return the delay before the next delivery of a message that has had `retries` of them, in milliseconds.
+        """Return the delay before a message's next delivery, after `retries` redeliveries, in milliseconds.
 
-        Unlike in the settings of clients, EXPONENTIAL without figures counts as the default here, too.
+        Unlike in the settings of clients, EXPONENTIAL without figures counts as the default.
         """
         retries = max(retries, 0)
         if self.type == "EXPONENTIAL" and self.exponential_retry_policy is not None:
@@ -202,8 +202,8 @@ class Groups(NamedTuple):
 class ConsumerOffsets(NamedTuple):
     """`config/consumerOffset.json`: the offset of the next message, by `topic@group` and queue id.
 
-    `config/lmqConsumerOffset.json` has those of groups whose name begins with %LMQ% in a table without queues, as
-    their topics have one only (source: LmqConsumerOffsetManager).
+    `config/lmqConsumerOffset.json` has those of groups whose name begins with %LMQ% in a table without queues, as their
+    topics have only one (source: LmqConsumerOffsetManager).
     """
 
     offset_table: dict[str, dict[int, int]] = {}
@@ -213,12 +213,11 @@ class ConsumerOffsets(NamedTuple):
 
     @property
     def all_offsets(self) -> dict[str, dict[int, int]]:
-        """The offsets of all groups."""
         return self.offset_table | {key: {0: offset} for key, offset in (self.lmq_offset_table or {}).items()}
 
     @property
     def changed_ms(self) -> int:
-        """The time of the last change: of a store's two files, the one that was changed last counts."""
+        """The time of the last change in a store's two files."""
         return self.data_version.timestamp
 
 

@@ -2,9 +2,8 @@
 
 A field's type is `str`, `int`, `bool`, another declaration, or a list, dict or `| None` of those; keys of dicts are
 `str` or `int`. Its name in JSON is its Python name in camel case, unless `Annotated` gives another. A field without a
-default is required; null counts as missing. Undeclared fields are ignored, as by fastjson.
-
-Fields are written in the order of their names, and None is omitted, as by fastjson.
+default is required; null counts as missing. As in fastjson, undeclared fields are ignored, and fields are written in
+the order of their names, without None.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ class _Wrong(Exception):
         self.path = [*path]
 
     def under(self, step: str) -> _Wrong:
-        """Add an outer step to the path."""
         self.path.append(step)
         return self
 
@@ -137,7 +135,7 @@ def _codec(hint: Any) -> tuple[Read, Write]:
 
 
 def _are_plain(values: Collection[Any], read: Read) -> bool:
-    """Return whether `read` would return all values unchanged, as it would in nearly all lists and objects."""
+    """Return whether `read` would return all values unchanged, as in nearly all lists and objects."""
     kind = _ITEMS.get(read)
     if kind is None or {*map(type, values)} != {kind}:
         return False

@@ -96,7 +96,7 @@ class ProducerTable(NamedTuple):
 
 
 class QueueTimes(NamedTuple):
-    """The storing times of a queue's first and last message and of the last one that a group consumed, and the group's
+    """The storing times of a queue's first message, its last, and the last one that a group consumed, and the group's
     delay.
     """
 
@@ -157,7 +157,6 @@ _QUEUE = BodyCodec(MessageQueue)
 
 
 def write_reset_offsets(offsets: dict[MessageQueue, int]) -> bytes:
-    """Encode the offsets to which a group is reset."""
     table = {fastjson.ObjectKey(_QUEUE.write_value(queue).items()): offset for queue, offset in offsets.items()}
     return fastjson.dumps({"offsetTable": table}).encode()
 

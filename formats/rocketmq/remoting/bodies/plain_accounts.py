@@ -30,7 +30,7 @@ class _Line(NamedTuple):
 
 
 def read_accounts(text: str) -> list[Account]:
-    """Read the accounts of a file. Raises `FormatError` with the faulty line's number; its text has no secret."""
+    """Read the accounts of a file. Raises `FormatError` with the faulty line's number and no secret."""
     lines = []
     for number, raw in enumerate(text.splitlines(), 1):
         bare = _without_comment(raw).rstrip()
@@ -76,9 +76,7 @@ def _scalar(text: str, number: int) -> str:
 
 
 def _block(lines: list[_Line], at: int, indent: int) -> tuple[Any, int]:
-    """Read the list or mapping that begins at line `at`, indented at least by `indent`; return it and the index of the
-    next line.
-    """
+    """Read the list or mapping at line `at`, indented at least by `indent`; return it and the next line's index."""
     first = lines[at]
     if first.indent < indent:
         return None, at

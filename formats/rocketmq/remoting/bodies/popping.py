@@ -52,7 +52,7 @@ BATCH_ACK_TAG: Final = "bAck"
 
 # A checkpoint has a bit for each message, so a POP returns at most this number.
 MESSAGES_MAX: Final = 32
-# Far more than the span of offsets in one checkpoint needs.
+# Far more than the span of offsets in a checkpoint needs.
 _BITS_CHARACTERS_MAX: Final = 1 << 16
 
 
@@ -110,7 +110,7 @@ class BatchAckNote(NamedTuple):
 
 
 class BatchAck(NamedTuple):
-    """A client's acknowledgement of messages of one checkpoint. `bits` is base64, a bit for each offset from the
+    """A client's acknowledgement of messages of a checkpoint. `bits` is base64, a bit for each offset from the
     first.
     """
 
@@ -156,9 +156,7 @@ class Assignments(NamedTuple):
 
 
 class RequestMode(NamedTuple):
-    """A group's mode of consuming a topic. `pop_share_queues` is the number of other clients whose queues it pops
-    too.
-    """
+    """A group's mode of consuming a topic. `pop_share_queues` is the number of other clients whose queues it pops."""
 
     topic: str
     consumer_group: str
@@ -218,7 +216,7 @@ def write_note(note: Note) -> tuple[str, bytes]:
     if isinstance(note, CheckPoint):
         note = note._replace(revive_ms=note.visible_ms)
     tag = _TAGS[type(note)]
-    # The faster encoder writes the same text: there is a note for each popped message.
+    # This encoder writes the same text, faster: there is a note for each popped message.
     return tag, json.dumps(_NOTES[tag].write_value(note), ensure_ascii=False, separators=(",", ":")).encode()
 
 

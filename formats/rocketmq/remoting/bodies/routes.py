@@ -48,7 +48,7 @@ MASTER_ID: Final = 0
 # Maximum inflated size of a registration, and maximum number of its topics.
 REGISTRATION_BYTES_MAX: Final = 2 << 20
 REGISTRATION_TOPICS_MAX: Final = 16_000
-# A topic has two objects, and none has keys that are not strings.
+# A topic has two objects, and none with keys that are not strings.
 _REGISTRATION: Final = fastjson.REQUEST._replace(opened=3 * REGISTRATION_TOPICS_MAX)
 # Maximum size, in a compressed registration, of the topics' version and of the filter servers.
 _PIECE_BYTES_MAX: Final = 64 << 10
@@ -202,8 +202,8 @@ def read_registration(body: Buffer) -> RegisterBrokerBody:
 def read_compressed_registration(body: Buffer) -> RegisterBrokerBody:
     """Parse a compressed registration. Raises `FormatError`.
 
-    Inflated, it is a data version in JSON, then each topic as words with spaces between them, then the filter servers,
-    each after its length.
+    Inflated, it is a data version in JSON, each topic as words with spaces between them, and the filter servers, each
+    after its length.
     """
     inflater = zlib.decompressobj()
     try:
@@ -234,7 +234,7 @@ def _check_count(count: int) -> None:
 
 
 class _Attributes(dict[str, dict[str, str]]):
-    """The attributes of topics by their JSON. Most topics of a broker have the same ones, which are parsed once."""
+    """The attributes of topics by their JSON: most topics of a broker share them, and they are parsed once."""
 
     def __missing__(self, text: str) -> dict[str, str]:
         value = fastjson.loads(text) if text else {}

@@ -1,7 +1,6 @@
 """Bodies with the offsets of topics, the progress of groups, and counters.
 
-Source: TopicStatsTable, ConsumeStats, ConsumeStatsList, BrokerStatsData. Each `read_...` function raises `FormatError`
-for malformed bodies.
+Source: TopicStatsTable, ConsumeStats, ConsumeStatsList, BrokerStatsData. `read_...` functions raise `FormatError`.
 """
 
 from __future__ import annotations

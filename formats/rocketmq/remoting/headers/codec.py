@@ -53,14 +53,13 @@ class HeaderField(NamedTuple):
 
     @property
     def is_required(self) -> bool:
-        """Return whether a header without the field is refused."""
         return self.default is _MISSING
 
 
 class HeaderCodec(Generic[H]):
     """Reads and writes the headers of one declaration.
 
-    Its code is generated at first use, since most processes use few of the codecs.
+    Its code is generated at first use: most processes use few of the codecs.
     """
 
     def __init__(self, cls: type[H]) -> None:
@@ -129,9 +128,8 @@ class HeaderCodec(Generic[H]):
         raise OverflowError(f"{self.name}.{self.fields[number].name} = {value} does not fit its type")
 
     def read(self, fields: Mapping[str, str] | None) -> H:
-        """Decode the header in a frame's fields.
-
-        Raises `FormatError` for a missing field, or one that does not match its type.
+        """Decode the header in a frame's fields. Raises `FormatError` for a missing field, or one that does not match
+        its type.
         """
         return self._read_fields(fields or {})
 
@@ -146,7 +144,7 @@ class HeaderCodec(Generic[H]):
             raise FormatError(f"{self.name}.{field.wire_name}", 0, str(error)) from None
 
     def write(self, header: H) -> dict[str, str]:
-        """Return the fields of a frame that carries `header`, without fields that are None.
+        """Return a frame's fields for `header`, without those that are None.
 
         Raises `OverflowError` for a number that does not fit its type.
         """
@@ -165,13 +163,13 @@ def codec_of(cls: type[H]) -> HeaderCodec[H]:
 
 
 def read_header(cls: type[H], fields: Mapping[str, str] | None) -> H:
-    """Decode the header in a frame's fields. Raises `FormatError`, as `HeaderCodec.read` does."""
+    """Decode the header in a frame's fields, like `HeaderCodec.read`."""
     codec: HeaderCodec[H] = _codecs.get(cls) or codec_of(cls)
     return codec.read(fields)
 
 
 def write_header(header: tuple[Any, ...]) -> dict[str, str]:
-    """Return the fields of a frame that carries `header`. Raises `OverflowError`, as `HeaderCodec.write` does."""
+    """Return a frame's fields for `header`, like `HeaderCodec.write`."""
     return codec_of(type(header)).write(header)
 
 

@@ -1,6 +1,6 @@
 """The headers of each request and its answer, by the request's code.
 
-A code that is not in the table has no header of its own, neither in the request nor in the answer.
+A code that is not in the table has no header in either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["HEADERS", "Headers"]
 
 
 class Headers(NamedTuple):
-    """The codecs of a request's header and its answer's; None without fields of their own."""
+    """The codecs of a request's header and its answer's; None without fields."""
 
     request: HeaderCodec[Any] | None
     response: HeaderCodec[Any] | None
