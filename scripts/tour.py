@@ -56,14 +56,12 @@ class Node:
         print(line, end="", flush=True)
 
     def crash(self) -> None:
-        """Kill it."""
         assert self._process is not None
         print(f"$ kill -9 {self._process.pid}")
         os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> None:
-        """Stop it."""
         assert self._process is not None
         self._process.terminate()
         if self._process.wait(WAIT_S):
@@ -107,7 +105,7 @@ def consume(port: int, count: int) -> None:
     def on_message(message: blazingmq.Message, handle: blazingmq.MessageHandle) -> None:
         nonlocal left
         if left == 0:
-            return  # one more than we want: not confirmed, so it stays in the queue
+            return  # one more than wanted: not confirmed, so it stays in the queue
         print(f"  {message.data.decode()} {message.properties}", flush=True)
         handle.confirm()
         left -= 1

@@ -159,6 +159,8 @@ class ExpressionError(ValueError):
 
 
 class Expression:
+    """A compiled expression."""
+
     __slots__ = ("_evaluate", "text")
 
     def __init__(self, text: str, evaluate: Callable[[Values], Value]) -> None:

@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark-bridge: `bmqctl bridge` between two nodes of this machine.
 
-The source is filled first; then the bridge carries all its messages. The measurement begins when a part of them has
-arrived, so that no program's start counts. Processor times are those of the processes and hold on a busy machine; rates
-by the clock do not. Slowness is not a failure: targets are printed beside measured figures.
+The source is filled, and the bridge carries its messages. The measurement begins when a part of them has arrived, so
+that no program's start counts. Processor times are those of the processes and hold on a busy machine; rates by the
+clock do not. Slowness is not a failure: targets are printed beside measured figures.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def measure(case: str, arguments: argparse.Namespace) -> Measured:
 
 
 def figures_of(case: str, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure one direction as often as wanted, and return the medians."""
+    """Measure one direction `arguments.rounds` times, and return the medians."""
     found = [measure(case, arguments) for _ in range(arguments.rounds)]
     per_s, bridge_us, node_us, rocket_us = (median(column) for column in zip(*found, strict=True))
     return [
@@ -185,7 +185,6 @@ CASES: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
 
 
 def main() -> None:
-    """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(description="Measure `bmqctl bridge` between two nodes on this machine.")
     parser.add_argument("--rounds", type=int, default=1, help="number of runs of each; the median counts (%(default)s)")
     parser.add_argument("--messages", type=int, default=100_000, help="in the source (%(default)s)")

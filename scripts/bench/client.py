@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark-client: the client library and the official Python client, compared in one run.
 
-One node, one producer and then one consumer. Each program is a process of its own. They take turns in each round; the
-ratio of neighbours is taken in each round, and the median is printed. Processor times are those of the client's process
-with all its threads. Slowness is not a failure: targets are printed beside measured figures.
+One node, one producer and then one consumer. The programs take turns in each round, each in its own process; the median
+of the rounds' ratios is printed. Processor times are those of the client's process with all its threads. Slowness is
+not a failure: targets are printed beside measured figures.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STORE_SIZES = {"maxDataFileSize": 1024 * MIB, "maxJournalFileSize": 256 * MIB, "
 
 
 class Measured(NamedTuple):
-    """Seconds by the clock and by the processor that one program took for its batches, and for one awaited post."""
+    """Seconds by the clock and by the processor for a program's batches, and for one awaited post."""
 
     post_s: float
     post_cpu_s: float
@@ -59,7 +59,6 @@ class _Stopwatch:
 
 
 def work_officially(uri: str, queue: str, count: int, singles: int) -> Measured:
-    """Run the official client."""
     import blazingmq
 
     answered = threading.Event()
@@ -119,7 +118,6 @@ def work_officially(uri: str, queue: str, count: int, singles: int) -> Measured:
 
 
 async def work(uri: str, queue_uri: str, count: int, singles: int) -> Measured:
-    """Run the client library."""
     async with connect(uri, timeout_s=WAIT_S) as session:
         queue = await session.open(queue_uri, write=True)
         watch = _Stopwatch()
@@ -152,14 +150,13 @@ async def _consume(queue: Queue, count: int) -> None:
 
 
 def program(name: str) -> Callable[[str, str, int, int], Measured]:
-    """Return the function that runs a program's client."""
     if name == "official":
         return work_officially
     return lambda *given: anyio.run(partial(work, *given), backend=name)
 
 
 def measure(name: str, uri: str, count: int, singles: int) -> Measured:
-    """Run a program in a process of its own."""
+    """Run a program in its own process."""
     words = [sys.executable, "-m", "scripts.bench.client", "--worker", name, "--broker", uri]
     words += ["--queue", fresh_queue(EVENTUAL), "--count", str(count), "--singles", str(singles)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=10 * WAIT_S)
@@ -168,7 +165,7 @@ def measure(name: str, uri: str, count: int, singles: int) -> Measured:
 
 @contextmanager
 def broker(reference: Path | None) -> Iterator[str]:
-    """Start one node, ours or the reference's, and give its address."""
+    """Start one node, ours or the reference's; yield its address."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-client-") as directory:
         executable = (reference / "bmqbrkr.tsk").absolute() if reference else Path()
         foreign = (1,) if reference else ()

@@ -1,7 +1,7 @@
 """The runner of scripts/benchmark-cluster: three nodes on this machine, with the official client.
 
-Strong consistency, messages of 1 KiB. Slowness is not a failure: targets are printed beside measured figures. Only an
-acknowledged message that was not delivered ends the run.
+Strong consistency, messages of 1 KiB. Slowness is not a failure: targets are printed beside measured figures. Only the
+loss of an acknowledged message ends the run.
 """
 
 from __future__ import annotations
@@ -77,13 +77,11 @@ def places(cluster: ClusterProcesses) -> dict[str, NodeProcess]:
 
 
 def official_at(node: NodeProcess, **changes: Any) -> Plan:
-    """Plan a run of the official client at a node."""
     official = {"client": "official", "batch": 1, "duration_s": RUN_S, "window": 1024}
     return plan_for(node, fresh_queue(STRONG), **(official | changes))
 
 
 def cpu_s(cluster: ClusterProcesses) -> float:
-    """Processor time of all nodes so far."""
     return sum(cluster.nodes[number].cpu_s() for number in cluster.running)
 
 
@@ -266,7 +264,7 @@ def after_load() -> list[Figure]:
 
 
 def watch(folder: str, cluster: ClusterProcesses) -> None:
-    """Have the nodes write their long steps to files in a folder, and roll over after a while of load."""
+    """Have the nodes write their long steps to files, and roll over after a while of load."""
     for number, node in cluster.nodes.items():
         node.command = (
             sys.executable,
@@ -292,7 +290,7 @@ def healing(missing_mib: int, size: int) -> list[Figure]:
         primary = cluster.nodes[leader]
         cluster.kill(down)
         run(plan_for(primary, fresh_queue(EVENTUAL), consumers=0, size=size, count=missing // size))
-        # Older data is flushed first, and pauses of the measuring process do not count against the cluster.
+        # Flush older data first; pauses of the measuring process do not count against the cluster.
         os.sync()
         gc.disable()
         stream = Stream(0, secrets.randbits(32), fresh_queue(STRONG), primary.uri, primary.uri, rate=HEALING_RATE)
@@ -335,7 +333,6 @@ CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
 
 
 def main() -> None:
-    """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(description="Measure a cluster of three nodes on this machine.")
     parser.add_argument("--healing-mib", type=int, default=954, help="MiB that the replica lacks (%(default)s: 1 GB)")
     parser.add_argument("--healing-size", type=int, default=SIZE, help="size of their messages in bytes (%(default)s)")

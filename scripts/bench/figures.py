@@ -25,7 +25,6 @@ MIB = 1 << 20
 
 
 def fresh_queue(domain: str) -> str:
-    """Return the URI of an unused queue."""
     return f"bmq://{domain}/bench-{secrets.token_hex(4)}"
 
 
@@ -64,7 +63,7 @@ def run(plan: Plan) -> Outcome:
 
 
 class Figure(NamedTuple):
-    """One measured value; `wanted` is the target, if there is one, and `reached` is True if it was met."""
+    """A measured value; `wanted` is the target, if any, and `reached` is True if it was met."""
 
     name: str
     value: float
@@ -74,7 +73,7 @@ class Figure(NamedTuple):
 
 
 def parse_cases(parser: ArgumentParser, cases: Collection[str]) -> Namespace:
-    """Parse the command line; its `cases` are the names of those to be measured, or empty for all."""
+    """Parse the command line; its `cases` are the names of those to measure, or empty for all."""
     names = ", ".join(cases)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"what to measure (all): {names}")
     arguments = parser.parse_args()
@@ -84,7 +83,6 @@ def parse_cases(parser: ArgumentParser, cases: Collection[str]) -> Namespace:
 
 
 def measure_cases(names: Iterable[str], case: Callable[[str], list[Figure]]) -> None:
-    """Measure cases, and print a row for each figure."""
     for name in names:
         before = os.getloadavg()[0]
         print_figures(name, case(name), before)

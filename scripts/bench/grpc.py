@@ -79,7 +79,6 @@ class Ours:
 
     @property
     def pids(self) -> list[int]:
-        """The process id of the only process."""
         return [self._process.pid]
 
     def start(self) -> Self:
@@ -95,7 +94,7 @@ Makers = Mapping[str, Callable[[Path], Cluster]]
 
 @contextmanager
 def running(make: Callable[[Path], Cluster]) -> Iterator[tuple[Cluster, str, Path]]:
-    """Start a cluster with a new store, and make a topic and a file for the clients' output."""
+    """Start a cluster with a new store, a topic and a file for the clients' output."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-grpc-") as directory:
         cluster = make(Path(directory) / "node")
         try:
@@ -121,7 +120,7 @@ async def _make_topic(nameserver: str, topic: str) -> None:
 
 
 class Load(NamedTuple):
-    """The result of a run of the client: its output, and the processor time per message, in microseconds."""
+    """The result of a run: the client's output, and the processor time per message, in microseconds."""
 
     told: dict[str, float]
     cluster_us: float
@@ -158,7 +157,7 @@ def run_load(python: Path, cluster: Cluster, words: Sequence[str], log: Path) ->
 
 @contextmanager
 def _client(python: Path, words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run the client until it has done its work; kill it if the block is left early."""
+    """Run the client until it ends; kill it if the block is left early."""
     with log.open("a") as err:
         process = subprocess.Popen(
             [str(python), str(PROGRAM), *words],
@@ -203,7 +202,6 @@ def paced(makers: Makers, python: Path, arguments: argparse.Namespace) -> list[F
 def _rounds(
     case: str, makers: Makers, python: Path, arguments: argparse.Namespace, number: int
 ) -> dict[str, list[Load]]:
-    """Run a case on each cluster in turn."""
     found: dict[str, list[Load]] = {name: [] for name in makers}
     for _ in range(arguments.rounds):
         for name, make in makers.items():
@@ -216,7 +214,7 @@ def _rounds(
 def figures_of(
     what: str, found: Mapping[str, list[Load]], measured: str, unit: str, *, is_rate: bool = True
 ) -> list[Figure]:
-    """Make the rows of a case: the median of each cluster, and ours divided by each of the others."""
+    """Make the rows of a case: the median of each cluster, and ours divided by each other's."""
     figures: list[Figure] = []
     for name, runs in found.items():
         figures.append(Figure(f"{name}: {what}", median(each.told[measured] for each in runs), unit))
@@ -274,7 +272,6 @@ CASES: Final[Mapping[str, Callable[[Makers, Path, argparse.Namespace], list[Figu
 
 
 def main() -> None:
-    """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(description="Measure a RocketMQ node with version 5's Python client.")
     parser.add_argument("--reference", action="store_true", help="also measure Apache's broker and proxy, in turns")
     parser.add_argument("--versus", type=Path, metavar="CHECKOUT", help="another checkout's node takes turns")

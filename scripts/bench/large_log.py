@@ -81,7 +81,6 @@ def write_large_log(directory: Path, messages: int, body_sizes: range) -> LargeL
 
 
 def write_consume_queues(log: LargeLog) -> None:
-    """Write the consume queues of a large log, as a broker would."""
     found = [chunk.records for chunk in LogScan(log_files(log.directory)).chunks()]
     offsets = np.concatenate([records.offsets for records in found])
     sizes = np.concatenate([records.sizes for records in found])

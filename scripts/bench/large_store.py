@@ -43,7 +43,7 @@ QUEUES = (("bmq://bench.priority/orders", ["__default"]), ("bmq://bench.fanout/p
 
 
 class LargeStore(NamedTuple):
-    """The files of a store, and their contents: the number of records, and of outstanding messages."""
+    """The files of a store, and their numbers of records and outstanding messages."""
 
     directory: Path
     journal: Path
@@ -52,7 +52,7 @@ class LargeStore(NamedTuple):
 
 
 def write_store(directory: Path, messages: int, payload_size: int = 100, kept_each: int = KEPT_EACH) -> LargeStore:
-    """Write a store with one partition into `directory`, which must be empty; one in `kept_each` messages is kept."""
+    """Write a store with one partition into the empty `directory`; one in `kept_each` messages is kept."""
     creations = [{"type": "QUEUE_OP", "queue_uri": uri, "apps": apps} for uri, apps in QUEUES]
     build_store(map(json.dumps, creations), directory, START_S)
     (journal,), (data,), (qlist,) = (list(directory.glob(f"*.bmq_{kind}")) for kind in ("journal", "data", "qlist"))
@@ -71,7 +71,7 @@ def write_store(directory: Path, messages: int, payload_size: int = 100, kept_ea
 
 
 class _Writer:
-    """Makes the records of a series of turns, each of which posts a message, and confirms and deletes an older one."""
+    """Makes the records of turns, each of which posts a message, and confirms and deletes an older one."""
 
     def __init__(
         self,

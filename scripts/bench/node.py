@@ -1,6 +1,6 @@
 """The figures by which a release is judged, taken in one run on a node started for it.
 
-Beside throughput and latency stand those of a bare relay with the same messages on the same machine in the same run:
+Throughput and latency stand beside those of a bare relay with the same messages on the same machine in the same run:
 only the ratio of the two compares between machines.
 """
 
@@ -44,7 +44,7 @@ QUEUES_OUTSTANDING = 2
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value; `target` is the bound set by issue 2, `relay` the value of the bare relay."""
+    """A measured value; `target` is the bound set by issue 2, `relay` the value of the bare relay."""
 
     name: str
     unit: str
@@ -161,7 +161,7 @@ def _latency(node: NodeProcess, duration_s: float) -> list[Figure]:
 
 
 def records_in(data_dir: Path) -> int:
-    """Count the records in all journals under `data_dir`, at rest or as a killed node left them."""
+    """Count the records in all journals under `data_dir`, even as a killed node left them."""
     records = 0
     for path in data_dir.rglob("*.bmq_journal"):
         content = path.read_bytes()
@@ -187,7 +187,7 @@ def _store(directory: Path, records: int) -> list[Figure]:
 
 
 def measure(directory: Path, duration_s: float, records: int) -> list[Figure]:
-    """Measure all figures, with stores below `directory`; with 0 `records`, no store is filled."""
+    """Measure all figures, with stores below `directory`, filled unless `records` is 0."""
     with NodeProcess(directory / "store", timeout_s=READY_TIMEOUT_S) as node:
         figures = [Figure("start to ready", "s", node.ready_s, at_most=1)]
         figures += _throughput(node, duration_s)
@@ -223,7 +223,7 @@ def _number(value: float | None) -> str:
 
 
 def main() -> int:
-    """Measure and print. Returns 0 even if a target is missed, since figures depend on the machine."""
+    """Measure and print. Returns 0 even if a target is missed: figures depend on the machine."""
     parser = argparse.ArgumentParser(description="Take bmqctl's figures on this machine.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--duration", type=float, default=10.0, metavar="S", help="seconds per run (default 10)")
@@ -234,7 +234,7 @@ def main() -> int:
     machine = {
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        # Other work on the machine, from which the figures suffer.
+        # Other work on the machine.
         "load": round(os.getloadavg()[0], 2),
     }
     with tempfile.TemporaryDirectory(prefix="bmqctl-figures-") as directory:

@@ -1,7 +1,7 @@
 """The runner of scripts/benchmark-proxy: the cost of a proxy on this machine, and the outages that it bridges.
 
-Messages of 1 KiB, the official client. Slowness is not a failure: targets are printed beside measured figures. Only an
-acknowledged message that was not delivered ends a run.
+Messages of 1 KiB, the official client. Slowness is not a failure: targets are printed beside measured figures. Only the
+loss of an acknowledged message ends a run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class Way(NamedTuple):
 
 
 def measured(domain: str, producer: NodeProcess, consumer: NodeProcess, node: NodeProcess, proxy: NodeProcess) -> Way:
-    """Measure a run at the target rate."""
     stream = Stream(0, secrets.randbits(32), fresh_queue(domain), producer.uri, consumer.uri, rate=RATE, size=SIZE)
     with stream:
         before = node.cpu_s(), proxy.cpu_s()
@@ -145,7 +144,7 @@ def reference(program: Path) -> list[Figure]:
 
 
 def unlimited(domain: str, places: Mapping[str, Running]) -> list[Figure]:
-    """Measure unlimited throughput at each of the brokers, the first of which is the node."""
+    """Measure unlimited throughput at each broker, the first of which is the node."""
     figures: list[Figure] = []
     alone_us = 0.0
     for what, broker in places.items():
@@ -165,7 +164,7 @@ def unlimited(domain: str, places: Mapping[str, Running]) -> list[Figure]:
 
 
 def outage(outage_s: float) -> list[Figure]:
-    """Measure an outage: 1,000 posts/s through a proxy to three nodes, all of which are killed for `outage_s`."""
+    """Measure an outage: 1,000 posts/s through a proxy to three nodes, all killed for `outage_s`."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-proxy-") as directory:
         cluster = ClusterProcesses(Path(directory) / "cluster")
         proxy = ProxyProcess(Path(directory) / "proxy", [node.address for node in cluster.nodes.values()])
@@ -222,7 +221,6 @@ CASES: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
 
 
 def main() -> None:
-    """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(
         description="Measure the cost of a proxy, and the outages that it bridges, on this machine."
     )

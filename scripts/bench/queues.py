@@ -50,7 +50,7 @@ REDELIVERY_S = 1.0
 
 GIB = 1 << 30
 TIMEOUT_S = 120.0
-# The messages of a generated store have a fixed date, long ago.
+# The messages of a generated store have an old, fixed date.
 TTL_S = 10 * 365 * 86_400
 
 MODES: dict[str, dict[str, Any]] = {
@@ -108,7 +108,7 @@ def fresh_node(messages_stored: int = 0, options: Sequence[str] = ()) -> Iterato
 
 
 def resident_bytes(node: NodeProcess) -> int:
-    """Return the node's resident memory, mapped files included."""
+    """The node's resident memory, mapped files included."""
     for line in Path(f"/proc/{node.pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -127,7 +127,6 @@ def busy_rate(node: NodeProcess) -> float:
 
 
 async def open_many(session: Session, count: int) -> None:
-    """Open `count` queues for reading and writing, some at a time."""
     at_once = trio.CapacityLimiter(OPENING_AT_ONCE)
 
     async def open_one(number: int) -> None:
@@ -154,7 +153,7 @@ def many_queues() -> list[Figure]:
             for turn in range(BUSY_RUNS):
                 for node in (full, empty) if turn % 2 else (empty, full):
                     rates[node].append(await trio.to_thread.run_sync(busy_rate, node))
-            # By now the load has touched most of the data file, whose pages the kernel may reclaim.
+            # The load has touched most of the data file by now, whose pages the kernel may reclaim.
             anonymous = full.rss_bytes() / MIB
         alone, beside = statistics.median(rates[empty]), statistics.median(rates[full])
         return [
@@ -278,8 +277,7 @@ def fan_out() -> list[Figure]:
         rate = outcome.rate(fan.delivered, last_ns)
         wanted = APPS * FAN_OUT_PER_S
         return [
-            # The last messages arrive late by their latency, so the rate over the whole run stays just below the
-            # schedule's.
+            # The last messages arrive late by their latency: the rate of the run stays just below the schedule's.
             Figure(f"delivered to {APPS} apps", rate, "messages/s", f"{wanted:,.0f}, - 1 %", rate >= 0.99 * wanted),
             Figure("acked and not delivered", missing, "", "= 0", missing == 0),
             Figure("delivered and not confirmed", left, "", "= 0", left == 0),
@@ -307,7 +305,7 @@ def stored_messages() -> list[Figure]:
 
 
 def recovery() -> list[Figure]:
-    """Measure the time from start to readiness, with 1,000,000 outstanding messages."""
+    """Measure the time to readiness with 1,000,000 outstanding messages."""
     with fresh_node(RECOVERED_MESSAGES) as node:
         ready_s, each = node.ready_s, node.rss_bytes() / RECOVERED_MESSAGES
         outcome = run(at(node, queue="bmq://bench.fanout/prices", consumers=0, count=1000))
@@ -318,7 +316,7 @@ def recovery() -> list[Figure]:
     ]
 
 
-# Reads a page and prints its size in bytes and the time in seconds, in a process of its own as Prometheus does.
+# Reads a page and prints its size in bytes and the time in seconds, in its own process as Prometheus does.
 READ_PAGE = """
 import socket, sys, time
 began = time.monotonic()
@@ -404,7 +402,6 @@ CASES: dict[str, Callable[[], list[Figure]]] = {
 
 
 def main() -> None:
-    """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(
         description="Measure the cost of many queues, clients, apps and messages to a node."
     )

@@ -1,9 +1,9 @@
 """The runner of scripts/benchmark-rocketmq: a RocketMQ node on this machine, with Apache's Java client.
 
 Messages of 1 KiB, 1,000 in flight, a push consumer, ASYNC_FLUSH; producer and consumer are one Java process on the same
-processors. Slowness is not a failure: targets are printed beside measured figures. Only an acknowledged message that
-was not delivered ends a run. With --reference, Apache's own nameserver and broker take turns in the same run; with
---versus, so does the node of another checkout. The ratios are printed at the end.
+processors. Slowness is not a failure: targets are printed beside measured figures. Only the loss of an acknowledged
+message ends a run. With --reference, Apache's own nameserver and broker take turns in the same run; with --versus, so
+does the node of another checkout. The ratios are printed at the end.
 """
 
 from __future__ import annotations
@@ -79,12 +79,11 @@ class Ours:
 
     @property
     def pids(self) -> list[int]:
-        """The process id of the only process."""
         return [self.process.pid]
 
     @property
     def ready_s(self) -> float:
-        """Time from its start to its report of readiness, in seconds."""
+        """Time from start to readiness, in seconds."""
         return self.process.ready_s
 
 
@@ -102,7 +101,6 @@ def command_of(checkout: Path) -> Sequence[str]:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """Processor time of processes so far."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -111,7 +109,7 @@ def cpu_s(pids: list[int]) -> float:
 
 
 def memory_mib(pids: list[int]) -> float:
-    """The anonymous memory of processes, in MiB: without what they have mapped."""
+    """The anonymous memory of processes, in MiB, without mapped files."""
     found = 0
     for pid in pids:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -120,7 +118,7 @@ def memory_mib(pids: list[int]) -> float:
 
 
 class Load(NamedTuple):
-    """The result of a run of the Java client: its output, and the processor time per message, in microseconds."""
+    """The result of a run: the client's output, and the processor time per message, in microseconds."""
 
     told: dict[str, float]
     broker_us: float
@@ -128,7 +126,6 @@ class Load(NamedTuple):
 
 
 def run_load(class_path: str, node: Node, scratch: Path, arguments: argparse.Namespace) -> Load:
-    """Run the Java client, which sends and consumes for a while."""
     topic = f"Load{time.time_ns()}"
     words = ["java", "-Xms512m", "-Xmx512m", f"-Drocketmq.client.logRoot={scratch}", "-cp", class_path, "Load"]
     settings = (arguments.warm_s, arguments.measure_s, arguments.in_flight, arguments.bytes, arguments.rate)
@@ -191,7 +188,7 @@ def load(makers: Makers, class_path: str, arguments: argparse.Namespace) -> list
 
         rates[name] = middle("consumed_per_s")
         p99_ms = middle("delivery_p99_ms")
-        # Producers may offer less than the rate, and a few messages are still in flight when a measurement ends.
+        # Producers may offer less than the rate, and a few messages are still in flight at the end.
         wanted = min(WANTED_PER_S, arguments.rate * 0.995) if arguments.rate else WANTED_PER_S
         figures += [
             Figure(f"{name}: end to end", rates[name], "messages/s", f">= {wanted:,.0f}", rates[name] >= wanted),
@@ -290,7 +287,6 @@ CASES: dict[str, Callable[[Makers, str, argparse.Namespace], list[Figure]]] = {
 
 
 def main() -> None:
-    """Measure the cases and print a row for each figure."""
     parser = argparse.ArgumentParser(description="Measure a RocketMQ node on this machine.")
     parser.add_argument("--reference", action="store_true", help="also measure Apache's broker, in the same run")
     parser.add_argument("--versus", type=Path, metavar="CHECKOUT", help="another checkout's node takes turns")

@@ -1,8 +1,7 @@
 """The case `slaves` of scripts/benchmark-rocketmq: a slave with an empty store that follows a master with a full one.
 
 Both are our processes on this machine, first as a configured master and slave, then with a controller, whose stream has
-epochs. A client sends to the master throughout; the duration of its sends is measured before the slave starts and while
-it catches up.
+epochs. A client sends to the master throughout; its sends are timed before the slave starts and while it catches up.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ TOPIC: Final = "sends"
 
 
 class CaughtUp(NamedTuple):
-    """A slave's catching up: the bytes copied in that time, and the milliseconds of sends before and during it."""
+    """The bytes copied by a slave that catches up, and the milliseconds of sends before and during that time."""
 
     size: int
     seconds: float
@@ -45,7 +44,7 @@ class CaughtUp(NamedTuple):
 
 
 class Sends:
-    """Sends to a broker one after the other, at a rate, until it is closed. `taken` has the milliseconds of each."""
+    """Sends to a broker one after the other, at a rate, until closed. `taken` has the milliseconds of each."""
 
     def __init__(self, port: int, body: bytes) -> None:
         self.taken: list[float] = []

@@ -1,15 +1,15 @@
 """The runner of scripts/benchmark-spark: conversion of stores to tables, on two cores, in one run.
 
 A store is exported (`bmqctl spark-export`: the tables records and messages, as a whole process), and one of twice the
-size. Then the same tables are made directly from the JSON lines that the storage tool prints, by `spark.read.json` and
-joins. Counts and sums are queried in both ways, too, and with DuckDB over the same lines. All three must agree, and
-both exports must have as many rows.
+size. Then the same tables are made from the JSON lines that the storage tool prints, by `spark.read.json` and joins.
+Counts and sums are queried in both ways, and with DuckDB over the same lines. All three must agree, and both exports
+must have the same number of rows.
 
 The outcomes of the messages are queried twice in a session: the first time includes starting processes and loading
 code.
 
 Wall time depends on the machine's other load, so processor time is given too. Memory is that of the largest process of
-a kind; for Python's workers without mapped files. Both are sampled twice a second.
+a kind, for Python's workers without mapped files. Both are sampled twice a second.
 
 With `--rocketmq` the messages of RocketMQ stores are exported.
 """
@@ -48,7 +48,7 @@ SAMPLE_S = 0.5
 
 BMQCTL = [sys.executable, "-c", "from bmqctl.app import main; main()"]
 
-# The query of the store, and of the lines: the same counts and sums by type and queue.
+# The query of the store and of the lines: counts and sums by type and queue.
 QUERY = """
 import json, sys, time
 from bmqctl.pipeline.spark.session import local_session
@@ -154,7 +154,7 @@ def use(command: list[str], into: Path | None = None) -> Usage:
         process.stdout.close()
     if process.returncode:
         raise SystemExit(f"benchmark-spark: {' '.join(command[3:])}: exit code {process.returncode}")
-    # Python's workers are not waited for, so that the command's own account lacks them.
+    # The command's own account lacks Python's workers, which are not waited for.
     cpu_s = max(used.ru_utime + used.ru_stime, sum(spent.values()))
     return Usage(time.perf_counter() - started, cpu_s, peaks, said)
 
@@ -169,7 +169,7 @@ def _watch(root: int, peaks: dict[str, float], spent: dict[int, float], ended: t
 
 
 def _memory(root: int) -> Iterator[tuple[int, str, float]]:
-    """Yield (process id, java or python, MiB in use) of `root` and all its descendants."""
+    """Yield (process id, java or python, MiB in use) of `root` and its descendants."""
     status: dict[int, dict[str, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -199,7 +199,6 @@ def export(store: LargeStore, out: Path) -> Usage:
 
 
 def measure_export(work: Path, records: int) -> tuple[LargeStore, Usage, list[Figure]]:
-    """Measure the export of a store, and of one twice as large."""
     one, two = make(work / "one", records), make(work / "two", 2 * records)
     first, second = export(one, work / "export-one"), export(two, work / "export-two")
     rate, cpu_rate = one.records / first.wall_s, one.records / (first.cpu_s / CORES)
@@ -329,7 +328,6 @@ def measure_logs(records: int) -> None:
 
 
 def main() -> None:
-    """Make the stores, measure, and remove them."""
     parser = argparse.ArgumentParser(description="Measure the export of stores to tables.")
     parser.add_argument("records", nargs="?", type=int, default=RECORDS, metavar="RECORDS")
     parser.add_argument("--rocketmq", action="store_true", help="Export a RocketMQ store, and one of twice the size.")

@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark-tools: scan, summary, dump and validate of a generated store.
 
-Each case is run several times and its best run counts: wall time, and processor time, which says more on a
-machine with other load. Its rate is compared with that of a yardstick over the same file: a plain read of it
-in blocks, and one numpy pass over the types in memory. Commands are whole processes, start and imports included.
+The best of several runs of a case counts: wall time, and processor time, which says more on a machine with other load.
+Its rate is compared with that of a yardstick over the same file: a plain read of it in blocks, and one numpy pass over
+the types in memory. Commands are whole processes, start and imports included.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from scripts.bench.large_store import LargeStore, write_store
 RUNS = 3
 BLOCK_SIZE = 1 << 22
 
-# A command that prints its peak memory in KiB at its end: the kernel's figure for a child starts at its parent's.
+# Prints a command's peak memory in KiB at its end: the kernel's figure for a child starts at its parent's.
 COMMAND = """
 import atexit, pathlib, sys
 from bmqctl.app import main
@@ -65,7 +65,6 @@ class Usage(NamedTuple):
 
 
 def plain_read(path: Path) -> int:
-    """Read the file's bytes, a block at a time, into one buffer."""
     buffer = bytearray(BLOCK_SIZE)
     total = 0
     with path.open("rb", buffering=0) as file:
@@ -75,7 +74,6 @@ def plain_read(path: Path) -> int:
 
 
 def scan_types(journal: Path) -> int:
-    """Count the records of all types."""
     with JournalScan(journal) as scan:
         return sum(int(count_kinds(chunk.records).sum()) for chunk in scan.chunks(0, scan.extent.record_count))
 
@@ -107,12 +105,11 @@ def cases(store: LargeStore) -> list[Case]:
 
 
 def scan_log(directory: Path) -> int:
-    """Count the records of a commit log."""
     return sum(len(chunk.records) for chunk in LogScan(log_files(directory)).chunks())
 
 
 def log_cases(log: LargeLog, copy: Path) -> list[Case]:
-    """List the cases of a store of RocketMQ and its copy; the others are compared with the first."""
+    """List the cases of a RocketMQ store and its copy; the others are compared with the first."""
     directory = str(log.directory)
     return [
         Case("read the commit log in blocks", lambda: sum(map(plain_read, log.files))),
@@ -128,7 +125,6 @@ def log_cases(log: LargeLog, copy: Path) -> list[Case]:
 
 
 def use(work: Callable[[], object] | list[str]) -> Usage:
-    """Run the work once."""
     started = time.perf_counter()
     if callable(work):
         before = time.process_time()
@@ -147,7 +143,7 @@ def use(work: Callable[[], object] | list[str]) -> Usage:
 
 
 def report(every: list[Case], title: str, records: int) -> Table:
-    """Make a table with a row for each case: the best of its runs."""
+    """Make a table with the best run of each case."""
     load = os.getloadavg()[0]
     table = Table(box=None, pad_edge=False, title_justify="left")
     table.title = f"{title}; {os.cpu_count()} processors, load {load:.1f}"
@@ -167,7 +163,6 @@ def report(every: list[Case], title: str, records: int) -> Table:
 
 
 def main() -> None:
-    """Make a store, measure, and remove it."""
     parser = argparse.ArgumentParser(description="Measure the storage tools.")
     parser.add_argument("messages", nargs="?", type=int, default=1_000_000, metavar="MESSAGES")
     parser.add_argument("--rocketmq", action="store_true", help="measure those of RocketMQ")

@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark --versus: our node and another broker's executable, in turn.
 
-Both have the same configuration files and the same clients, on the same machine, one at a time; a round is a run of
-each, and rounds begin with one and the other in turn. The ratio of a figure is taken in each round. On a machine that
-is busy with other work nothing is compared: that would measure the scheduler.
+Both have the same configuration files, clients and machine, one at a time; a round is a run of each, and rounds begin
+with one and the other in turn. The ratio of a figure is taken in each round. Nothing is compared on a machine that is
+busy with other work: that would measure the scheduler.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def busy_percent(before: str, after: str) -> float:
     """Return the share of all processors' time that was used between two readings of /proc/stat."""
     ticks = [[int(word) for word in text.splitlines()[0].split()[1:9]] for text in (before, after)]
     spent = [late - early for early, late in zip(*ticks, strict=True)]
-    # The fourth and fifth columns are times in which a processor was idle, or waited for a disk.
+    # In the fourth and fifth columns a processor was idle, or waited for a disk.
     total = sum(spent)
     return 100 * (total - spent[3] - spent[4]) / total if total else 0.0
 
@@ -105,7 +105,7 @@ def _cpu_s(cluster: MixedCluster) -> float:
 
 
 def _timed(cluster: MixedCluster, plan: Plan) -> tuple[Outcome, float]:
-    """Carry out a plan; return its outcome with the nodes' processor time per message, in microseconds."""
+    """Carry out a plan; return its outcome and the nodes' processor time per message, in microseconds."""
     before = _cpu_s(cluster)
     outcome = run(plan)
     return outcome, (_cpu_s(cluster) - before) * 1e6 / outcome.account.delivered
@@ -158,7 +158,7 @@ SETTINGS: Final[Mapping[str, tuple[int, tuple[Measure, ...]]]] = {
 
 @contextmanager
 def _started(program: Path, name: str, count: int) -> Iterator[MixedCluster]:
-    """Start nodes of one of the two programs, and remove them with their files."""
+    """Start nodes of one of the programs, and remove them with their files."""
     foreign = range(1, count + 1) if name == OTHER else ()
     with (
         tempfile.TemporaryDirectory(prefix="bmqctl-versus-") as folder,

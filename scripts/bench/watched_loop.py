@@ -1,9 +1,9 @@
 """`bmqctl` with a loop that is watched: `python -m scripts.bench.watched_loop FILE MS ...`.
 
-When a step of its loop ends that took longer than MS milliseconds, it appends a line of JSON to FILE: how long the step
-ran, how long it waited for a processor, the slow calls in it, and the frames that it was in from half of that time on,
-every SAMPLE_MS. The rest of its time is a wait for the disk or for a lock
-if the thread went to sleep by itself (`voluntary`); if it did not, the whole machine stood still.
+A step of its loop that took longer than MS milliseconds appends a line of JSON to FILE: how long the step ran, how long
+it waited for a processor, its slow calls, and its frames every SAMPLE_MS from half of that time on. The rest of its
+time is a wait for the disk or for a lock if the thread went to sleep by itself (`voluntary`); if not, the whole machine
+stood still.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Step(NamedTuple):
     took: float
     ran: float
     waited: float  # for a processor
-    voluntary: int  # times that it gave up the processor by itself
+    voluntary: int  # times that it gave up the processor
     faults: int  # page faults
     calls: list[tuple[str, float]]
 
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 def read_steps(file: Path) -> list[Step]:
-    """Read the steps that a node has written so far, without an incomplete last line."""
+    """Read the steps that a node has written, without an incomplete last line."""
     return [Step(*json.loads(line)) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
@@ -112,9 +112,8 @@ class Watch:
             self._calls.append((name, took_ns / MS_NS))
 
     def sample(self) -> None:
-        """Record the frames of the current step, every SAMPLE_MS, from half of the limit on.
-
-        Runs in its own thread until the process ends.
+        """Record the frames of the current step, every SAMPLE_MS, from half of the limit on, in a thread that never
+        ends.
         """
         while True:
             time.sleep(SAMPLE_MS / 1000)
@@ -126,7 +125,7 @@ class Watch:
                 stack = traceback.extract_stack(frame)[-FRAMES_MAX:]
                 places = " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in reversed(stack))
                 self._calls.append((places, elapsed_ns / MS_NS))
-            # While the thread sleeps, a frame would keep its variables: views of files, which could not be closed.
+            # A frame kept during the sleep would keep its variables: views of files, which could not be closed.
             del frame
 
     def watch(self, owner: Any, *names: str) -> None:
@@ -163,7 +162,7 @@ class WatchedPoller:
 
 
 class TrioWaits(trio.abc.Instrument):
-    """The waits of trio, which are between steps, too."""
+    """The waits of trio, between steps, too."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -199,7 +198,6 @@ def install(file: Path, limit_ms: float) -> None:
 
 
 def main() -> None:
-    """Run `bmqctl` with the rest of the words."""
     install(Path(sys.argv[1]), float(sys.argv[2]))
     sys.argv[:3] = ["bmqctl"]
     from bmqctl.app import main as bmqctl

@@ -28,7 +28,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "broker/rocketmq/sending/plain_sending.py": "It reads the marks that it has written itself.",
     "broker/rocketmq/node.py": "The system gives the port of a peer.",
 }
-"""Modules that may use them, by their paths, with the reason."""
+"""Modules that may use them, by path, with the reason."""
 
 _TESTS = ("isdecimal", "isdigit", "isnumeric")
 
@@ -72,14 +72,13 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def complaints(modules: Mapping[str, str], exceptions: Mapping[str, str]) -> list[str]:
-    """Return the faults of modules, given as texts by path, and the exceptions that are not needed."""
+    """List the faults of modules, given as texts by path, and the unneeded exceptions."""
     found = {path: list(faults(path, text)) for path, text in modules.items()}
     lines = [line for path, each in found.items() if path not in exceptions for line in each]
     return lines + [f"{path}: remove it from EXCEPTIONS" for path in exceptions if not found.get(path)]
 
 
 def main() -> int:
-    """Print the complaints about all packages; return 1 if there are any."""
     root = Path(__file__).parents[2]
     files = sorted(file for package in PACKAGES for file in (root / package).rglob("*.py"))
     lines = complaints({file.relative_to(root).as_posix(): file.read_text() for file in files}, EXCEPTIONS)

@@ -18,13 +18,12 @@ LINE = "# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.\
 
 
 def marked(text: str, *, is_compiled: bool) -> str:
-    """Return the text of a module with the line, or without it."""
     plain = text.removeprefix(LINE)
     return LINE + plain if is_compiled else plain
 
 
 def wrong(root: Path, paths: Iterable[Path]) -> dict[Path, str]:
-    """Return the text that each module should have, for those whose first line is wrong."""
+    """Return the text that each module with a wrong first line should have."""
     compiled = set(compiling.modules(root).compiled)
     found = {}
     for path in paths:

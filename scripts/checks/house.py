@@ -27,7 +27,7 @@ _NUMBER_FIELDS = (re.compile("lease|term"), re.compile("sequence|number"))
 
 
 class Figure(NamedTuple):
-    """A line of the table."""
+    """A row of the table."""
 
     name: str
     value: str
@@ -108,7 +108,7 @@ def widest(modules: Mapping[str, str]) -> tuple[str, int]:
 
 
 def homonyms(modules: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return the class names that are in more than one module, with their modules' paths."""
+    """Return the class names that several modules have, with the modules' paths."""
     places: defaultdict[str, set[str]] = defaultdict(set)
     for path, text in modules.items():
         for node in ast.walk(ast.parse(text)):
@@ -139,14 +139,12 @@ def number_types(modules: Mapping[str, str]) -> list[str]:
 
 
 def read(root: Path, packages: Iterable[str], without: str | None) -> dict[str, str]:
-    """Read the modules of some packages, by path."""
     files = sorted(file for package in packages for file in (root / package).rglob("*.py"))
     paths = {file.relative_to(root).as_posix(): file for file in files}
     return {path: file.read_text() for path, file in paths.items() if without is None or without not in path}
 
 
 def main() -> None:
-    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--without", metavar="WORD")
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parents[2], metavar="ROOT")

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m scripts.checks.idioms [--list ROOM]
 
-Prose is docstrings, comments, and the pages of the manual. Each room has a limit in `LIMITS`: idioms for each 1,000
-lines of its prose. A room above its limit fails; one that falls well below it should have its limit lowered. `--list`
-prints the places of a room. docs/contribute/prose.md shows what to write instead.
+Prose is docstrings, comments, and the pages of the manual. A room above its limit in `LIMITS`, in idioms for each 1,000
+lines of prose, fails; lower the limit of one well below it. `--list` prints the places of a room.
+docs/contribute/prose.md shows what to write instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "docs": 5,
 }
 
-# A question may begin with `What` or `Who`. `Behind` a proxy or a balancer is a place, and replicas are behind.
+# A question may begin with `What` or `Who`; a proxy or a balancer has a place behind it.
 IDIOMS: Final[Mapping[str, re.Pattern[str]]] = {
     "anew": re.compile(r"\banew\b"),
     "so many": re.compile(r"\bso (?:many|much|long|often)\b(?! (?:as|that)\b)", re.IGNORECASE),
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 def prose_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the docstrings and comments of a module with the numbers of their first lines."""
+    """Yield a module's docstrings and comments with the numbers of their first lines."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
@@ -66,7 +66,6 @@ def prose_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find(path: str, prose: Iterable[tuple[int, str]]) -> Iterator[Found]:
-    """Yield the idioms in pieces of prose."""
     for first, piece in prose:
         for number, line in enumerate(piece.split("\n"), first):
             for idiom, pattern in IDIOMS.items():
@@ -75,7 +74,7 @@ def find(path: str, prose: Iterable[tuple[int, str]]) -> Iterator[Found]:
 
 
 def complaints(rates: Mapping[str, float], limits: Mapping[str, int]) -> list[str]:
-    """List the rooms with more idioms for each 1,000 lines than their limits."""
+    """List the rooms above their limits."""
     return [
         f"{room}: {rate:.1f} idioms for each 1,000 lines of prose, the limit is {limits[room]}: "
         "see docs/contribute/prose.md"

@@ -1,8 +1,8 @@
 """Three import contracts for import-linter.
 
-`allowed` lists what a package may import beside itself and the standard library: import-linter's own "forbidden"
-contract lists known errors, and lets any other dependency pass. `pure` refuses the modules for I/O, clocks and
-randomness. `chosen once` keeps the choice between two families of modules out of a package.
+`allowed` lists the packages that a package may import beside itself and the standard library: import-linter's own
+"forbidden" contract lists known errors, and lets any other dependency pass. `pure` refuses the modules for I/O, clocks
+and randomness. `chosen once` keeps the choice between two families of modules out of a package.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _IMPURE = (
 class _ImportRule(Contract):
     """Check each direct import of `source_modules` and of all below them."""
 
-    # Fields are descriptors in all but type: an instance holds the parsed list.
+    # To a type checker a field is a descriptor; an instance holds the parsed list.
     source_modules: Any = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
@@ -75,8 +75,9 @@ class _ImportRule(Contract):
 
 
 class AllowedImports(_ImportRule):
-    """Each of `source_modules`, with all below it, imports directly only the others, `allowed_modules` and the
-    standard library; a name allows all below it."""
+    """Each of `source_modules`, with all below it, imports directly only the others, `allowed_modules` and the standard
+    library; a name allows all below it.
+    """
 
     type_name = "allowed"
 
@@ -102,7 +103,7 @@ class Pure(_ImportRule):
 class ChosenOnce(_ImportRule):
     """`source_modules`, with all below them, import directly no module whose dotted name has a match of `pattern`.
 
-    `breaches` are the modules that do so today. One that no longer does is an error, so that the list shrinks.
+    `breaches` are the modules that do so today. One that no longer does is an error: the list shrinks.
     """
 
     type_name = "chosen_once"

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m scripts.checks.sizes
 
-The ten largest of each measure are printed. Anything above a limit needs a line in sizes.toml: under `[reasons]` if
-it is better as it is, or under `[debts]` until it is divided. A line for something within its limits is an error,
-so that the lists can only become shorter.
+The ten largest of each measure are printed. Anything above a limit needs a line in sizes.toml: under `[reasons]` if it
+is better as it is, or under `[debts]` until it is divided. A line for something within its limits is an error: the
+lists only become shorter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGES = ("formats", "broker", "bmqctl")
-# The floors whose folders are measured.
 FLOORS = (*PACKAGES, "scripts", "tests")
 SHOWN = 10
 
@@ -46,7 +45,7 @@ class Measure(Enum):
 
 
 class Size(NamedTuple):
-    """One thing, named `PATH::NAME` or, for a module or a folder, `PATH`, and its size by one measure."""
+    """A thing, `PATH::NAME` or, for a module or a folder, `PATH`, and its size by one measure."""
 
     measure: Measure
     amount: int
@@ -54,7 +53,6 @@ class Size(NamedTuple):
 
 
 def sizes_of(path: str, text: str) -> Iterator[Size]:
-    """Measure the functions, classes and size of a module, from its syntax tree."""
     yield Size(Measure.MODULE_LINES, text.count("\n"), path)
     yield from _within(ast.parse(text), path, "")
 
@@ -81,7 +79,7 @@ def _parameters(arguments: ast.arguments) -> int:
 
 
 def _attributes(of: ast.ClassDef) -> Iterator[str]:
-    """Yield the names that the class declares, or that its methods set on `self`."""
+    """Yield the names that a class declares, or that its methods set on `self`."""
     for each in of.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             yield each.target.id
@@ -97,13 +95,12 @@ def _attributes(of: ast.ClassDef) -> Iterator[str]:
 
 
 def folders(paths: Iterable[str]) -> Iterator[Size]:
-    """Count the modules of each folder, `__init__.py` among them, without those of the folders in it."""
+    """Count the modules of each folder, `__init__.py` among them, without those of its folders."""
     for folder, number in Counter(path.rpartition("/")[0] for path in paths).items():
         yield Size(Measure.MODULES, number, folder)
 
 
 def complexities(root: Path, packages: Iterable[str], names: dict[tuple[str, int], str]) -> Iterator[Size]:
-    """Measure the cyclomatic complexity of each function with ruff; `names` are the functions by path and line."""
     command = [
         sys.executable,
         "-m",
@@ -124,8 +121,6 @@ def complexities(root: Path, packages: Iterable[str], names: dict[tuple[str, int
 
 
 def functions(path: str, text: str) -> Iterator[tuple[tuple[str, int], str]]:
-    """Yield the names of a module's functions by path and line."""
-
     def within(node: ast.AST, prefix: str) -> Iterator[tuple[tuple[str, int], str]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -150,7 +145,7 @@ def read_known(text: str) -> Known:
 
 
 def complaints(sizes: Iterable[Size], known: Known) -> list[str]:
-    """List a line for each thing that exceeds a limit without an entry, and for each entry that exceeds none."""
+    """List a line for each thing above a limit without an entry, and for each entry that exceeds none."""
     listed = {*known.reasons, *known.debts}
     over = [size for size in sizes if size.amount > size.measure.limit]
     lines = [

@@ -2,11 +2,10 @@
 
     .venv/bin/python -m scripts.checks.words
 
-A docstring begins with an imperative or a noun phrase that says what the thing does or is. One that begins with a
-subordinate clause ("Whether the queue is empty", "As `put`, but ..."), with a preposition or a conjunction ("Of one
-queue", "Until all have answered", "And twice"), or with a pronoun whose noun the reader has to guess ("It goes on",
-"These came later", "Nobody listens") is an error, except in the packages of `UNFINISHED`. An entry there without such a
-docstring is an error too, so that the list can only become shorter.
+A docstring begins with an imperative or a noun phrase. One that begins with a subordinate clause ("Whether the queue is
+empty", "As `put`, but ..."), a preposition or a conjunction ("Of one queue", "Until all have answered", "And twice"),
+or a pronoun without a noun ("It goes on", "These came later", "Nobody listens") is an error, except in the packages of
+`UNFINISHED`. An entry there without such a docstring is an error too: the list only becomes shorter.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import NamedTuple
 PACKAGES = ("formats", "broker", "bmqctl", "scripts", "tests")
 
 UNFINISHED: tuple[str, ...] = ()
-"""Paths, relative to the root, of packages and modules that have not been edited yet."""
+"""Paths, relative to the root, of packages and modules to be edited."""
 
 _CLAUSE = re.compile(
     r"(What|Whatever|Whether|How|Who|Whoever|Whom|Whose|Where|When|Why|Which|As|That|If|Since|Until|Once|While"
@@ -62,7 +61,7 @@ def is_clause(text: str) -> bool:
 
 
 def complaints(found: Iterable[Opening], unfinished: Sequence[str]) -> list[str]:
-    """List a line for each clause outside `unfinished`, and for each entry of that without a clause."""
+    """List a line for each clause outside `unfinished`, and for each of its entries without a clause."""
     lines = []
     needed = set()
     for each in found:
@@ -83,7 +82,6 @@ def complaints(found: Iterable[Opening], unfinished: Sequence[str]) -> list[str]
 
 
 def main() -> int:
-    """Print the complaints about all packages; return 1 if there are any."""
     root = Path(__file__).parents[2]
     files = sorted(each for package in PACKAGES for each in (root / package).rglob("*.py"))
     found = [each for file in files for each in openings(file.relative_to(root).as_posix(), file.read_text())]

@@ -1,6 +1,6 @@
 """The runner of scripts/soak: a cluster of real nodes under load while nodes are killed, frozen, wiped and cut off.
 
-The order of the faults depends on the seed alone; their exact times depend on the machine. At the end every
+The order of the faults depends on the seed alone; their exact times depend on the machine. In the end every
 acknowledged message must have arrived, in the order of its producer.
 """
 
@@ -64,7 +64,7 @@ class Report:
 
 @dataclass
 class Soak:
-    """A cluster of `count` nodes in `directory`, with one stream of messages for each node, and faults by `seed`."""
+    """A cluster of `count` nodes in `directory`, with a stream of messages for each node, and faults by `seed`."""
 
     directory: Path
     count: int
@@ -129,14 +129,14 @@ class Soak:
             self.known[kind](self)
             self.struck.append(kind)
             wait_healed(self.cluster, HEAL_S)
-            # The official client reconnects slowly: a node that is up for seconds may never see it.
+            # The official client reconnects slowly, and may miss a node that is up for seconds.
             wait_until(lambda: not self._cut_off(), HEAL_S, lambda: f"clients have no queue: {self._cut_off()}")
 
     def _cut_off(self) -> list[str]:
         return [f"{who} {index}" for index, stream in enumerate(self.streams) for who in sorted(stream.cut_off)]
 
     def _stalled(self) -> str:
-        """Describe streams without recent answers, though all nodes are in order."""
+        """Describe streams without recent answers while all nodes are in order."""
         now_ns = monotonic_ns()
         found = [
             f"stream {index} for {(now_ns - stream.sent.last_ack_ns) / SECOND_NS:.0f} s {stream.events[-4:]}"

@@ -57,7 +57,7 @@ HEAL_S: Final = 240.0
 
 
 class BridgeProcess:
-    """The process with both bridges, which is killed and started again."""
+    """The process with both bridges."""
 
     def __init__(self, folder: Path, blazingmq: End, rocketmq: End) -> None:
         self._told = folder / "bridge.err"
@@ -99,12 +99,10 @@ class BridgeProcess:
         return accounts
 
     def close(self) -> None:
-        """End it if it runs."""
         if self._process is not None:
             self.end(signal.SIGKILL)
 
     def told_size(self) -> int:
-        """The size of its output so far."""
         return self._told.stat().st_size
 
     def carried(self, since: int) -> dict[str, int]:
@@ -203,7 +201,7 @@ class Soak:
             await trio.sleep(0.1)
 
     async def _read(self, acked: set[Number], read: Callable[[], Awaitable[list[Number]]]) -> list[Number]:
-        """Read a destination until everything has arrived, or no more is arriving."""
+        """Read a destination until everything has arrived, or no more arrives."""
         until = trio.current_time() + HEAL_S
         while True:
             found: list[Number] = []
@@ -280,7 +278,6 @@ KINDS: Final[dict[str, Callable[[Soak], Awaitable[None]]]] = {
 
 @contextmanager
 def running(folder: Path, reference: Path | None, class_path: str | None) -> Iterator[dict[str, End]]:
-    """Start both nodes and their relays."""
     ends = {
         "blazingmq": make_blazingmq(folder / "bmq", reference),
         "rocketmq": make_rocketmq(folder / "rmq", class_path),
@@ -351,7 +348,7 @@ def main() -> None:
 
 
 async def _make_topics(port: int) -> None:
-    """Make both topics when the nameserver knows the broker."""
+    """Make both topics once the nameserver knows the broker."""
     until = trio.current_time() + HEAL_S
     while True:
         try:

@@ -34,7 +34,7 @@ class Broken(Exception):
 
 
 class Relay:
-    """A process that carries the connections to one port, so that they can be cut, or made silent."""
+    """A process that carries the connections to one port, so that they can be cut or made silent."""
 
     def __init__(self, remote_port: int, address: str = HOST, port: int | None = None) -> None:
         self.port = free_port() if port is None else port
@@ -43,7 +43,6 @@ class Relay:
 
     @property
     def pids(self) -> list[int]:
-        """The process id."""
         return [] if self._process is None else [self._process.pid]
 
     def start(self) -> None:
@@ -57,7 +56,7 @@ class Relay:
                 raise Broken(f"the relay on port {self.port} does not listen")
 
     def kill(self) -> None:
-        """End it, and with it the connections."""
+        """End it and its connections."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -78,13 +77,12 @@ class End(NamedTuple):
     port: int
 
     def send(self, what: signal.Signals) -> None:
-        """Send a signal to its processes."""
         for pid in self.pids():
             os.kill(pid, what)
 
 
 def make_blazingmq(folder: Path, reference: Path | None) -> End:
-    """Make a BlazingMQ node, the reference's if its folder is given; it is not started."""
+    """Make a BlazingMQ node, the reference's if its folder is given, without starting it."""
     executable = (reference / "bmqbrkr.tsk").absolute() if reference else Path()
     if reference is not None and not executable.exists():
         raise Broken(f"{executable} is not there")
@@ -101,7 +99,7 @@ def make_blazingmq(folder: Path, reference: Path | None) -> End:
 
 
 def make_rocketmq(folder: Path, class_path: str | None) -> End:
-    """Make a RocketMQ node, Apache's if its class path is given; it is not started."""
+    """Make a RocketMQ node, Apache's if its class path is given, without starting it."""
     told = f"brokerIP1={OUTSIDE}\nbindAddress={HOST}\n"
     if class_path is not None:
         theirs = ReferenceProcess(class_path, folder, told, _HEAP)

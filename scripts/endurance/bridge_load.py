@@ -153,7 +153,7 @@ def _number_of(payload: bytes) -> Number:
 
 
 def faults_of(acked: Iterable[Number], found: list[Number]) -> list[str]:
-    """Find faults in the messages that arrived: losses, and copies out of order."""
+    """List the losses among the messages that arrived, and the copies out of order."""
     faults = []
     lost = sorted(set(acked).difference(found))
     if lost:
@@ -169,7 +169,7 @@ def faults_of(acked: Iterable[Number], found: list[Number]) -> list[str]:
 
 
 def account_faults(account: Mapping[str, object]) -> list[str]:
-    """Find totals of a stopped bridge that do not add up."""
+    """List the totals of a stopped bridge that do not add up."""
     taken, delivered, returned = (int(str(account[name])) for name in ("taken", "delivered", "returned"))
     refused, in_flight = (int(str(account[name])) for name in ("refused", "in_flight"))
     if refused or in_flight or taken != delivered + returned:

@@ -1,9 +1,9 @@
 """The runner of scripts/soak-rocketmq: three RocketMQ nodes under load while they are killed, stopped, frozen, cut off.
 
-Each node is a nameserver, a controller and a broker; a message is acknowledged when all brokers in sync have it, which
-are two at least. Apache's Java client sends and consumes. The order of the faults depends on the seed alone; their
-exact times depend on the machine. In the end every acknowledged message is in the log and was given to a consumer, each
-queue is in order, and the three stores are the same.
+Each node is a nameserver, a controller and a broker; a message is acknowledged when all brokers in sync, at least two,
+have it. Apache's Java client sends and consumes. The order of the faults depends on the seed alone; their exact times
+depend on the machine. In the end every acknowledged message is in the log and was given to a consumer, each queue is in
+order, and the three stores are the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FROZEN_S: Final = (0.2, 8.0)
 CUT_S: Final = (0.5, 8.0)
 ACK_S: Final = 60.0
 CONSUMED_S: Final = 180.0
-# Shorter than by default, so that a frozen master is noticed in a second or two.
+# Shorter than by default: a frozen master is noticed in a second or two.
 PROPERTIES: Final = {
     "brokerHeartbeatInterval": 300,
     "controllerHeartBeatTimeoutMills": 1500,
@@ -67,7 +67,7 @@ PROPERTIES: Final = {
 
 
 class Struck(NamedTuple):
-    """A fault, and the times when it came and when the group had recovered, in seconds since the epoch."""
+    """A fault, its time, and that of the group's recovery, in seconds since the epoch."""
 
     kind: str
     begin_s: float
@@ -75,14 +75,14 @@ class Struck(NamedTuple):
 
 
 class Client:
-    """The Java program: producers and consumers; `acks` and `got` are the lines that it has written so far."""
+    """The Java program: producers and consumers; `acks` and `got` are the lines that it has written."""
 
     def __init__(self, class_path: str, nameservers: str, folder: Path, rate: float) -> None:
         folder.mkdir(parents=True)
         words = ["java", "-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         words += [f"-Drocketmq.client.logRoot={folder}", "-cp", class_path, "Steady", nameservers, NAME, TOPIC]
         settings = (QUEUES, THREADS, BODY_BYTES, rate, folder)
-        # The client writes much there that nobody reads: a pipe would fill.
+        # The client's output is long and unread: a pipe would fill.
         with (folder / "output").open("w") as output:
             self._process = subprocess.Popen(
                 [*words, *map(str, settings)],
@@ -120,7 +120,6 @@ class Client:
         return [line.removeprefix("failed ") for line in told if line.startswith("failed ")]
 
     def close(self) -> None:
-        """End it."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

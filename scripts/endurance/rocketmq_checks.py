@@ -47,7 +47,6 @@ class Lines:
 
 
 def read_ack(line: str) -> Ack:
-    """Read a line of the file `acks`."""
     thread, number, attempt, ms = map(int, line.split())
     return Ack((thread, number, attempt), ms)
 
@@ -86,7 +85,7 @@ def check_deliveries(acks: list[Ack], got: list[str], queues: int) -> list[str]:
 
 
 def _files(store: Path, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the files of a commit log up to its end, with the offset of each."""
+    """Yield the files of a commit log up to its end, with their offsets."""
     for path in sorted((store / "commitlog").iterdir()):
         offset = offset_of_name(path.name)
         if offset is not None and offset < end:

@@ -38,7 +38,7 @@ class Unhealed(Exception):
 
 
 class Group:
-    """Three nodes in `folder`, in namespaces of their own if there is a network. Each is known by its number."""
+    """Three nodes in `folder`, each known by its number, in separate namespaces if there is a network."""
 
     def __init__(self, folder: Path, network: Network | None, properties: Mapping[str, Any]) -> None:
         self.network = network
@@ -92,11 +92,9 @@ class Group:
         return node
 
     def host(self, number: int) -> str:
-        """The address of a node."""
         return HOST if self.network is None else self.network.address(number)
 
     def controller_port(self, number: int) -> int:
-        """The port of a node's controller."""
         return self._ports[number][2]
 
     def ha_port(self, number: int) -> int:
@@ -105,7 +103,6 @@ class Group:
 
     @property
     def nameservers(self) -> str:
-        """The addresses of all nameservers."""
         return ";".join(f"{self.host(number)}:{ports[1]}" for number, ports in self._ports.items())
 
     # -- processes
@@ -119,7 +116,6 @@ class Group:
         self.wait_healed()
 
     def close(self) -> None:
-        """Stop all running processes."""
         for node in self.nodes.values():
             if node.is_running:
                 os.kill(node.pid, signal.SIGCONT)
@@ -128,11 +124,9 @@ class Group:
             self.network.remove()
 
     def freeze(self, number: int) -> None:
-        """Suspend a node."""
         os.kill(self.nodes[number].pid, signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
-        """Resume a node."""
         os.kill(self.nodes[number].pid, signal.SIGCONT)
 
     # -- questions
@@ -155,12 +149,9 @@ class Group:
                     yield number, BROKER_REPLICAS.read(answer.body).replicas_info_table.get(NAME, Replicas())
 
     def leader(self) -> int:
-        """The node whose controller leads."""
         return self._wait("a controller leads", lambda: next((number for number, _ in self._told()), None))
 
     def master(self) -> int:
-        """The node that is master."""
-
         def found() -> int | None:
             addresses = {f"{self.host(number)}:{ports[0]}": number for number, ports in self._ports.items()}
             return next((addresses.get(told.master_address or "") for _, told in self._told()), None)

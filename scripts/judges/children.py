@@ -1,4 +1,4 @@
-"""The processes that a program has started, and ending them with it (Linux: read from /proc)."""
+"""The child processes of a program, and ending them with it (Linux: read from /proc)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, its children first, and all their descendants.
+    """Return the descendants of a process, its children first.
 
     They are found by their parents: the lists of children that Linux has are those of threads, which end.
     """
@@ -35,7 +35,7 @@ def is_running(pid: int) -> bool:
 
 
 def _state(pid: int) -> list[bytes] | None:
-    """Return what follows the name in /proc/PID/stat, the state and the parent first; None if there is no process."""
+    """The fields after the name in /proc/PID/stat, the state and the parent first; None if there is no process."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -46,7 +46,7 @@ def _state(pid: int) -> list[bytes] | None:
 def ending_with_children() -> Iterator[None]:
     """Raise KeyboardInterrupt at SIGINT and SIGTERM, and at the end kill all child processes that still run.
 
-    A signal may arrive while a process is being started and nothing can end it yet, so cleaning up where processes are
+    A signal may arrive while a process is being started and nothing can end it yet: cleaning up where processes are
     started does not suffice. SIGINT counts even if the shell made its background programs ignore it.
     """
     for number in ENDS:

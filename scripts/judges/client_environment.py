@@ -1,6 +1,6 @@
-"""Environments of their own for official clients, each made once.
+"""Separate environments for official clients, each made once.
 
-Several clients of RocketMQ have packages of the same name, so they cannot be in the project's environment.
+Several clients of RocketMQ have packages of the same name, and cannot be in the project's environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class CannotInstall(Exception):
 
 
 def client_python(package: str, name: str) -> Path:
-    """Return the Python of an environment with a package, in a folder of that name. Raises `CannotInstall`."""
+    """Return the Python of the environment `name` with a package. Raises `CannotInstall`."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / name
     found = home / "bin" / "python"
     mark = home / "package"

@@ -1,9 +1,9 @@
-"""The state of a session of the official client, which opens a queue again that the client itself has given up.
+"""The state of a session of the official client, which reopens a queue that the client itself has given up.
 
 Up to version 1.2.3 the Python client abandons a queue if the connection ends before it has written the request to
 reopen it, as when a node stops just after it accepted the connection. (The C++ client's commit 112f9904 corrects that:
-the queue waits for the next connection.) An application opens such a queue again, and so do the clients here. A queue
-that a broker refuses to reopen is a fault.
+the queue waits for the next connection.) An application reopens such a queue, and so do the clients here. A queue that
+a broker refuses to reopen is a fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNSENT = "NOT_CONNECTED"
 class ClientWatch:
     """The events of one session with one queue; `reopen` opens that queue, and raises `blazingmq.Error` if it cannot.
 
-    `on_event` is the session's callback. `end` has to be called before the session is stopped.
+    `on_event` is the session's callback. Call `end` before the session is stopped.
     """
 
     def __init__(self, reopen: Callable[[], None]) -> None:
@@ -54,7 +54,6 @@ class ClientWatch:
             self._reopening.start()
 
     def end(self) -> None:
-        """Stop opening the queue again."""
         self._over.set()
         if self._reopening is not None:
             self._reopening.join()

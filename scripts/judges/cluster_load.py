@@ -1,7 +1,7 @@
 """Common parts of scripts/benchmark-cluster and scripts/soak: real nodes, and streams of messages through them.
 
-A stream is a queue with one producer and one consumer, both of the official client, each at its own node. Every
-message is numbered, so that lost, duplicated and reordered ones are identified; see `bmqctl.bench.tally`.
+A stream is a queue with one producer and one consumer, both of the official client, each at its own node. Numbers in
+messages identify lost, duplicated and reordered ones; see `bmqctl.bench.tally`.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Refused(Exception):
 class Stream:
     """One producer and one consumer, running until the end of the block.
 
-    `rate` (messages/s) is a schedule independent of the cluster; 0 posts as fast as `window` unanswered messages
-    allow, a limit that holds for a schedule, too. `wanted` ends the posting after that many messages. `properties`
-    gives those of a message by its number. Without a `consumer_broker` there is a producer only.
+    `rate` (messages/s) is a schedule independent of the cluster; 0 posts as fast as `window` unanswered messages allow,
+    a limit that holds for a schedule, too. `wanted` ends the posting after that number of messages. `properties` gives
+    those of a message by its number. Without a `consumer_broker` there is only a producer.
     """
 
     def __init__(
@@ -134,7 +134,6 @@ class Stream:
 
     @property
     def events(self) -> list[str]:
-        """The names of the events of both clients."""
         return [name for watch in self._watches.values() for name in watch.events]
 
     @property

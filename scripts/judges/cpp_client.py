@@ -1,4 +1,4 @@
-"""RocketMQ's C++ client, as PyPI's `rocketmq` 0.4.4 has it, in an environment of its own."""
+"""RocketMQ's C++ client, as PyPI's `rocketmq` 0.4.4 has it, in a separate environment."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def message(topic: str) -> Any:
 
 
 def started(make: Callable[[], Any]) -> Any:
-    """Make and start a client. On a busy machine it may give up, as its first requests have limits of 3 s and 10 s."""
+    """Make and start a client. On a busy machine it may give up: its first requests have limits of 3 s and 10 s."""
     for _ in range(STARTS_MAX - 1):
         try:
             made = make()
@@ -101,7 +101,6 @@ class Sender:
             self._room.release()
 
     def check(self) -> None:
-        """Print the number of failed sends."""
         tell("faults", len(self.faults))
         for fault in self.faults[:3]:
             print(fault, file=sys.stderr)

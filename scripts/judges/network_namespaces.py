@@ -1,8 +1,8 @@
 """Nodes in separate network namespaces, so that they can be cut off from each other: Linux, root, `ip` needed.
 
-A bridge joins the namespaces with this host, where the clients are. They reach a node on loopback, through a relay:
-the official client cannot use addresses without a name service. To cut a link, a node drops packets to
-the other (a blackhole route): connections stay open and nothing arrives, as when a switch fails.
+A bridge joins the namespaces with this host, where the clients are. They reach a node on loopback, through a relay: the
+official client cannot use addresses without a name service. To cut a link, a node drops packets to the other (a
+blackhole route): connections stay open and nothing arrives, as when a switch fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _ip(*words: str) -> None:
 
 
 def why_not() -> str | None:
-    """Return the reason why this machine does not allow it; None if it does."""
+    """Return the reason why this machine does not allow it, or None."""
     if shutil.which("ip") is None:
         return "there is no `ip` command"
     try:
@@ -39,7 +39,7 @@ def why_not() -> str | None:
 class Network:
     """A bridge on this host, and the namespace of each numbered node on it. `prefix` has three parts of addresses.
 
-    This host has address 254 there. `cuts` are the cut links, each with a direction.
+    This host has address 254. `cuts` are the cut links, each with a direction.
     """
 
     HOST = 254
@@ -51,18 +51,16 @@ class Network:
         self._numbers = tuple(numbers)
 
     def address(self, number: int) -> str:
-        """The address of a node."""
         return f"{self._prefix}.{number}"
 
     def command(self, number: int) -> tuple[str, ...]:
-        """The words that precede a command which is to run in the namespace of a node."""
+        """The words before a command that is to run in the namespace of a node."""
         return ("ip", "netns", "exec", self._namespace(number))
 
     def _namespace(self, number: int) -> str:
         return f"{self._bridge}-{number}"
 
     def build(self) -> None:
-        """Make bridge and namespaces."""
         self.remove()  # left by a killed run
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("address", "add", f"{self.address(self.HOST)}/24", "dev", self._bridge)
@@ -77,27 +75,25 @@ class Network:
             _ip("-n", name, "link", "set", "lo", "up")
 
     def remove(self) -> None:
-        """Remove them."""
         for number in self._numbers:
             subprocess.run(["ip", "netns", "delete", self._namespace(number)], check=False, capture_output=True)
         subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
         self.cuts.clear()
 
     def cut(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Drop everything from the first of each pair, which is a node, to the second."""
+        """Drop everything from the first of each pair, a node, to the second."""
         for sender, receiver in pairs:
             _ip("-n", self._namespace(sender), "route", "add", "blackhole", f"{self.address(receiver)}/32")
             self.cuts.add((sender, receiver))
 
     def mend(self) -> None:
-        """Restore all links."""
         for sender, receiver in self.cuts:
             _ip("-n", self._namespace(sender), "route", "delete", "blackhole", f"{self.address(receiver)}/32")
         self.cuts.clear()
 
 
 class IsolatedCluster(ClusterProcesses):
-    """A cluster like `ClusterProcesses` whose links can be cut and mended."""
+    """A `ClusterProcesses` whose links can be cut and mended."""
 
     def __init__(self, directory: Path, count: int = 3) -> None:
         super().__init__(directory, count)
@@ -144,12 +140,10 @@ class IsolatedCluster(ClusterProcesses):
         self._network.cut(pairs)
 
     def mend(self) -> None:
-        """Restore all links."""
         self._network.mend()
 
 
 def _move(folder: Path, addresses: Mapping[int, tuple[str, int]], own: int) -> None:
-    """Give the nodes of a configuration their addresses."""
     file = folder / "clusters.json"
     text = file.read_text()
     for address, port in addresses.values():

@@ -68,8 +68,8 @@ class ReferenceProcess:
         return self._process.pid
 
     def cpu_s(self) -> float:
-        """Return the user and system time of all its threads so far, in seconds."""
-        # The program's name, which is in parentheses, precedes the columns counted here.
+        """The user and system time of all its threads, in seconds."""
+        # The program's name, in parentheses, precedes the columns counted here.
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
@@ -79,7 +79,7 @@ class ReferenceProcess:
 
     @property
     def output(self) -> str:
-        """The output of the process since it was last started."""
+        """The output of the process since its last start."""
         if not self._console.exists():
             return ""
         with self._console.open("rb") as file:

@@ -46,7 +46,7 @@ class ControllerProcess:
 
     @property
     def nameserver(self) -> str:
-        """HOST:PORT, as clients are given it."""
+        """HOST:PORT."""
         return f"{HOST}:{self._nameserver_port}"
 
     @property
@@ -55,7 +55,7 @@ class ControllerProcess:
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Start both, and wait until they report that they are ready."""
+        """Start both, and wait until they are ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
         namesrv, controller = self._folder / "namesrv.conf", self._folder / "controller.conf"
         namesrv.write_text(f"listenPort={self._nameserver_port}\nbindAddress={HOST}\n")
@@ -94,14 +94,12 @@ class ControllerProcess:
         os.kill(self._processes[-1].pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End both."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
         self._processes.clear()
 
     def group(self) -> Group:
-        """Ask for the brokers."""
         with Remote(self.port) as remote:
             answer = remote.call(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, b'["%s"]' % NAME.encode())
         if answer.code != ResponseCode.SUCCESS:
@@ -117,7 +115,7 @@ class ControllerProcess:
         )
 
     def elect(self, broker_id: int) -> int:
-        """Have a certain broker elected, as `mqadmin electMaster` does; return the code of the answer."""
+        """Elect a broker as `mqadmin electMaster` does; return the code of the answer."""
         header = ElectMasterRequest(CLUSTER, NAME, broker_id, True, time.time_ns() // 1_000_000)
         fields: dict[str, Any] = {**write_header(header)}
         with Remote(self.port) as remote:

@@ -1,4 +1,4 @@
-"""Apache RocketMQ's own nameserver and broker, from Maven's jars, as the measure for ours."""
+"""Apache RocketMQ's own nameserver and broker, from Maven's jars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bmqctl.systems.node_process import HOST
 __all__ = ["ReferenceProcess"]
 
 READY_S: Final = 180.0
-# Attempts to start it if a port is taken, and the broker's output in that case.
+# Attempts to start it if a port is taken, and the broker's output then.
 STARTS: Final = 3
 _TAKEN: Final = "Address already in use"
 # Output of the broker and the nameserver when they are ready, and of the proxy.
@@ -27,9 +27,9 @@ _HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC")
 class ReferenceProcess:
     """A nameserver and a broker in two processes, with a store in `folder`. `ready_s` is from their start on.
 
-    With `has_proxy`, the broker's process has the proxy for gRPC, too. `properties` are added to the broker's
-    configuration; `heap` are Java's options for the memory of each. With a `nameserver` elsewhere, HOST:PORT, it is a
-    broker only.
+    With `has_proxy`, the broker's process also has the proxy for gRPC. `properties` are added to the broker's
+    configuration; `heap` are Java's options for the memory of each. With a `nameserver` elsewhere, HOST:PORT, there is
+    only a broker.
     """
 
     def __init__(
@@ -55,23 +55,22 @@ class ReferenceProcess:
 
     @property
     def nameserver(self) -> str:
-        """HOST:PORT, as clients are given it."""
+        """HOST:PORT."""
         return self._elsewhere or f"{HOST}:{self._nameserver_port}"
 
     @property
     def endpoint(self) -> str:
-        """The proxy's address for clients that speak gRPC, HOST:PORT."""
+        """HOST:PORT of the proxy for gRPC clients."""
         return f"{HOST}:{self._grpc_port}"
 
     @property
     def pids(self) -> list[int]:
-        """The processes."""
         return [process.pid for process in self._processes]
 
     def start(self) -> Self:
-        """Start both, and wait until they report that they are ready.
+        """Start both, and wait until they are ready.
 
-        On a busy machine it takes them long to listen, and another process may have taken a port by then.
+        On a busy machine another process may take a port before they listen.
         """
         for left in reversed(range(STARTS)):
             try:

@@ -2,8 +2,8 @@
 
     tproxy -r HOST:PORT [-p PORT] [-a ADDRESS]
 
-It prints the address where it listens. When killed, it cuts all its connections. At SIGTERM it prints the numbers of
-bytes carried and of connections.
+It prints its address. When killed, it cuts all its connections. At SIGTERM it prints the numbers of bytes carried and
+of connections.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The program."""
     parser = argparse.ArgumentParser(prog="tproxy", description="Relay TCP connections.")
     parser.add_argument("-r", dest="remote", required=True, metavar="HOST:PORT", help="address to relay to")
     parser.add_argument("-p", dest="port", type=int, default=0, help="address to listen on (default: any free port)")

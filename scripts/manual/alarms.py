@@ -1,4 +1,4 @@
-"""The alarms of the broker: their names and the lines that they write, as the source has them."""
+"""The alarms of the broker: their names and the lines that they write, from its source."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Alarm", "alarms", "alarms_page"]
 from scripts.manual.markdown import code, heading, page, table
 
 _WRITTEN = re.compile(r"(ALARM|PANIC) \[(\w+)\] (.*)", re.DOTALL)
-# Text in the source of every place; other modules need not be parsed.
+# In the source of every alarm; other modules need not be parsed.
 _MENTIONED = re.compile(r"\b(?:alarm|panic)\(|\b(?:ALARM|PANIC) \[")
 _GAP = "…"
 
 
 class Alarm(NamedTuple):
-    """One place that raises an alarm; parts of the line that are known only at run time are `…`."""
+    """A place that raises an alarm; `…` stands for parts of the line that are known only at run time."""
 
     name: str
     severity: str
@@ -33,7 +33,7 @@ class Alarm(NamedTuple):
 
 @cache
 def alarms() -> tuple[Alarm, ...]:
-    """Every place in the broker that raises an alarm, by name."""
+    """List the places in the broker that raise an alarm, by name."""
     root = Path(next(iter(broker.__path__)))
     found = [
         alarm
@@ -86,7 +86,6 @@ def _line(node: ast.expr) -> str:
 
 
 def alarms_page() -> str:
-    """The alarms by name."""
     by_name: dict[str, list[Alarm]] = {}
     for each in alarms():
         by_name.setdefault(each.name, []).append(each)

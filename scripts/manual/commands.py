@@ -21,7 +21,7 @@ _EXIT_CODES = re.compile(r"^Exit codes?: ", re.MULTILINE)
 
 
 class Command(NamedTuple):
-    """A command: the words of its name, and Typer's form of its declaration."""
+    """A command: the words of its name, and its declaration as Typer has it."""
 
     words: tuple[str, ...]
     command: Any
@@ -44,7 +44,7 @@ def _commands_of(words: tuple[str, ...], found: Any, context: Any) -> Iterator[C
         yield Command(words, found, context)
         return
     for name in sorted(found.commands):
-        # Resolving loads the command's own module; before that the group holds a stand-in.
+        # Resolving loads the command's module and replaces a stand-in.
         _, inner, _ = found.resolve_command(context, [name])
         assert isinstance(inner, TyperCommand | TyperGroup)
         inner_context = inner.make_context(name, [], parent=context, resilient_parsing=True)
@@ -68,7 +68,7 @@ def refusal_of(arguments: list[str]) -> str | None:
         found.make_context(words[-1], list(arguments), parent=context)
     except typer.Exit:
         return None
-    except Exception as error:  # any exception means that the words are refused
+    except Exception as error:  # any exception is a refusal
         return f"{' '.join(words)}: {error}"
     return None
 

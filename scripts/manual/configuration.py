@@ -210,7 +210,7 @@ _SECTIONS: Final = {
 
 
 def properties_page() -> str:
-    """Return the page: a section for each part of the configuration, and the stores that are refused."""
+    """Return the page: a section for each part of the configuration, and the refused stores."""
     refused = [[code(name), text(f"refused if it asks for {each.kind}: {each.remedy}")] for name, each in ASKED.items()]
     return page(
         "# RocketMQ: properties",

@@ -1,7 +1,7 @@
 """Make the console's pictures in the manual: `.venv/bin/python -m scripts.manual.console_pictures [FOLDER]`.
 
-A cluster of three nodes has a few queues with messages, and the pages are what a browser shows of them. It takes about
-a minute, most of it to have something to draw.
+A cluster of three nodes has a few queues with messages; a browser shows the pages. It takes about a minute, most of it
+to have something to draw.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def post(uri: str, ended: threading.Event) -> None:
 
 
 def steps(url: str, guid: str, folder: Path) -> list[list[Any]]:
-    """Steps that write the four pictures."""
     queue = quote(QUEUES[0], safe="")
     dark = ["run", "document.documentElement.dataset.theme = 'dark'"]
     return [

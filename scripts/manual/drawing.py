@@ -1,4 +1,4 @@
-"""Drawings of structures, bit by bit: SVG that stands in a page and takes its colours."""
+"""Drawings of structures, bit by bit: SVG for a page, in the page's colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["structure_drawing"]
 
 _BIT = 24  # width of a bit
 _ROW = 30  # height of a row whose labels lie flat
-_LETTER = 6.9  # width of a letter of the labels
+_LETTER = 6.9  # width of a letter in labels
 _MARGIN = 40  # for the rows' offsets
 _TOP = 16  # for the bits' numbers
 _ROW_BITS = 32
@@ -52,7 +52,7 @@ def structure_drawing(title: str, fields: Mapping[str, int]) -> str:
 
 
 def _rows(fields: Mapping[str, int]) -> Iterator[list[_Piece]]:
-    """Pieces row by row; a field's name stands in its widest piece, the first of those."""
+    """Pieces row by row; a field's name stands in the first of its widest pieces."""
     row: list[_Piece] = []
     at = 0
     for name, bits in fields.items():

@@ -1,11 +1,11 @@
-"""Hooks of MkDocs that add the generated pages to the written ones, so that none can be out of date."""
+"""Hooks of MkDocs that add the generated pages to the written ones."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-# MkDocs loads this file by its path, with the import path of its own program.
+# MkDocs loads this file by its path, with its own program's import path.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -17,7 +17,6 @@ __all__ = ["on_files"]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages."""
     for path, content in generated_pages().items():
         files.append(File.generated(config, path, content=content))
     return files

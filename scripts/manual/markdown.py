@@ -17,18 +17,18 @@ def code(value: object) -> str:
 
 
 def text(value: str) -> str:
-    """Plain text, whose own backticks stay what they are: `<`, `*` and `_` outside them are shown, not obeyed."""
+    """Plain text with its code in backticks; `<`, `*` and `_` outside them are shown as they are."""
     parts = _CODE.split(value)
     return "".join(part if part.startswith("`") else re.sub(r"([<*_\[\]])", r"\\\1", part) for part in parts)
 
 
 def heading(level: int, title: str, anchor: str) -> str:
-    """A heading with an anchor of its own, so that links to it hold when its text changes."""
+    """A heading with its own anchor, so that links to it survive a change of the text."""
     return f"{'#' * level} {title} {{ #{anchor} }}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; nothing where there are no rows."""
+    """A table; nothing without rows."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
     if not lines:
         return ""
@@ -36,5 +36,4 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def page(*blocks: str) -> str:
-    """A page of blocks with an empty line between them; empty blocks are left out."""
     return "\n\n".join(block.strip("\n") for block in blocks if block) + "\n"

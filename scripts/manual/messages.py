@@ -95,7 +95,7 @@ def _message_section(message: Description) -> str:
 
 
 def _told(declaration: type[Any]) -> str:
-    """A class's own docstring; not the signature that a dataclass or a named tuple has instead of one."""
+    """A class's own docstring, or nothing for the signature that a dataclass or a named tuple has instead."""
     told = declaration.__doc__ or ""
     return "" if told.startswith(f"{declaration.__name__}(") else described(declaration)
 
@@ -139,7 +139,7 @@ def _default(value: object) -> str:
 
 
 def header_codecs() -> list[HeaderCodec[Any]]:
-    """Every header of RocketMQ's requests and answers, once."""
+    """List every header of RocketMQ's requests and answers, once."""
     found: dict[type[Any], HeaderCodec[Any]] = {}
     for headers in HEADERS.values():
         for codec in headers:
@@ -149,7 +149,7 @@ def header_codecs() -> list[HeaderCodec[Any]]:
 
 
 def requests_page() -> str:
-    """RocketMQ's requests, and the headers of them and of their answers."""
+    """RocketMQ's requests, with their headers and those of their answers."""
     rows = [
         [str(number), code(RequestCode(number).name), *(_link(each.name) if each else "" for each in headers)]
         for number, headers in sorted(HEADERS.items())

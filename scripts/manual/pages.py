@@ -1,4 +1,4 @@
-"""All generated pages of the manual, by their paths in `docs`. Nothing is read but the declarations and the source."""
+"""All generated pages of the manual, by their paths in `docs`, made from declarations and source alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from scripts.manual.structures import described, enumeration_sections, enumerati
 
 __all__ = ["generated_pages"]
 
-# The modules of each page in the order that a reader meets them, with the titles of their sections.
+# The modules of each page in a reader's order, with the titles of their sections.
 _WIRE = {
     "Events": formats.bmq.wire.event,
     "PUT": formats.bmq.wire.put,
@@ -77,7 +77,7 @@ _BIG_ENDIAN = (
 
 @cache
 def generated_pages() -> Mapping[str, str]:
-    """Path to text, in the order of the navigation."""
+    """The text of each path, in the order of the navigation."""
     pages = {f"reference/cli/{path}": content for path, content in command_pages().items()}
     pages |= {f"reference/configuration/{path}": content for path, content in configuration_pages().items()}
     return pages | {
@@ -97,7 +97,7 @@ def generated_pages() -> Mapping[str, str]:
 def _structures_page(title: str, modules: dict[str, Any]) -> str:
     blocks: list[str] = []
     for name, module in modules.items():
-        # Where the functions are compiled, the declarations are in a module of their own.
+        # The declarations of compiled functions are in a separate module.
         package, _, name = module.__name__.rpartition(".")
         declaring = {module.__name__, f"{module.__name__}_layout", f"{package}.layouts.{name}_layout"}
         own: Iterable[Layout[Any]] = [each for each in layouts() if each.cls.__module__ in declaring]

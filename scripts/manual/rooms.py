@@ -14,7 +14,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def room_table(container: str) -> str:
-    """Return a Markdown table of the rooms in a package, in the order of their layers, the highest first."""
+    """Return a Markdown table of a package's rooms by layer, the highest first."""
     layers = _layers(container)
     folder = ROOT.joinpath(*container.split("."))
     names = sorted(
@@ -24,14 +24,13 @@ def room_table(container: str) -> str:
     rows = ["| layer | room | contents |", "| ---: | --- | --- |"]
     for name in names:
         if name != "__init__":
-            # A package without layers is a floor: its rooms have a table of their own.
+            # A package without layers is a floor: its rooms have their own table.
             rooms = _with_inner_rooms(folder / name) if layers else iter([folder / name])
             rows.extend(_row(str(layers.get(name, "")), folder, path) for path in rooms)
     return "\n".join(rows)
 
 
 def _layers(container: str) -> dict[str, int]:
-    """Return the number of each room's layer; the lowest layer is 1."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for contract in settings["tool"]["importlinter"]["contracts"]:
         if contract["type"] == "layers" and container in contract["containers"]:
@@ -41,7 +40,6 @@ def _layers(container: str) -> dict[str, int]:
 
 
 def _with_inner_rooms(path: Path) -> Iterator[Path]:
-    """Yield a room and the packages directly inside it."""
     yield path
     if path.is_dir():
         yield from sorted(each.parent for each in path.glob("*/__init__.py"))

@@ -1,4 +1,4 @@
-"""Fixed-size structures: a drawing and a table of each, from its `Layout`; and the numbers that stand in them."""
+"""Fixed-size structures: a drawing and a table of each, from its `Layout`; and the numbers in them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 _DIAGRAM = re.compile(r"\n+\S+::[^\n]*, \d+ bytes?:\n.*", re.DOTALL)
-# Modules of RocketMQ's formats whose structures connections carry.
+# Modules of RocketMQ's formats whose structures go over connections.
 _CARRIED = ("formats.rocketmq.remoting.batch", "formats.rocketmq.remoting.frame_layout")
-# Modules whose enumerations are of this program: no file and no connection has their numbers.
+# Modules whose enumerations belong to this program: no file or connection has their numbers.
 _OWN = ("formats.bmq.stores.live",)
 _KINDS = {"u": "unsigned", "i": "signed", "V": "bytes"}
 
 
 @cache
 def layouts() -> list[Layout[Any]]:
-    """Every structure that `formats` declares, one for each class, by module and line."""
+    """List the structures that `formats` declares, one for each class, by module and line."""
     found: dict[type[Any], Layout[Any]] = {}
     for module in pkgutil.walk_packages(formats.__path__, "formats."):
         for value in vars(importlib.import_module(module.name)).values():
@@ -48,7 +48,7 @@ def layouts() -> list[Layout[Any]]:
 
 
 def meanings(layout: Layout[Any]) -> dict[str, str]:
-    """The meaning of each field, as its annotation tells it."""
+    """The meaning of each field, from its annotation."""
     hints = get_type_hints(layout.cls, include_extras=True)
     return {
         name: next((note for note in get_args(hint)[1:] if isinstance(note, str)), "") for name, hint in hints.items()
@@ -56,12 +56,11 @@ def meanings(layout: Layout[Any]) -> dict[str, str]:
 
 
 def anchor(name: str) -> str:
-    """The anchor of a declaration's section."""
     return name.lower()
 
 
 def structure_section(layout: Layout[Any], level: int = 3) -> str:
-    """A structure: what it is, its drawing, and its fields."""
+    """A structure: its description, drawing and fields."""
     told = meanings(layout)
     rows = []
     at = 0
@@ -93,7 +92,7 @@ def _kind(layout: Layout[Any], name: str) -> str:
     return _KINDS[word.kind]
 
 
-# Names of enumerations in a meaning become links to their sections.
+# Names of enumerations in a meaning become links.
 _NAME = re.compile(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b")
 
 
@@ -110,13 +109,13 @@ def places() -> dict[str, str]:
 
 
 def structure_page(layout: Layout[Any]) -> str:
-    """The page that has a structure: what connections carry, or what files hold."""
+    """The page of a structure: of connections or of files."""
     module = layout.cls.__module__
     return "wire.md" if module.startswith("formats.bmq.wire.") or module in _CARRIED else "files.md"
 
 
 def described(declaration: object) -> str:
-    """A docstring as Markdown, without the diagram that it has for readers of the source."""
+    """A docstring as Markdown, without the diagram for readers of the source."""
     prose = _DIAGRAM.sub("", inspect.cleandoc(inspect.getdoc(declaration) or ""))
     return "\n\n".join(_block(block) for block in prose.split("\n\n"))
 
@@ -131,7 +130,7 @@ def _block(block: str) -> str:
 
 @cache
 def enumerations() -> list[EnumType]:
-    """The enumerations of numbers that `formats` declares, by module and line."""
+    """List the enumerations of numbers that `formats` declares, by module and line."""
     found: dict[str, EnumType] = {}
     for module in pkgutil.walk_packages(formats.__path__, "formats."):
         if module.name.startswith(_OWN):

@@ -3,7 +3,7 @@
 A scenario is drawn from a seed: the program of each node, the sizes of files, the proxies, and a sequence of faults of
 nodes and of episodes with their own queues. Each tenth scenario is a single node that both programs run in turn.
 Meanwhile the official client sends streams through strongly consistent queues, in some scenarios with a fan-out and
-consumers with expressions. At the end every acknowledged message has arrived, in the order of its producer, as it was
+consumers with expressions. In the end every acknowledged message has arrived, in the order of its producer, as it was
 posted; the nodes are killed at one moment, `bmqctl journal validate` finds no fault in any store, `journal diff` no
 difference between two of them, and the reference's storage tool reads each journal.
 """
@@ -54,7 +54,7 @@ def run_apart(seed: int, words: list[str]) -> bool:
 
 
 def main() -> None:
-    """Run scenarios; exit code 1 if one of them failed."""
+    """Run scenarios; exit code 1 if one failed."""
     parser = argparse.ArgumentParser(description="Clusters of our nodes and the reference's, under load and faults.")
     parser.add_argument("--reference", type=Path, required=True, help="folder with bmqbrkr.tsk and bmqstoragetool.tsk")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first scenario (%(default)s)")

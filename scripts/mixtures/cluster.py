@@ -1,7 +1,7 @@
 """A cluster on this host whose nodes, and proxies to it, are ours or the reference's.
 
-A node of either kind can go on with a folder of the other. The reference's broker is an executable that the caller
-names; nothing of it is part of this project.
+A node of either kind can continue with a folder of the other. The caller names the reference's executable; nothing of
+it is part of this project.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _HEALED = {"PRIMARY_HEALED", "REPLICA_HEALED"}
 class MixedCluster:
     """`nodes[id]`, of which those in `foreign` run the reference's executable. All end with the `with` block.
 
-    `sizes` are those of the partitions' files, `other_sizes` those of some nodes. `proxies` have a program each: True
-    is the reference's. With `quotas` the disks of our nodes can be made full: see `fill_disk`.
+    `sizes` are those of the partitions' files, `other_sizes` those of some nodes. A proxy in `proxies` is True if it is
+    the reference's. With `quotas` the disks of our nodes can be made full: see `fill_disk`.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class MixedCluster:
 
     @property
     def brokers(self) -> list[Running]:
-        """The nodes and the proxies: all brokers that a client can use."""
+        """The nodes and the proxies: all brokers for clients."""
         return [*self.nodes.values(), *self.proxies]
 
     def start(self, number: int) -> None:
@@ -144,14 +144,14 @@ class MixedCluster:
         self._make(number)
 
     def kill_all(self) -> None:
-        """Kill all at one moment, so that no node notices another's end."""
+        """Kill all at one moment: no node notices another's end."""
         for number in self.running:
             os.kill(self.nodes[number].pid, signal.SIGSTOP)
         for number in list(self.running):
             self.kill(number)
 
     def fill_disk(self, number: int) -> None:
-        """Fill the disk of a node of ours: its quota becomes what its files occupy."""
+        """Fill the disk of one of our nodes: its quota becomes the size of its files."""
         files = [path for path in (self.folders[number] / "storage").iterdir() if path.is_file()]
         _quota(self.folders[number]).write_text(str(sum(path.stat().st_blocks * 512 for path in files)))
 
@@ -160,7 +160,7 @@ class MixedCluster:
         _quota(self.folders[number]).write_text(str(NO_QUOTA))
 
     def leader(self) -> int | None:
-        """The leader that all nodes agree on, if they do."""
+        """The leader that all nodes agree on, if any."""
         found = {self._leader_seen_by(number) for number in self.running}
         return found.pop() if len(found) == 1 else None
 
@@ -170,7 +170,6 @@ class MixedCluster:
         return int(name) if name.isdigit() else None
 
     def wait_leader(self) -> int:
-        """Wait for the leader that all nodes agree on."""
         wait_until(lambda: self.leader() in self.running, self.timeout_s, lambda: "the nodes do not agree on a leader")
         found = self.leader()
         assert found is not None
@@ -207,7 +206,7 @@ class MixedCluster:
         for number in self.running:
             output = self.nodes[number].output
             states = {each: ours or theirs for each, ours, theirs in _PARTITION.findall(output)}
-            # A single node of ours reports no states.
+            # Our node alone reports no states.
             is_healed = bool(states) or len(self.nodes) == 1
             if "is available" not in output or not is_healed or set(states.values()) - _HEALED:
                 found[number] = str(states)
@@ -218,7 +217,7 @@ class MixedCluster:
         wait_until(lambda: not self.unhealed(), self.timeout_s, lambda: f"nodes do not heal: {self.unhealed()}")
 
     def wait_proxies(self) -> None:
-        """Wait until each proxy of ours has a node. The reference's proxies look for one only when a client comes."""
+        """Wait until each of our proxies has a node. The reference's look for one only when a client comes."""
         for proxy in self.proxies:
             if isinstance(proxy, NodeProcess):
                 proxy.wait_for("is available", self.timeout_s)

@@ -36,7 +36,7 @@ MINDFUL = "mixed.attempts"
 
 TTL_S = 2
 ATTEMPTS = 3
-# The apps of a fan-out, and the expression by which the domain chooses what each gets ("": everything).
+# The apps of a fan-out, and the domain's expression for each ("": everything).
 APPS = {"foo": "", "bar": "n < 40", "baz": 'n >= 40 && kind == "even"'}
 
 # Fields that the reference's parser requires and our defaults leave out, with the values of its sample.
@@ -136,7 +136,7 @@ def write_domain(
     kept: bool = True,
     **changes: Any,
 ) -> None:
-    """Write a domain's file: a fan-out where there are `apps`, with their expressions, otherwise priority."""
+    """Write a domain's file: a fan-out with expressions for `apps`, otherwise priority."""
     chosen = mode or ({"priority": {}} if apps is None else {"fanout": {"appIDs": list(apps)}})
     limits = {"messages": 1 << 20, "messagesWatermarkRatio": 0.8, "bytes": 1 << 30, "bytesWatermarkRatio": 0.8}
     parameters = {

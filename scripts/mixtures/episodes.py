@@ -1,4 +1,4 @@
-"""Episodes of queues of their own in a mixed cluster, one after the other, while the streams go on.
+"""Episodes with their own queues in a mixed cluster, one after the other, while the streams go on.
 
 Each episode begins and ends in a healed cluster, and raises `Differs` for a wrong result. Its clients are at brokers
 drawn by seed: nodes and proxies of both programs.
@@ -65,7 +65,7 @@ def _post(client: Client, uri: str, payloads: Sequence[bytes]) -> None:
 
 
 def _get(client: Client, uri: str, wanted: Sequence[bytes]) -> None:
-    """Wait for messages, in this order and no others, and confirm them."""
+    """Wait for these messages, in this order and no others, and confirm them."""
     try:
         client.wait(lambda: len(client.of(uri)) >= len(wanted), WAIT_S)
     except TimeoutError as fault:
@@ -77,7 +77,7 @@ def _get(client: Client, uri: str, wanted: Sequence[bytes]) -> None:
 
 
 def purge(setting: Setting) -> None:
-    """Purge a queue with some messages confirmed: later posts arrive, and no earlier ones."""
+    """Purge a queue with some messages confirmed: only later posts arrive."""
     uri = _fresh(EVENTUAL)
     name = uri.rpartition("/")[2]
     with _client(_place(setting)) as writer:
@@ -167,7 +167,7 @@ def _redefine(setting: Setting, domain: str, names: Sequence[str]) -> None:
 
 
 def rollover(setting: Setting) -> None:
-    """Have the primary roll over all partitions: all nodes have new journals then."""
+    """Have the primary roll over all partitions: all nodes get new journals."""
     cluster = setting.cluster
     leader = cluster.wait_leader()
     before = {number: _journals(setting, number) for number in cluster.nodes}
@@ -185,9 +185,7 @@ def _journals(setting: Setting, number: int) -> set[str]:
 
 
 def attempts(setting: Setting) -> None:
-    """Have consumers die of a message: the broker gives it up after the domain's number of attempts, and no other
-    message.
-    """
+    """Kill consumers with a message: the broker gives up that message alone, after the domain's number of attempts."""
     uri = _fresh(MINDFUL)
     poison, rest = _payloads(0, 1), _payloads(1, 5)
     with _client(_place(setting)) as writer:
@@ -203,7 +201,7 @@ def attempts(setting: Setting) -> None:
 
 
 def _die(broker: Running, uri: str) -> bytes:
-    """Kill a consumer when it has its first message; return that."""
+    """Kill a consumer when it has its first message; return the message."""
     words = [sys.executable, "-m", "scripts.mixtures.victim", broker.uri, uri]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -250,7 +248,7 @@ def full_journal(setting: Setting) -> None:
 
 
 def _relieve(setting: Setting, uri: str, known: Mapping[bytes, int], has_room: Callable[[], bool]) -> None:
-    """Let a node of ours lead: a primary of the reference has no room for confirms, and cannot make any."""
+    """Let one of our nodes lead: a primary of the reference has no room for confirms, and cannot make any."""
     cluster = setting.cluster
     leader = cluster.wait_leader()
     if leader not in cluster.foreign or len(cluster.foreign) == len(cluster.nodes):

@@ -1,4 +1,4 @@
-"""The faults that a mixed cluster meets while messages go through it."""
+"""The faults of a mixed cluster under load."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Setting:
         time.sleep(self.random.uniform(*DOWN_S))
 
     def program(self, number: int) -> str:
-        """Return the program that a node runs: theirs or ours."""
+        """Return the program of a node: theirs or ours."""
         return "theirs" if number in self.cluster.foreign else "ours"
 
 
@@ -72,9 +72,7 @@ def wipe(setting: Setting) -> None:
 
 
 def exchange(setting: Setting) -> None:
-    """Exchange the programs of one node of each kind, which keep their files; where all are of one kind, restart
-    two.
-    """
+    """Exchange the programs of one node of each kind, which keep their files; if all are of one kind, restart two."""
     cluster = setting.cluster
     is_mixed = 0 < len(cluster.foreign) < len(cluster.nodes)
     for theirs in (True, False):
@@ -103,7 +101,7 @@ FAULTS: dict[str, Callable[[Setting], None]] = {
 }
 
 
-# The faults below draw from the other generator, so that the scenarios of existing seeds stay as they are.
+# The faults below draw from the other generator: the scenarios of existing seeds do not change.
 
 
 def stop_leader(setting: Setting) -> None:
@@ -142,7 +140,6 @@ def change_leader(setting: Setting) -> None:
 
 
 def kill_proxies(setting: Setting) -> None:
-    """Kill the proxies; their clients find them again."""
     for proxy in setting.cluster.proxies:
         proxy.kill()
         time.sleep(setting.other.uniform(*DOWN_S) / 3)
@@ -150,7 +147,7 @@ def kill_proxies(setting: Setting) -> None:
 
 
 def full_disk(setting: Setting) -> None:
-    """Leave no room on the disk of a node of ours for a while."""
+    """Fill the disk of one of our nodes for a while."""
     cluster = setting.cluster
     number = setting.other.choice(sorted(cluster.running - cluster.foreign))
     cluster.fill_disk(number)

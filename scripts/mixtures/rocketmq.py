@@ -142,7 +142,7 @@ def _send(master: Member, numbers: Iterable[int], draw: random.Random) -> Counte
 
 
 def _log(store: Path) -> bytes:
-    """Read a commit log, without what follows its last record."""
+    """Read a commit log up to the end of its last record."""
     paths = sorted((store / "commitlog").iterdir())
     begins = [offset_of_name(path.name) for path in paths]
     if not begins or begins[0] != 0:
@@ -152,7 +152,7 @@ def _log(store: Path) -> bytes:
 
 
 def _records(data: bytes) -> int:
-    """Count the records of a log, blank ones among them: it must be whole."""
+    """Count the records of a log, blank ones included; it must be whole."""
     at = count = 0
     padded = data + bytes(FILE_BYTES)
     while at < len(data):
@@ -257,7 +257,6 @@ def lead_theirs(class_path: str, admin_path: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Run the cases."""
     parser = argparse.ArgumentParser(description="Our RocketMQ brokers and proxies and Apache's.")
     parser.add_argument("--messages", type=int, default=1000, help="sent while both run (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and bodies (%(default)s)")

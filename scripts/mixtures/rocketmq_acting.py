@@ -1,7 +1,7 @@
 """A master and a slave of two makes, ours and Apache's, of which the slave acts as master while the master is gone.
 
 The master is killed. Its nameserver, of the other make, sends clients to the slave, where a group continues to read and
-commits its offset. The master comes back, and has the group's offset from the slave. Then both acknowledge messages
+commits its offset. The master comes back, and gets the group's offset from the slave. Then both acknowledge messages
 again, and both logs are the same.
 """
 
@@ -65,7 +65,7 @@ class Pair(NamedTuple):
         return Remote(self.brokers[number].port)
 
     def brokers_of(self, topic: str) -> tuple[dict[int, int], int]:
-        """Return the ports of the brokers that the route of a topic names, by their ids, and what may be done there."""
+        """Return the ports of the brokers in the route of a topic, by id, and its permissions."""
         with Remote(int(self.nameserver.nameserver.rpartition(":")[2])) as remote:
             answer = remote.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
         if answer.code != ResponseCode.SUCCESS:
@@ -189,7 +189,7 @@ def run_acting(name: str, class_path: str, folder: Path, messages: int) -> None:
         if _read(pair, SLAVE, messages // 4) != list(range(messages // 4, messages)):
             raise Differs("the acting master serves other messages")
         _commit(pair, SLAVE, messages // 2)
-        # The version of the offsets is raised when the file is written.
+        # The version of the offsets rises when the file is written.
         time.sleep(6)
         master.start()
         back_s = _wait("the master is back", lambda: pair.brokers_of(TOPIC) == (ports, 6))

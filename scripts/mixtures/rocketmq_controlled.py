@@ -121,7 +121,7 @@ class Controlled:
         return self.wait(f"{count} brokers are in sync", lambda group: len(group.members) == count)
 
     def settle(self) -> None:
-        """Wait until all are in sync. Brokers of Apache's that take too long are started again.
+        """Wait until all are in sync; restart Apache's brokers that take too long.
 
         They ask the nameserver for the address of the master's log, may get that of the old master, which has not
         registered as a slave yet, and stay with it.
@@ -138,7 +138,6 @@ class Controlled:
         self.wait_in_sync(count)
 
     def master(self, group: Group | None = None) -> Member:
-        """Find the master."""
         address = (group or self.controller.group()).address
         for member in self.members:
             if member.address == address:
@@ -180,7 +179,6 @@ class Controlled:
         raise Unsettled(f"no message is acknowledged within {WAIT_S:.0f} s")
 
     def epochs(self, member: Member) -> EpochCache:
-        """Ask a broker for its epochs."""
         with Remote(member.broker.port) as remote:
             return EPOCH_CACHE.read(remote.call(RequestCode.GET_BROKER_EPOCH_CACHE).body)
 
@@ -197,7 +195,7 @@ class Controlled:
 
 
 def _log(store: Path, end: int) -> bytes:
-    """Read a commit log up to its end. Apache's broker leaves truncated records after it."""
+    """Read a commit log up to its end, after which Apache's broker leaves truncated records."""
     paths = sorted((store / "commitlog").iterdir())
     if not paths or offset_of_name(paths[0].name) != 0:
         raise Unsettled(f"{store}: the log does not begin at 0")
@@ -259,9 +257,7 @@ def _identity(member: Member) -> int:
 
 
 def _diverge(cell: Controlled, master: Member) -> str:
-    """Have a master write messages that no other broker has, and become a slave afterwards; return a line for the
-    report.
-    """
+    """Have a master write messages that no other broker has, and then become a slave; return a line for the report."""
     slaves = [member for member in cell.members if member is not master]
     cell.controller.pause()
     try:

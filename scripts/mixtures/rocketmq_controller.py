@@ -1,9 +1,9 @@
 """The case `our-controllers` of scripts/mixed-rocketmq: Apache's brokers of one name under our controllers.
 
-Three brokers register with the leader of three controllers, and one becomes master. The master is killed, another one
-takes over, and the old one comes back as a slave. The leader of the controllers is killed, then all of them, and they
-go on where they were. Apache's `mqadmin` asks and changes what it can. In the end every acknowledged message is there,
-and the logs of all brokers are the same byte for byte.
+Three brokers register with the leader of three controllers, and one becomes master. The master is killed, another takes
+over, and the old one comes back as a slave. The leader of the controllers is killed, then all of them, and they
+continue where they were. Apache's `mqadmin` asks and changes what it can. In the end every acknowledged message is
+there, and the logs of all brokers are the same byte for byte.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ class Controlled:
             self.wait(f"broker {number} registers", partial(self._is_known, number))
 
     def close(self) -> None:
-        """Stop all running processes."""
         for number in sorted(self._is_up):
             self.brokers[number - 1].close()
         for controller in self.controllers:
@@ -89,7 +88,6 @@ class Controlled:
         self.nameserver.close()
 
     def kill_broker(self, broker_id: int) -> None:
-        """Kill a broker."""
         self._is_up.discard(broker_id)
         self.brokers[broker_id - 1].kill()
 
@@ -98,7 +96,6 @@ class Controlled:
         self._is_up.add(broker_id)
 
     def store(self, broker_id: int) -> Path:
-        """Return the folder of a broker's store."""
         return self._folder / f"broker-{broker_id}" / "store"
 
     # -- questions
@@ -142,10 +139,10 @@ class Controlled:
             time.sleep(0.05)
 
     def settle(self) -> None:
-        """Bring all brokers in sync after an election by hand.
+        """Bring all brokers in sync after an election by hand; restart slow ones.
 
         Apache's slaves ask the nameserver for the address of the master's log, may get that of the old master, which
-        has not registered as a slave yet, and stay with it. So brokers that take too long are started again.
+        has not registered as a slave yet, and stay with it.
         """
         self.wait_in_sync(2)
         time.sleep(SETTLE_S)

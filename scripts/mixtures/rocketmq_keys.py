@@ -59,7 +59,7 @@ _THEIRS: Final = {
     "authorizationMetadataProvider": f"{_PACKAGE}ProxyAuthorizationMetadataProvider",
     "innerClientAuthenticationCredentials": _KEY,
 }
-# The text of the refusal of each call, by caller, topic and name; None for one that is not refused.
+# The text of the refusal of each call, by caller, topic and name; None if it is not refused.
 Said = dict[tuple[str, str, str], str | None]
 
 
@@ -88,7 +88,7 @@ def compare_proxies(class_path: str, proxy_path: str, folder: Path) -> None:
 
 @contextmanager
 def _broker(make_of: str, class_path: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Run a broker that checks signatures; give its nameserver's port and its own."""
+    """Run a broker that checks signatures; yield its nameserver's port and its own."""
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         if make_of == "theirs":
@@ -104,7 +104,7 @@ def _broker(make_of: str, class_path: str, folder: Path) -> Iterator[tuple[str, 
 
 @contextmanager
 def _proxy(make_of: str, class_path: str, nameserver: str, folder: Path) -> Iterator[int]:
-    """Run a proxy with a key; give its port for gRPC."""
+    """Run a proxy with a key; yield its port for gRPC."""
     folder.mkdir(parents=True)
     if make_of == "ours":
         config = folder / "proxy.conf"
@@ -141,7 +141,6 @@ def _wait(process: subprocess.Popen[bytes], out: Path) -> None:
 
 
 def _prepare(port: int) -> None:
-    """Make users with their rights, topics and groups, at a broker."""
     with Remote(port) as remote:
 
         def do(code: RequestCode, value: Any = None, **fields: str) -> None:

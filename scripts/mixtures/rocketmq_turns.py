@@ -172,7 +172,6 @@ def served(remote: Remote, topic: str, queue_id: int, count: int) -> Iterator[Re
 
 
 def records_of(body: Buffer) -> Iterator[Record]:
-    """Yield the records of an answer."""
     at = 0
     while at < len(body):
         record = decode_record(body, at)

@@ -65,7 +65,7 @@ class Plan:
 
 
 def draw(seed: int) -> tuple[Plan, Random]:
-    """Draw a scenario; return also the generator, which faults continue to use."""
+    """Draw a scenario; also return the generator, for the faults."""
     generator = Random(f"mixed-{seed}")
     foreign = sorted(generator.sample(range(1, COUNT + 1), 1 + seed % 2))
     sizes = {
@@ -228,7 +228,7 @@ class Scenario:
         return [folder / "storage" for folder in self.cluster.folders.values()]
 
     def _wait_equal(self) -> None:
-        """Wait until no store has grown for a while: the replicas have what the primary has."""
+        """Wait until no store has grown for a while: the replicas have everything from the primary."""
         same = at_rest(self._stores)
 
         def rest() -> bool:
@@ -245,7 +245,6 @@ class Scenario:
 
 
 def journal_bytes(store: Path) -> bytes:
-    """Return the contents of a store's journals."""
     return b"".join(file.read_bytes() for file in sorted(store.glob("*.bmq_journal")))
 
 

@@ -1,7 +1,7 @@
 """Streams with several readers, each of which selects some of the messages: apps of a fan-out, and expressions.
 
-The apps of a fan-out are read with the official client, and the domain has their expressions. Consumers with their own
-expressions use bmqctl's client, since the official one has none.
+The official client reads the apps of a fan-out, by the domain's expressions. Consumers with their own expressions use
+bmqctl's client, since the official one has none.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["FAN_RATE", "Group", "expressions", "fan_out", "number_of"]
 
 FAN_RATE = 50.0
 SIZE = 512
-# Number of a reader's late messages that the report names, for a search in the logs of brokers.
+# Number of a reader's late messages in the report, for a search in brokers' logs.
 LATE_SHOWN = 3
 HALVES: dict[str, Callable[[int], bool]] = {"n < 50": lambda n: n < 50, "n >= 50": lambda n: n >= 50}
-# Each app's expression in mixed_config.APPS once more, in Python.
+# Each app's expression in mixed_config.APPS, in Python.
 WANTED: dict[str, Callable[[int], bool]] = {
     "foo": lambda n: True,
     "bar": lambda n: n < 40,
@@ -76,7 +76,7 @@ class Tally:
             self.garbled += 1
 
     def missing(self, sent: ProducerTally) -> int:
-        """Count the acknowledged messages that it wants and that have not come."""
+        """Count the wanted acknowledged messages that have not come."""
         seen = self.came.deliveries.get(sent.producer, bytearray())
         return sum(
             1
@@ -85,7 +85,7 @@ class Tally:
         )
 
     def unwanted(self, sent: ProducerTally) -> int:
-        """Count the messages that came and that it does not want."""
+        """Count the messages that came unwanted."""
         seen = self.came.deliveries.get(sent.producer, bytearray())
         return sum(1 for sequence, times in enumerate(seen) if times and not self.wants(number_of(sequence)))
 
@@ -224,7 +224,6 @@ class Group:
 
     @property
     def cut_off(self) -> list[str]:
-        """The names of its clients that have no broker."""
         found = [reader.tally.name for reader in self._readers if reader.is_cut_off]
         return found + [f"{who} of {self.stream.uri}" for who in sorted(self.stream.cut_off)]
 
@@ -242,7 +241,6 @@ class Group:
         wait_until(lambda: not missing(), timeout_s, lambda: f"messages have not come: {missing()}")
 
     def faults(self) -> list[str]:
-        """Return the faults of all readers."""
         return [fault for reader in self._readers for fault in reader.tally.faults(self.stream.sent)]
 
 

@@ -47,7 +47,6 @@ def _cluster(executable: Path, foreign: list[int]) -> Iterator[MixedCluster]:
 
 
 def _cpu_s(cluster: MixedCluster) -> float:
-    """Return the processor time of all nodes so far."""
     return sum(cluster.nodes[number].cpu_s() for number in cluster.running)
 
 
@@ -57,7 +56,7 @@ def _replicas(cluster: MixedCluster) -> list[Running]:
 
 
 def throughput(cluster: MixedCluster) -> Values:
-    """Measure throughput as fast as it goes, with the clients at the primary and at a replica."""
+    """Measure unlimited throughput, with the clients at the primary and at a replica."""
     found: Values = {}
     primary = cluster.nodes[cluster.wait_leader()]
     for where, node in {"primary": primary, "replica": _replicas(cluster)[0]}.items():
@@ -89,7 +88,7 @@ def fail_over(cluster: MixedCluster) -> Values:
 
 
 def healing(cluster: MixedCluster, missing_mib: int) -> Values:
-    """Measure the time from the start of a replica that missed much to its being healed."""
+    """Measure the time from the start of a replica that missed much to its healing."""
     leader = cluster.wait_leader()
     down = next(number for number in cluster.nodes if number != leader)
     cluster.kill(down)

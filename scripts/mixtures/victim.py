@@ -2,7 +2,7 @@
 
     python -m scripts.mixtures.victim BROKER QUEUE
 
-One line for each message that it got, of which it may have one at a time: the payload in hexadecimal.
+It prints the payload of each message in hexadecimal, and may have one message at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def say(line: str) -> None:
-    """Print a line in one piece, as threads of the session print at the same time."""
+    """Print a line in one piece: threads of the session print at the same time."""
     os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 

@@ -28,7 +28,7 @@ KEPT: dict[str, str] = {
     # Parts that numpy imports only on use are named too; no module here uses its random numbers.
     "numpy": "import numpy, numpy.fft, numpy.linalg, numpy.ma, numpy.typing",
 }
-"""The packages that stay packed, and the imports that load all that is wanted of each."""
+"""The packages that stay packed, and the imports that load all wanted parts of each."""
 
 _PROBE = """
 import json, sys
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 def find(package: str, imports: str) -> Found:
-    """Import a package in a fresh interpreter, and list what that loads. Raises CalledProcessError if it is not
+    """Import a package in a fresh interpreter, and list the files loaded. Raises CalledProcessError if it is not
     installed.
     """
     probe = subprocess.run(
@@ -70,8 +70,7 @@ def find(package: str, imports: str) -> Found:
 
 
 def libraries_of(files: Iterable[Path], folder: Path) -> list[Path]:
-    """List the shared libraries of a package that extensions among `files` are linked to, with the libraries these
-    need.
+    """List the shared libraries of a package that extensions among `files` are linked to, and their dependencies.
 
     They are in its `folder`, or beside it, where auditwheel puts them.
     """
@@ -90,7 +89,7 @@ def libraries_of(files: Iterable[Path], folder: Path) -> list[Path]:
 
 
 def pack(files: Iterable[Path], root: Path) -> bytes:
-    """Make a ZIP archive of files below `root`: Python with its bytecode, all others as they are."""
+    """Make a ZIP archive of files below `root`: Python with its bytecode, others unchanged."""
     archive = BytesIO()
     # Not compressed: PyInstaller compresses the modules.
     with zipfile.ZipFile(archive, "w") as packed, tempfile.TemporaryDirectory() as work:

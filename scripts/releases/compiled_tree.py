@@ -19,7 +19,7 @@ MARKER = ".compiled-tree"
 
 
 def wanted_files(root: Path) -> list[str]:
-    """List the files of a checkout that belong to it, tracked or new."""
+    """List the files of a checkout, tracked or new."""
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return sorted({path for path in listed.split("\0") if path and (root / path).is_file()})

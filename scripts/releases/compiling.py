@@ -2,9 +2,9 @@
 
     python scripts/releases/compiling.py FOLDER
 
-FOLDER is a copy of the tree. Each module's extension gets its place beside the source, which Python then no longer
-imports but shows in tracebacks; one extension in FOLDER has their shared code. C sources and objects are in
-FOLDER/build, which a second run reuses as far as they are unchanged. It needs mypy, setuptools and a C compiler.
+FOLDER is the copy. Each extension is put beside its source, which Python then no longer imports but shows in
+tracebacks; one extension in FOLDER has their shared code. C sources and objects are in FOLDER/build, which a second run
+reuses as far as they are unchanged. It needs mypy, setuptools and a C compiler.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LIST = "packaging/compiled.toml"
 BUILD = "build/mypyc"
 # Name of the shared extension. mypyc's own names are checksums, many of which are no names of modules.
 GROUP = "bmqctl"
-# Types are the business of scripts/check, which knows all libraries; here some may be missing.
+# scripts/check checks types, with all libraries; here some may be missing.
 MYPY_OPTIONS = ("--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary")
 
 
 class Modules(NamedTuple):
-    """The modules without I/O: the compiled ones, and the others with the reason why they are not."""
+    """The modules without I/O: the compiled ones, and the others with the reason against it."""
 
     compiled: list[str]
     interpreted: dict[str, str]
@@ -96,7 +96,7 @@ def compile_tree(folder: Path) -> None:
         extension.extra_compile_args.append("-fvisibility=hidden")
 
     class Parallel(build_ext):
-        """Compiles the sources of an extension on all processors; setuptools does so with extensions only."""
+        """Compiles the sources of an extension on all processors; setuptools does so only with extensions."""
 
         def build_extensions(self) -> None:
             compile_some = self.compiler.compile

@@ -14,7 +14,7 @@ __all__ = ["DASHBOARDS", "FOLDER", "Dashboard", "Panel", "Query", "Row", "Variab
 
 FOLDER: Final = Path(__file__).parents[2] / "packaging" / "grafana"
 
-# Grafana's grid has 24 columns; a panel is a third of them wide.
+# A third of the 24 columns of Grafana's grid.
 WIDTH: Final = 8
 HEIGHT: Final = 7
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
@@ -62,7 +62,7 @@ class Dashboard(NamedTuple):
     rows: Sequence[Row]
 
 
-# The primary of a queue counts all messages; the counts of other nodes are part of that.
+# The primary of a queue counts all messages; other nodes' counts are part of that.
 _OF: Final = 'Role="PRIMARY",Cluster=~"$cluster",Domain=~"$domain"'
 _LABELS: Final = "{{Domain}}/{{Queue}}"
 _APP: Final = f"{_LABELS} {{{{AppId}}}}"
@@ -300,7 +300,6 @@ DASHBOARDS: Final = (_BLAZINGMQ, _ROCKETMQ)
 
 
 def render(dashboard: Dashboard) -> str:
-    """Write a dashboard as the JSON that Grafana imports."""
     made = {
         "uid": f"bmqctl-{dashboard.name}",
         "title": dashboard.title,
@@ -372,7 +371,6 @@ def _panel(number: int, panel: Panel, at: dict[str, int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the dashboards."""
     FOLDER.mkdir(exist_ok=True)
     for dashboard in DASHBOARDS:
         (FOLDER / f"{dashboard.name}.json").write_text(render(dashboard))

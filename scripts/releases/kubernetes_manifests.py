@@ -1,7 +1,7 @@
 """The manifests in packaging/kubernetes, built from their kustomizations.
 
-`kubectl kustomize` is the judge where it is installed; this needs PyYAML alone and refuses a kustomization with
-features that it does not know.
+`kubectl kustomize` is the judge where it is installed; this needs only PyYAML and refuses a kustomization with unknown
+features.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KNOWN: Final = {"apiVersion", "kind", "resources", "labels", "replicas", "confi
 
 
 class Pod(NamedTuple):
-    """One pod of a StatefulSet: its name, that by which others find it, its arguments, and its files by their paths."""
+    """A pod of a StatefulSet: its name, its host name, its arguments, and its files by path."""
 
     name: str
     host: str
@@ -116,7 +116,7 @@ def _volume(volume: dict[str, Any], manifests: list[Manifest]) -> dict[str, str]
 
 
 def write_files(pod: Pod, root: Path) -> Pod:
-    """Write a pod's files below `root`; return it with arguments that name folders there in place of its own."""
+    """Write a pod's files below `root`; return it with arguments that name these."""
     for path, text in pod.files.items():
         place = root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,6 @@ class Names(NamedTuple):
 
 
 def metric_names(expression: str) -> Names:
-    """Find the names of metrics in an expression."""
     tokens = [(str(found.lastgroup), found.group()) for found in _TOKEN.finditer(expression)]
     plain: set[str] = set()
     patterns: set[str] = set()

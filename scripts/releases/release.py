@@ -125,7 +125,7 @@ def _git(root: Path, *words: str) -> str:
 
 
 def prepare(root: Path, wanted: str | None, *, is_dry: bool) -> Plan:
-    """Clone the commit that is checked out, and put version and changes into the clone, committed and tagged."""
+    """Clone the commit that is checked out, and commit and tag version and changes there."""
     if not is_dry and _git(root, "status", "--porcelain"):
         raise Unfit("the checkout has changes that are not committed")
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
@@ -151,13 +151,12 @@ def prepare(root: Path, wanted: str | None, *, is_dry: bool) -> Plan:
 
 
 def build(plan: Plan) -> None:
-    """Check the clone, and build and try everything there."""
     for command in (["scripts/setup"], ["scripts/check"], ["scripts/test", "--fast"], ["scripts/package"]):
         _run(*command, cwd=plan.clone)
 
 
 def gather(plan: Plan) -> None:
-    """Put what was made into the target folder, and try the index there."""
+    """Put the results into the target folder, and try the index there."""
     dist = plan.clone / "dist"
     plan.target.mkdir(parents=True)
     published = [*dist.glob("*.whl"), *dist.glob("*.tar.gz")]
@@ -199,7 +198,7 @@ def try_container(plan: Plan) -> None:
 def publish(plan: Plan) -> None:
     """Upload wheels and sdist, and take the commit and the tag into the repository."""
     files = sorted(str(file) for file in (plan.target / "simple" / NAME).iterdir() if file.suffix in {".whl", ".gz"})
-    # With the terminal, as twine may ask for the account.
+    # With the terminal: twine may ask for the account.
     subprocess.run([plan.clone / ".venv/bin/twine", "upload", *files], check=True)
     _run("git", "fetch", plan.clone, "HEAD", f"refs/tags/v{plan.version}:refs/tags/v{plan.version}", cwd=plan.root)
     _run("git", "merge", "--ff-only", f"v{plan.version}", cwd=plan.root)

@@ -4,8 +4,8 @@
 
 Every public name of a source must be in the compiled module, type variables aside, and every public function, method
 and class must take the same parameters: names, kinds, and which of them have a default. mypyc does not report the
-parameters of a function with a default that is no literal, and reports some as positional-only that are not: the former
-are counted, the latter accepted. Exits with 1 if something differs, or a module is not compiled here.
+parameters of a function with a default that is no literal, and reports some wrongly as positional-only: the former are
+counted, the latter accepted. Exits with 1 if something differs, or a module is not compiled here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Api = dict[str, str]
 
 
 def api_of(module: ModuleType) -> Api:
-    """Return the public names that a module defines, by their dotted paths, each with its parameters if it has any."""
+    """Return the public names that a module defines, by dotted path, with their parameters."""
     return dict(_api(module))
 
 
@@ -72,7 +72,7 @@ def _parameters(value: Any) -> str:
 
 
 def differences(sources: Mapping[str, Api], compiled: Mapping[str, Api]) -> list[str]:
-    """Return a line for each public name of `sources` that `compiled` lacks, or that takes other parameters there."""
+    """List the public names of `sources` that `compiled` lacks, or that take other parameters there."""
     lines = []
     for module, names in sources.items():
         others = compiled[module]
@@ -96,7 +96,6 @@ def _of_sources(path: str) -> FileFinder:
 
 
 def main() -> int:
-    """Print what differs."""
     modules = [path.removesuffix(".py").replace("/", ".") for path in compiling.modules(ROOT).compiled]
     if _SOURCES in sys.argv:
         sys.path_hooks.insert(0, _of_sources)

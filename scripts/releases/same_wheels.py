@@ -1,4 +1,4 @@
-"""Compare the wheel of a checkout with the one that was made of its sdist.
+"""Compare the wheel of a checkout with the one made of its sdist.
 
     python -m scripts.releases.same_wheels WHEEL OTHER
 
@@ -18,7 +18,7 @@ OF_THE_COMMIT = ("bmqctl/commit.txt", ".dist-info/RECORD")
 
 
 def differences(wheel: Path, other: Path) -> list[str]:
-    """Return a line for each file that only one of two wheels has, or that differs."""
+    """List the files that only one of two wheels has, or that differ."""
     first, second = _sums(wheel), _sums(other)
     return [
         f"{name}: {'differs' if name in first and name in second else f'only in {(wheel, other)[name in second].name}'}"
@@ -33,7 +33,6 @@ def _sums(wheel: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    """Print the differences."""
     if len(sys.argv) != 3:
         sys.exit("usage: python -m scripts.releases.same_wheels WHEEL OTHER")
     found = differences(Path(sys.argv[1]), Path(sys.argv[2]))

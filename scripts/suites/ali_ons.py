@@ -23,12 +23,12 @@ _CASE = re.compile(r"^  async (\w+)\(self\) \{$", re.MULTILINE)
 
 
 def case_names() -> list[str]:
-    """The cases of the judge, in their order."""
+    """The cases of the judge, in order."""
     return _CASE.findall((SOURCE / "judge.js").read_text())
 
 
 def build(home: Path, source: Path = SOURCE) -> Path:
-    """Install this client, or another, in a folder with npm, if it is not there; return the program. Raises `Unfit`."""
+    """Install this client, or another, in a folder with npm, unless it is there; return the program. Raises `Unfit`."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         raise Unfit("a client of npm needs Node.js (node) and npm on the path")
@@ -55,7 +55,7 @@ def judge(program: Path, nameserver: str, cases: Sequence[str], log: Path, timeo
 
 
 async def _make_topics(nameserver: str, run: str, cases: Sequence[str]) -> None:
-    """Make the topics of the cases, as the client does not create them."""
+    """Make the topics of the cases: the client does not create them."""
     host, _, port = nameserver.rpartition(":")
     async with Client.connect(host, int(port)) as client:
         for case in cases:

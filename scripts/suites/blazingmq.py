@@ -1,15 +1,15 @@
 """The runner of scripts/conformance: the reference's suites, from a checkout, against our programs.
 
 The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
-scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs
-a running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
-from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin),
-npm's client ali-ons (--npm) and version 5's clients for Node.js, Java, Go and Python (--grpc) need no checkout: Maven,
-npm, Go and pip fetch them. Apache's end-to-end suites (--e2e) are those of a checkout of apache/rocketmq-e2e: see
+scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs a
+running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
+from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin), npm's
+client ali-ons (--npm) and version 5's clients for Node.js, Java, Go and Python (--grpc) need no checkout: Maven, npm,
+Go and pip fetch them. Apache's end-to-end suites (--e2e) are those of a checkout of apache/rocketmq-e2e: see
 `conformance_e2e`.
 
-Each suite has its own environment outside the tree, since the broker's Python package and the official client are
-both named `blazingmq`. The result of each case is kept there too, so that a run can report changes.
+Each suite has its own environment outside the tree, since the broker's Python package and the official client are both
+named `blazingmq`. The results of the cases are kept there too, and a run reports changes.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _home() -> Path:
-    """Return the folder where environments, logs and results are kept."""
+    """The folder of environments, logs and results."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
     home.mkdir(parents=True, exist_ok=True)
     return home
@@ -238,7 +238,7 @@ def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.N
     python = _environment(home / "broker", (source / "requirements-test.txt", source / "requirements.txt"))
     # The suite links a folder of plugins into each node's folder; it may be empty.
     (scratch / "plugins").mkdir()
-    # The suite writes the log of each case, and removes it again if the case passes.
+    # The suite writes a log for each case, and removes it if the case passes.
     logs = home / "logs"
     logs.mkdir(exist_ok=True)
     environment = clean_environment(home) | programs
@@ -251,7 +251,7 @@ def _broker_suite(checkout: Path, home: Path, scratch: Path, options: argparse.N
 
 
 def _programs(scratch: Path, options: argparse.Namespace) -> dict[str, str]:
-    """Return the variables that name the broker and the tools. Raises `FileNotFoundError` for one that is not there."""
+    """Return the variables that name the broker and the tools. Raises `FileNotFoundError` for a missing one."""
     bmqctl = shlex.quote(str(options.bmqctl.absolute()))
     if options.broker is None:
         broker = _program(scratch / BROKER[1], WRAPPER.format(program=bmqctl, words="start node"))
@@ -415,7 +415,7 @@ def _run_grpc(language: str, home: Path, options: argparse.Namespace) -> int:
 
 
 def _run_mqadmin(home: Path, options: argparse.Namespace) -> int:
-    """The commands of `mqadmin`; what they print is kept."""
+    """Run the commands of `mqadmin`; their output is kept."""
     name = "mqadmin-apache" if options.apache else "mqadmin"
     log = home / f"{name}.log"
     wanted = options.expression.split(",") if options.expression else None
@@ -451,7 +451,7 @@ def _run(suite: Suite, cases: Sequence[str], report: Path, options: argparse.Nam
     words += ["-v"] if options.verbose else ["-q", "--no-header", "--no-summary"]
     if options.expression:
         words.append(f"-k={options.expression}")
-    # Started in a new session, so that it receives Ctrl-C once, from here.
+    # In a new session, it receives Ctrl-C once, from here.
     process = subprocess.Popen(
         words, cwd=suite.folder, env=suite.environment, stdin=subprocess.DEVNULL, start_new_session=True
     )
@@ -485,7 +485,6 @@ def read_report(report: Path) -> tuple[Results, dict[str, str]]:
 
 
 def _reason(told: Any) -> str:
-    """Return the reason of a failure in one line."""
     if isinstance(told, dict) and (crash := told.get("reprcrash")):
         where = f"{Path(crash['path']).name}:{crash['lineno']}: "
         return where + str(crash["message"]).partition("\n")[0]

@@ -1,7 +1,7 @@
 """The runner of scripts/conformance-client: the client library's tests with processes, against BlazingMQ's own broker.
 
 The tests are those of `tests/integration/clients/test_client_library.py`, under asyncio and trio, and the programs of
-the library's page of the manual. In a test run they have our node as their broker; here, the executable of FOLDER.
+the library's page of the manual. In a test run their broker is our node; here, the executable of FOLDER.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BROKER = "bmqbrkr.tsk"
 VARIABLE = "BMQCTL_REFERENCE_BROKER"
 ROOT = Path(__file__).parents[2]
 TESTS = ("tests/integration/clients/test_client_library.py", "tests/docs/test_guides.py")
-# Of the pages only that of the library; of its tests all.
+# Only the library's page, and all of its tests.
 CHOSEN = "library and not guides or the_client_library"
 BACKENDS = ("asyncio", "trio")
 CASE_S_MAX = 120

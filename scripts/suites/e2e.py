@@ -1,8 +1,8 @@
 """Apache's own end-to-end suites, of a checkout of apache/rocketmq-e2e, against our node or any cluster.
 
 There are three: `java` (client 5.2.0) and `go`, both by gRPC, and `v4` (Java client 4.9.3), by remoting. Each is run in
-a copy of its folder. The Java ones want a Lombok and options of Java that are younger than they are, and build only
-the module that is wanted; the one in Go makes topics with `mqadmin`, which is Apache's own, of the Java client's jars.
+a copy of its folder. The Java ones need a Lombok and options of Java that are younger than they are, and build only the
+wanted module; the one in Go makes topics with Apache's `mqadmin`, of the Java client's jars.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MODULE_LINE: Final = re.compile(r"\s*<module>[^<]*</module>")
 _LOMBOK: Final = re.compile(r"(<artifactId>lombok</artifactId>\s*<version>)[^<]*(</version>)")
 _PERMANENT: Final = re.compile(r" -XX:MaxPermSize=\w+")
 _ENDED: Final = re.compile(r"Tests run: .*(?: - in | -- in )\S+$")
-# As the suite's own `run.sh` has it, but one package at a time: each starts a JVM for every topic.
+# As in the suite's own `run.sh`, but one package at a time: each starts a JVM for every topic.
 _GO_TEST: Final = ("test", "./mqgotest/...", "-p", "1", "-count", "1", "-timeout", "5m", "-json")
 
 
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A suite and its cases to run: all without any. With `at_a_time` 1, Java cases run one by one."""
+    """A suite and its cases to run, or all. With `at_a_time` 1, Java cases run one by one."""
 
     suite: str
     cases: Sequence[str]
@@ -67,7 +67,6 @@ def run_all(home: Path, options: argparse.Namespace) -> int:
 
 
 def run(suite: str, home: Path, options: argparse.Namespace) -> int:
-    """Run one suite; its output is kept."""
     name = f"rocketmq-e2e-{suite}" + ("" if options.nameserver is None else "-other-broker")
     log = home / f"{name}.log"
     cases = [options.expression] if options.expression else []
@@ -108,7 +107,6 @@ def judge(wanted: Wanted, checkout: Path, place: Place, home: Path, log: Path) -
 
 
 def _copied(checkout: Path, part: str, folder: Path) -> None:
-    """Make a fresh copy of a part of the checkout."""
     if not (checkout / part).is_dir():
         raise Unfit(f"{checkout} has no {part}: it is no checkout of apache/rocketmq-e2e")
     shutil.rmtree(folder, ignore_errors=True)
@@ -162,7 +160,7 @@ def _edit(file: Path, change: Callable[[str], str]) -> None:
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Our environment without the variable that precedes the options, and with more."""
+    """Our environment, with more, and without the variable that precedes the options."""
     return {name: value for name, value in os.environ.items() if name != "ALL_IP"} | dict(more)
 
 

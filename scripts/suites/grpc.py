@@ -1,9 +1,7 @@
 """RocketMQ 5's official clients for Node.js, Java, Go and Python as judges of our node, or of any proxy.
 
-Their programs are in `grpc_judges/`.
-
-The tools of their languages fetch them once; a program in each language uses its client case by case. The clients make
-no topics and groups, so administrators' requests make these first.
+The programs in `grpc_judges/`, one for each language, use the clients case by case; the tools of the languages fetch
+these once. The clients make no topics and groups: administrators' requests make these first.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ _SENT = ("send", "burst", "simple", "unknown", "large", "tags", "sql", "fifo", "
 _SETTLED = ("commit", "rollback", "orphan", "nack", "redelivery", "push", "push_retry", "push_fifo", "dead", "tls")
 # Apache RocketMQ has these from 5.5.0 on.
 _LITE = ("lite", "lite_exclusive")
-# Its proxy has no priorities in 5.4.0; later ones have.
+# Its proxy has no priorities in 5.4.0.
 _LATER = (*_LITE, "priority")
 CASES: Final[Mapping[str, Sequence[str]]] = {
     "node": (*_SENT, "recall", *_SETTLED, *_LATER),
@@ -152,9 +150,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
 
 
 def prepare(folder: Path, more: str = conformance_rocketmq.CONFIG) -> tuple[Path, str]:
-    """Make a node's certificate; return its authority's file, and the configuration, with `more` lines before its
-    own.
-    """
+    """Make a node's certificate; return its authority's file, and the configuration, which begins with `more`."""
     authority = trustme.CA()
     certificate = authority.issue_cert(HOST)
     vouching, chain, key = folder / "authority.pem", folder / "chain.pem", folder / "key.pem"
@@ -177,7 +173,7 @@ def judge(program: Program, place: Place, cases: Sequence[str], log: Path, timeo
 
 
 def client_environment(folder: Path) -> dict[str, str]:
-    """Our environment, with a folder for what the clients log."""
+    """Our environment, with a folder for the clients' logs."""
     return {**os.environ, "rocketmq.client.logRoot": str(folder / "rocketmq-grpc-logs")}
 
 

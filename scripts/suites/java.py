@@ -1,9 +1,8 @@
 """The integration tests of the Java SDK (`*IT.java`), built by Maven from a copy of a checkout, against our broker.
 
-The tests start their brokers themselves, "from a folder": each gets `bmqbrkr.tsk` of that folder, in a new folder in
-it with the SDK's own configuration on a free port. Ours is a script of that name which starts bmqctl.
-
-A start costs a test 20 s, because the SDK waits that long, whatever the broker reports.
+The tests start their brokers themselves, "from a folder": each gets `bmqbrkr.tsk` of that folder, in a new folder in it
+with the SDK's own configuration on a free port. Ours is a script of that name which starts bmqctl. A start costs a test
+20 s: the SDK waits that long, whatever the broker reports.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Unfit(Exception):
 
 
 class JavaRun(NamedTuple):
-    """A run: `tests` as Failsafe selects them (`SessionIT`, `SessionIT#test*`), None for all of them.
+    """A run: `tests` as Failsafe selects them (`SessionIT`, `SessionIT#test*`), None for all.
 
     `forks` classes run at a time. A failed test is run up to `reruns` times more; one that then passes is `unsteady`.
     """
@@ -87,7 +86,7 @@ def run(wanted: JavaRun, environment: dict[str, str]) -> Reports:
 
 
 def output_lines(words: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
-    """Yield the output of a program; all processes that it has started end with it, brokers too."""
+    """Yield the output of a program; all processes that it has started, brokers too, end with it."""
     process = subprocess.Popen(
         words,
         cwd=folder,
@@ -113,7 +112,7 @@ def output_lines(words: list[str], folder: Path, environment: dict[str, str]) ->
 
 
 def read_reports(folder: Path) -> Reports:
-    """Read the reports that Failsafe has written, one file for each class."""
+    """Read Failsafe's reports, one file for each class."""
     reports = Reports({}, {}, {})
     for file in sorted(folder.glob("TEST-*.xml")):
         for case in ElementTree.parse(file).getroot().iter("testcase"):
@@ -137,7 +136,7 @@ def _read_case(case: ElementTree.Element, reports: Reports) -> None:
 
 
 def _reason(fault: ElementTree.Element) -> str:
-    """Return one line: the message, or else the kind of the exception; and its place in the test."""
+    """Return one line: the message, or else the kind of the exception, and its place in the test."""
     message = (fault.get("message") or fault.get("type") or "").strip().partition("\n")[0]
     where = re.search(r"\((\w+(?:IT|Test)\.java:\d+)\)", "".join(fault.itertext()))
     return f"{where[1]}: {message}" if where else message

@@ -23,7 +23,7 @@ __all__ = ["APACHE", "PROVIDERS", "Group", "Place", "chosen", "fault_of", "place
 # The Maven project that fetches Apache's own nameserver and broker.
 APACHE: Final = Path(__file__).parents[1] / "judges" / "rocketmq_load"
 CONFIG: Final = "brokerName=broker-a\ntraceTopicEnable=true\n"
-# Where Apache's broker keeps users and policies; without these lines it has none.
+# The places of users and policies in Apache's broker, which has none by default.
 PROVIDERS: Final = (
     "authenticationMetadataProvider=org.apache.rocketmq.auth.authentication.provider."
     "LocalAuthenticationMetadataProvider\n"
@@ -77,7 +77,7 @@ def place_of(node: _Node) -> Place:
 
 
 def chosen(names: Sequence[str] | None, *, of_apache: bool = False) -> list[Group]:
-    """Return the cases of these names and those they need; all without names. Raises `SystemExit` for an unknown
+    """Return the cases of these names and those they need; without names, all. Raises `SystemExit` for an unknown
     one.
     """
     unknown = set(names or ()) - {case.name for case in (*CASES, *ACL_CASES)}
@@ -168,7 +168,7 @@ def _run(case: Case, known: Mapping[str, str], words: IO[str], lines: IO[str]) -
 
 
 def fault_of(case: Case, text: str, known: Mapping[str, str]) -> str | None:
-    """Return the reason why the output of a command is wrong; None if it is right."""
+    """Return the fault of a command's output, or None."""
     found = re.search(case.unwanted, text)
     if found is not None:
         line = next((line for line in text.splitlines() if "CODE: " in line or "refused" in line), None)

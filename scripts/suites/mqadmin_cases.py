@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["ACL_CASES", "CASES", "CONTROLLER_CASES", "CONTROLLER_LAST_CASES", "FAULTS", "NEEDED", "Case"]
 
-# A command that fails prints the exception that ended it.
+# A command that fails prints its exception.
 FAULTS: Final = r"Exception|not done in|sub command .* not exist|usage: mqadmin"
 
 
@@ -117,10 +117,10 @@ CASES: Final[tuple[Case, ...]] = (
         rf"{_TOPIC} +{{name}} +0 +\d+ +\d+ +\d+\.\d+\.\d+\.\d+",
         name="consumerProgress -s",
     ),
-    # A commit makes no group, there and here.
+    # A commit makes no group, in either.
     _case(f"updateSubGroup -b {{broker}} -g {_GROUP}Cloned", "success", name="updateSubGroup, to be cloned to"),
     _case(f"cloneGroupOffset -s {_GROUP} -d {_GROUP}Cloned -t {_TOPIC} -o true", "clone group offset success"),
-    # Before the resets: a consumer carries out each of them 10 s later, and its offsets of 0 are left out here.
+    # Before the resets, which a consumer carries out 10 s later; its offsets of 0 are left out here.
     _case("brokerConsumeStats -b {broker}", f"{_TOPIC} +{_GROUP} +{{name}} +0", "Diff Total"),
     _case(f"resetOffsetByTime -g {_GROUP} -t {_TOPIC} -s 0", "{name} +0 +0"),
     _case(
@@ -158,7 +158,7 @@ CASES: Final[tuple[Case, ...]] = (
     _case("exportMetadata -b {broker} -f {folder} -g", "export .*Group.json success", name="exportMetadata -g"),
     _case("exportMetrics -c {cluster} -f {folder}", "export .*metrics.json success"),
     _case("resetMasterFlushOffset -b {broker} -o 0", "reset master flush offset to 0 success"),
-    # -- what our broker does not have
+    # -- features that our broker lacks
     _absent("setCommitLogReadAheadMode -b {broker} -m 1"),
     _absent("getColdDataFlowCtrInfo -b {broker}"),
     _absent("updateColdDataFlowCtrGroupConfig -b {broker} -g group -v 1"),

@@ -54,7 +54,7 @@ class Place(NamedTuple):
     endpoint: str
 
     def of(self, client: str) -> str:
-        """The address that a client is given."""
+        """The address for a client."""
         return self.nameserver if client in REMOTING else self.endpoint
 
 
@@ -75,7 +75,7 @@ def _wanted(count: int) -> list[Got]:
 
 
 def build(client: str, home: Path) -> list[str]:
-    """Build a client's program, as far as it is not there; the words that start it. Raises `Unfit`."""
+    """Build a client's program, as far as it is not there; return the words that start it. Raises `Unfit`."""
     return _BUILDERS[client](home)
 
 
@@ -119,7 +119,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Path], list[str]]]] = {
 def exchange(programs: Mapping[str, Sequence[str]], place: Place, scratch: Path, log: IO[str]) -> Outcomes:
     """Have each client send, then each take the messages from the other protocol; return the outcome of each pair.
 
-    A client whose delayed message arrived at the wrong time is a failed case of its own.
+    A client whose delayed message arrived at the wrong time is a failed case.
     """
     run = secrets.token_hex(4)
     outcomes = Outcomes({}, {})
@@ -146,7 +146,7 @@ def exchange(programs: Mapping[str, Sequence[str]], place: Place, scratch: Path,
 
 
 def read_got(lines: Iterable[str]) -> dict[str, list[Got]]:
-    """Read what a client says that it got, topic by topic."""
+    """Read the messages that a client reports, by topic."""
     found: dict[str, list[Got]] = {}
     for line in lines:
         word, *parts = line.rstrip("\n").split("\t")
@@ -156,7 +156,7 @@ def read_got(lines: Iterable[str]) -> dict[str, list[Got]]:
 
 
 def _fault(got: Mapping[str, list[Got]], topic: str) -> str:
-    """The fault in what was got of a client's topics; empty if there is none."""
+    """The fault in the messages of a client's topics; empty if there is none."""
     for name, count in ((topic, COUNT), (topic + _LATE, 1)):
         found = sorted(got.get(name, []))
         if found != _wanted(count):
@@ -179,13 +179,12 @@ def _group(client: str, run: str) -> str:
 
 
 class _Environment(NamedTuple):
-    """The folder in which programs run, and the log of what they say."""
+    """The folder in which programs run, and the log of their output."""
 
     scratch: Path
     log: IO[str]
 
     def start(self, words: Sequence[str]) -> subprocess.Popen[str]:
-        """Start a program."""
         return subprocess.Popen(
             words,
             cwd=self.scratch,
@@ -197,7 +196,7 @@ class _Environment(NamedTuple):
         )
 
     def run(self, words: Sequence[str]) -> list[str]:
-        """Run a program to its end; its output."""
+        """Run a program to its end; return its output."""
         with self.start(words) as process:
             try:
                 said, _ = process.communicate(timeout=TIMEOUT_S)
@@ -209,7 +208,7 @@ class _Environment(NamedTuple):
 
 
 def _send(environment: _Environment, words: Sequence[str], place: Place) -> float | None:
-    """Have a client send; how long after it had, its late message came. None if it has not sent."""
+    """Have a client send; return the delay of its late message in seconds, None if it has not sent."""
     late_s: float | None = None
     with environment.start(words) as process:
         assert process.stdout is not None
@@ -227,7 +226,7 @@ def _send(environment: _Environment, words: Sequence[str], place: Place) -> floa
 
 
 async def _arrival(nameserver: str, topic: str) -> None:
-    """Wait until a topic has a message, for as long as is reasonable."""
+    """Wait for a while until a topic has a message."""
     host, _, port = nameserver.rpartition(":")
     async with Client.connect(host, int(port)) as client:
         pullers = [
@@ -250,7 +249,7 @@ async def _make_topics(nameserver: str, run: str, clients: Sequence[str]) -> Non
                 topic = _topic(each, run)
                 await conformance_grpc.make_topic(link, topic, "NORMAL", QUEUES)
                 await conformance_grpc.make_topic(link, topic + _LATE, "DELAY", QUEUES)
-                # npm's ali-ons makes no topic, and does not start without that of its group.
+                # npm's ali-ons makes no topic, and does not start without its group's.
                 await conformance_grpc.make_topic(link, f"%RETRY%{_group(each, run)}", "NORMAL", 1)
         with trio.fail_after(TIMEOUT_S):
             for each in clients:

@@ -3,8 +3,8 @@
     .venv/bin/python -m scripts.suites.prometheus FOLDER
 
 FOLDER has `prometheus` and `promtool`; the brokers are ours. `promtool` checks the rules and tests them by made-up
-series. Prometheus scrapes a node and a broker and evaluates the rules; then every expression of a panel, with all that
-can be chosen, has to have a result. The exit code is 1 if anything fails.
+series. Prometheus scrapes a node and a broker and evaluates the rules; then every expression of a panel, with every
+choice, has to have a result. The exit code is 1 if anything fails.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Watched(NamedTuple):
 
 @contextmanager
 def watched_brokers(folder: Path) -> Iterator[Watched]:
-    """Start brokers of both systems, and use them a little, so that they have every metric that dashboards show."""
+    """Start brokers of both systems, and use them a little, so that they have every metric of the dashboards."""
     ports = free_port(), free_port()
     options = [("--metrics-port", str(port)) for port in ports]
     with ExitStack() as stack:
@@ -109,7 +109,7 @@ def configuration(watched: Watched) -> dict[str, Any]:
 
 @contextmanager
 def prometheus(program: Path, config: Path, folder: Path) -> Iterator[int]:
-    """Run Prometheus; its port."""
+    """Run Prometheus; yield its port."""
     port = free_port()
     options = [f"--config.file={config}", f"--storage.tsdb.path={folder}", f"--web.listen-address={HOST}:{port}"]
     with (folder.parent / "prometheus.log").open("wb") as log:
@@ -122,7 +122,7 @@ def prometheus(program: Path, config: Path, folder: Path) -> Iterator[int]:
 
 
 def ask(port: int, path: str, **fields: str) -> Any:
-    """Ask Prometheus; the data that it answers with. Raises `OSError`, and `ValueError` for a refusal."""
+    """Ask Prometheus; return the data of its answer. Raises `OSError`, and `ValueError` for a refusal."""
     connection = HTTPConnection(HOST, port, timeout=PATIENCE_S)
     try:
         connection.request("GET", f"/api/v1/{path}?{urlencode(fields)}")
@@ -137,7 +137,7 @@ def ask(port: int, path: str, **fields: str) -> Any:
 
 
 def eventually(look: Callable[[], bool]) -> bool:
-    """Look until something is so, or the patience is over."""
+    """Poll until a condition holds; return False after PATIENCE_S."""
     deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
         try:
@@ -150,7 +150,7 @@ def eventually(look: Callable[[], bool]) -> bool:
 
 
 def chosen(expression: str) -> str:
-    """Put in what Grafana puts in when everything is chosen."""
+    """Substitute Grafana's values for a choice of everything."""
     for dashboard in DASHBOARDS:
         for variable in dashboard.variables:
             expression = expression.replace(f"${variable.name}", ".*")
@@ -158,7 +158,7 @@ def chosen(expression: str) -> str:
 
 
 def failures_of(port: int) -> Iterator[str]:
-    """Judge the scrapes, the rules and the expressions of the panels; yield what is wrong."""
+    """Judge the scrapes, the rules and the expressions of the panels; yield the failures."""
 
     def targets_are_up() -> bool:
         targets = ask(port, "targets")["activeTargets"]
@@ -183,7 +183,6 @@ def failures_of(port: int) -> Iterator[str]:
 
 
 def is_shown(port: int, expression: str) -> bool:
-    """Return whether an expression has a result."""
     return bool(ask(port, "query", query=expression)["result"])
 
 
@@ -197,7 +196,6 @@ async def watch(watched: Watched, port: int) -> list[str]:
 
 
 def main() -> None:
-    """Judge everything."""
     if len(sys.argv) != 2:
         raise SystemExit(f"usage: {Path(sys.argv[0]).stem} FOLDER (with prometheus and promtool)")
     programs = Path(sys.argv[1])

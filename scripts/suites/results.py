@@ -13,14 +13,12 @@ Results = dict[str, str]
 
 
 def last_results(name: str, home: Path) -> Results:
-    """Read the last result of each case of a suite."""
     kept = home / f"{name}.json"
     results: Results = json.loads(kept.read_text()) if kept.exists() else {}
     return results
 
 
 def failed_before(name: str, home: Path) -> list[str]:
-    """Return the cases of a suite that failed when they last ran."""
     return [case for case, was in last_results(name, home).items() if was == "failed"]
 
 

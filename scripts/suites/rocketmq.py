@@ -37,7 +37,7 @@ class Outcomes(NamedTuple):
 
 
 def build(home: Path, source: Path = SOURCE) -> str:
-    """Build the judge, or another program, in a folder, if it is not there; return the Java class path. Raises
+    """Build the judge, or another program, in a folder, unless it is there; return the Java class path. Raises
     `Unfit`.
     """
     maven = shutil.which("mvn")
@@ -99,7 +99,7 @@ def judge_with(
 
 
 def read_line(line: str, outcomes: Outcomes) -> None:
-    """Add the outcome in a line of a judge's output, if it has one."""
+    """Add the outcome in a line of a judge's output, if any."""
     told = _LINE.match(line)
     if told is not None:
         name, outcome, reason = told.groups()

@@ -230,7 +230,7 @@ class QueueChecker:
     def check_ref_counts(self, chunk: Chunk, records: NDArray[Any], positions: NDArray[Any]) -> Iterator[Fault]:
         """Yield a fault for each message whose reference count is not the number of its queue's apps.
 
-        `records` are MESSAGE records. Those that a rollover copied are not checked: their queue may have had other
+        `records` are MESSAGE records. Copies of a rollover are not checked: their queue may have had other
         apps. Apps that confirm automatically may be missing from the count.
         """
         import numpy as np

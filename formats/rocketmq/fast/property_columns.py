@@ -69,7 +69,7 @@ class PropertyColumns:
         return int(self._records(found[:1])[0]) if len(found) else None
 
     def _find(self, name: bytes) -> NDArray[np.intp]:
-        """Find all properties of a name, including those that a later one overrides."""
+        """Find all properties of a name, including overridden ones."""
         import numpy as np
 
         mark = name + bytes([_NAME_END])

@@ -29,7 +29,7 @@ RECORDS_CUT = 100
 class ClusterBench:
     """Three members of a cluster, whose steps are measured; each has a replica of very many messages in one queue.
 
-    Each event sent to a node is a step, and so is each piece of its own work.
+    Each event sent to a node is a step, as is each piece of its own work.
     """
 
     def __init__(self, folder: Path, messages: int) -> None:
@@ -41,7 +41,7 @@ class ClusterBench:
         )
         self._times: dict[int, list[tuple[float, float]]] = {}
         self._moved = False  # in the last step
-        self.resting: set[int] = set()  # nodes that have not done anything yet
+        self.resting: set[int] = set()  # nodes that have done nothing yet
         self.kept_back: EventType | None = None  # an event type withheld from replicas
         nodes = self.cluster.processes.values()
         self.until(lambda: all(each.member.status is NodeStatus.AVAILABLE for each in nodes))
@@ -56,7 +56,6 @@ class ClusterBench:
 
     @property
     def replica(self) -> Process:
-        """A node that is not primary."""
         return next(each for each in self.cluster.processes.values() if each is not self.primary)
 
     def fill(self, numbers: range | None = None) -> None:
@@ -113,7 +112,7 @@ class ClusterBench:
     def measure(
         self, case: str, action: Callable[[], object], wanted: Callable[[], object], at: Process | None = None
     ) -> list[Outcome]:
-        """Measure an action at the primary, or `at` another node, and all steps that follow, by node."""
+        """Measure an action at the primary, or `at` another node, and all following steps, by node."""
         primary_id, self._times = self.primary.node_id, {}
         self._timed(at or self.primary, action)
         self.until(wanted)
@@ -131,14 +130,12 @@ class ClusterBench:
 
 
 def _end_step(node: Node) -> bool:
-    """End a step with all its output; return True if more can be done."""
     more = any(node.end_step())
     node.rest()
     return more
 
 
 def _type_of(event: bytes) -> int:
-    """The type in an event's header."""
     frame = next_frame(memoryview(event), 0, len(event), LENGTH_MAX)
     assert frame is not None
     return frame.type
@@ -247,7 +244,7 @@ def rollover_again(bench: ClusterBench) -> list[Outcome]:
 
 
 def _place(bench: ClusterBench, replica: Process) -> None:
-    """Bring a replica to a rollover after which it has yet to find where its messages are."""
+    """Bring a replica to a rollover after which it has yet to find the places of its messages."""
     before = replica.node.partitions[0].files
     bench.primary.node.partitions[0].roll_over()
     while replica.node.partitions[0].files is before:
@@ -257,8 +254,8 @@ def _place(bench: ClusterBench, replica: Process) -> None:
 
 
 def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], list[Outcome]]:
-    """Measure the loss of `records` records (None: all) at a replica that rolled over and has not placed its messages
-    yet.
+    """Measure the loss of `records` records (None: all) at a replica that has rolled over but not placed its
+    messages.
     """
 
     def run(bench: ClusterBench) -> list[Outcome]:

@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     longest_cpu_ms: float
     steps: int
     total_ms: float
-    delay_ms: float  # of another client's acknowledgment, at most
+    delay_ms: float  # another client's longest wait for an acknowledgment
 
 
 def open_directory(folder: Path) -> Any:

@@ -28,7 +28,7 @@ __all__ = ["HOP_CASES", "HopBench"]
 
 
 class _Hops(World):
-    """Members of a cluster that decide themselves which is primary; each has its partition in files."""
+    """Members of a cluster that elect their primary; each has its partition in files."""
 
     def __init__(self, folder: Path, limits: PartitionLimits) -> None:
         self._folder = folder
@@ -69,7 +69,6 @@ class HopBench:
         return self.node.queues[POISON]
 
     def push(self) -> None:
-        """Deliver all messages to the hop."""
         relay = self.queue
         assert isinstance(relay, RelayQueue)
         flags = int(PushFlag.MESSAGE_PROPERTIES)
@@ -101,7 +100,6 @@ class HopBench:
                 session.take_output()
 
     def measure(self, case: str, action: Callable[[], object]) -> Outcome:
-        """Measure a step and all that follow from it."""
         times, cpu_times = [], []
         more, act = True, action
         while more:
@@ -172,7 +170,7 @@ def hop_lost(bench: HopBench) -> list[Outcome]:
 
 
 def hop_resends(bench: HopBench) -> list[Outcome]:
-    """A hop without an upstream keeps posts and confirms; the next upstream gets them all and acknowledges none."""
+    """A hop without an upstream keeps posts and confirms; the next upstream gets all and acknowledges none."""
     bench.reader()
     client = bench.world.client(1)
     client.open(1, POISON, WRITE | ACK)

@@ -90,7 +90,6 @@ class Bench:
         assert len(queue.awaiting) == self.messages
 
     def rest(self) -> None:
-        """Finish all work that the node has begun."""
         while any(self.rig.node.end_step()):
             self.rig.now.ms += 1
         self.rig.node.dirty.clear()
@@ -116,7 +115,6 @@ class Bench:
         return client
 
     def drain(self, *clients: Client) -> None:
-        """Let consumers take all messages that the node has for them."""
         while True:
             more = any(self.rig.node.end_step())
             self.rig.now.ms += 1
@@ -129,7 +127,6 @@ class Bench:
                 return
 
     def measure(self, case: str, action: Callable[[], object], *consumers: Client) -> Outcome:
-        """Measure a step, and all that follow from it."""
         node, times, cpu_times, delays = self.rig.node, [], [], []
         more, act = True, action
         while more:
@@ -292,7 +289,6 @@ def tight(bench: Bench) -> list[Outcome]:
 
 
 def _together(case: str, parts: list[Outcome]) -> Outcome:
-    """Combine several outcomes into one."""
     _, firsts, longest, cpus, steps, totals, delays = zip(*parts, strict=True)
     return Outcome(case, max(firsts), max(longest), max(cpus), sum(steps), sum(totals), max(delays))
 

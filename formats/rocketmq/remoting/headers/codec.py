@@ -144,7 +144,7 @@ class HeaderCodec(Generic[H]):
             raise FormatError(f"{self.name}.{field.wire_name}", 0, str(error)) from None
 
     def write(self, header: H) -> dict[str, str]:
-        """Return a frame's fields for `header`, without those that are None.
+        """Return a frame's fields for `header`, omitting None.
 
         Raises `OverflowError` for a number that does not fit its type.
         """

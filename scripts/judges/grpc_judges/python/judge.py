@@ -1,8 +1,7 @@
 """Judge a proxy by RocketMQ 5's official Python client: PROGRAM ENDPOINT RUN CASE...
 
-Run by the Python of an environment that has it. Each case has a topic and a group of its own, grpc-NAME-RUN and
-grpc-group-NAME-RUN, which must be there. The result of a case is one line: "case NAME passed", or "case NAME failed
-REASON".
+Run by the Python of an environment that has it. Each case has its own topic and group, grpc-NAME-RUN and
+grpc-group-NAME-RUN, which must exist. It prints one line: "case NAME passed", or "case NAME failed REASON".
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class Checker(TransactionChecker):  # type: ignore[misc]
 class Listener(MessageListener):  # type: ignore[misc]
     """Keeps the lite topic, body and attempt of each message given.
 
-    `is_done` takes a body and the number of its deliveries, and returns True if the message was consumed.
+    `is_done` returns True, for a body and the number of its deliveries, if the message was consumed.
     """
 
     def __init__(self, is_done: Callable[[str, int], bool] = lambda body, times: True) -> None:
@@ -171,7 +170,7 @@ class Case:
 
 
 def receive(consumer: Any, most: int = 32, hidden_s: int = HIDDEN_S) -> list[Any]:
-    """Receive available messages; the list is empty if there are none."""
+    """Receive available messages; the list may be empty."""
     return consumer.receive(most, hidden_s) or []
 
 
@@ -204,7 +203,6 @@ def send(case: Case) -> None:
 
 
 def burst(case: Case) -> None:
-    """Send fifty at a time, without a pause."""
     producer = case.producer()
     ids: set[str] = set()
     for first in range(0, 3000, 50):
@@ -277,7 +275,7 @@ def fifo(case: Case) -> None:
 
 
 def priority(case: Case) -> None:
-    """Messages come from the highest priority to the lowest, though each in a queue of its own."""
+    """Messages come from the highest priority to the lowest, though each is in its own queue."""
     producer, consumer = case.producer(), case.consumer()
     for number in (1, 3, 0, 9, 2, 3):
         producer.send(case.message(number, priority=number))
@@ -285,7 +283,7 @@ def priority(case: Case) -> None:
     # The topic has four queues; the last one has all priorities from 3 on.
     equal(bodies(got), ["3", "9", "3", "2", "1", "0"])
     equal([each.priority for each in got], [3, 9, 3, 2, 1, 0])
-    # The client itself refuses it, as the route says that the topic takes messages with priorities only.
+    # The client itself refuses it, as the route says that the topic takes only messages with priorities.
     wrong = refusal(lambda: producer.send(case.message(0)))
     check("not match" in str(wrong), f"it was refused otherwise: {wrong}")
 
@@ -413,8 +411,8 @@ def dead(case: Case) -> None:
     equal([(body(each), each.message_id) for each in got], [("0", sent.message_id)])
 
 
-# -- lite topics: this client asks for each letter of a name as if it were one, and says all names only
-# -- every 30 seconds, so the names have one letter
+# -- lite topics: this client asks for each letter of a name separately, and announces all names
+# -- only every 30 seconds, so the names have one letter
 
 
 def lite(case: Case) -> None:
