@@ -1,13 +1,12 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The messages of a queue, by GUID and in the order of their arrival. Messages that only wait are packed.
+"""The messages of a queue, by GUID and in the order of their arrival. Waiting messages are packed.
 
-A backlog is a row of parts. In most of them messages are objects. A part may be packed while nothing refers to any
-of its messages (`broker.bmq.core.packed`). A lookup of a packed message unpacks its part, in its place, so that there
-is never more than one object of a message.
+A backlog is a row of parts, most of which hold messages as objects. A part may be packed while nothing refers to any of
+its messages (`broker.bmq.core.packed`, `broker.bmq.queue.packing`). A lookup of a packed message unpacks its part in
+place, so that a message is never more than one object.
 
-Apps wait for a packed part as a whole: it stands in their `pending` for the messages in it that they want. So every
-app gets the same objects, and one app's confirm is seen by all, whether the part is unpacked for this app or another.
-`broker.bmq.queue.packing` decides what is packed.
+Apps wait for a packed part as a whole: it stands in their `pending` for the messages in it that they want. So every app
+gets the same objects, and all see one app's confirm.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ T = TypeVar("T")
 
 
 class Part:
-    """Messages in a row. `entries` has them by GUID, unless they are `packed`: then it is empty.
+    """Consecutive messages. `entries` has them by GUID; it is empty while they are `packed`.
 
-    `waits` is the number of apps whose `pending` has the part itself, rather than its messages. `producers` are those
-    of its messages, with the least and the greatest tick of each; there are none while it is loose. `is_fresh` is True
-    if it was unpacked a short while ago.
+    `waits` is the number of apps whose `pending` has the part itself, rather than its messages. `producers`, empty
+    while the part is loose, has the least and greatest tick of each producer. `is_fresh` is True shortly after
+    unpacking.
     """
 
     __slots__ = ("entries", "home", "is_fresh", "packed", "producers", "waits")
@@ -45,24 +44,22 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Number of messages."""
         packed = self.packed
         return len(self.entries) if packed is None else packed.count
 
     @property
     def guids(self) -> list[bytes]:
-        """The GUIDs, oldest first."""
         packed = self.packed
         return list(self.entries) if packed is None else packed.guids
 
     def unpack(self) -> dict[bytes, Message]:
-        """Return its messages by GUID, which are objects from now on."""
+        """Turn the messages into objects; return them by GUID."""
         if self.packed is not None:
             self.home.unpack(self)
         return self.entries
 
     def has(self, guid: bytes) -> bool:
-        """Return True if one of its messages has this GUID; it is not loose."""
+        """Return True if one of the messages has this GUID; the part must not be loose."""
         bounds = self.producers.get(guid[PRODUCER_AT:])
         if bounds is None or not bounds[0] <= guid[TICKS_AT:PRODUCER_AT] <= bounds[1]:
             return False
@@ -70,33 +67,32 @@ class Part:
         return guid in self.entries if packed is None else packed.has(guid)
 
     def let_go(self) -> None:
-        """Note that one app less waits for it as a whole; it is not packed."""
+        """Count one app fewer that waits for the whole part; it must not be packed."""
         self.waits -= 1
         if not self.waits and self.entries:
             self.home.loosen(self)
 
     def peek(self) -> Sequence[Message]:
-        """Return its messages to be looked at, and not to be kept or changed: copies, if it is packed."""
+        """Return the messages for reading only: copies, if packed."""
         packed = self.packed
         return list(self.entries.values()) if packed is None else packed.unpack()
 
     def count_of(self, bits: int) -> int:
-        """Return how many of its messages apps with one of these bits want."""
+        """Count the messages that apps with one of these bits want."""
         if self.packed is not None:
             return self.packed.count_of(bits)
         return sum([1 for each in self.entries.values() if each.outstanding & bits])
 
 
 class Backlog(Mapping[bytes, Message]):
-    """A mapping like `broker.bmq.store.chunked.Chunked`, and for the same reason in several dictionaries.
+    """A mapping like `broker.bmq.store.chunked.Chunked`, in several dictionaries for the same reason.
 
-    A caller that iterates over all messages may use `newest` in the same way: `older` is empty while `newest` has all
-    messages, and none of its parts is empty. `loose` are the older parts that were never packed, or for which no app
-    waits as a whole any more; neighbours among them become one. `unpacked` are the other parts that are not packed at
-    present. Both are in no order.
+    To iterate over all messages a caller may use `newest` if `older` is empty: it then has all of them. No part is
+    empty. `loose` are the older parts that were never packed, or for which no app waits as a whole any more; adjacent
+    loose parts are merged. `unpacked` are the other parts that are not packed. Both are unordered.
 
-    `producers` are those of the messages in parts that are not loose, with the greatest tick of each, and the number of
-    parts that have it: nearly every new post is later, and is in none of them.
+    `producers` has, for parts that are not loose, each producer's greatest tick and the number of parts that have it:
+    nearly every new post is later, and so in none of them.
     """
 
     __slots__ = ("loose", "newest", "older", "producers", "unpacked")
@@ -109,7 +105,6 @@ class Backlog(Mapping[bytes, Message]):
         self.producers: dict[bytes, tuple[bytes, int]] = {}
 
     def turn(self) -> None:
-        """Begin another dictionary, and `tidy`."""
         if self.newest:
             part = Part(self, self.newest)
             self.older.append(part)
@@ -118,7 +113,7 @@ class Backlog(Mapping[bytes, Message]):
         self.tidy()
 
     def tidy(self) -> None:
-        """Make one part of two loose neighbours that have few entries left, like `Chunked.turn`."""
+        """Merge two adjacent loose parts that have few entries left, like `Chunked.turn`."""
         older = self.older
         before: Part | None = None
         for part in older:
@@ -130,8 +125,6 @@ class Backlog(Mapping[bytes, Message]):
                 self._drop(part)
                 return
             before = part if is_loose else None
-
-    # -- as in any mapping
 
     def __len__(self) -> int:
         count = len(self.newest)
@@ -174,15 +167,13 @@ class Backlog(Mapping[bytes, Message]):
         yield from newest
 
     def values(self) -> ValuesView[Message]:
-        """The messages, oldest first, each part unpacked as its turn comes."""
+        """The messages, oldest first; each part is unpacked when reached."""
         return _BacklogValues(self)
 
     def items(self) -> ItemsView[bytes, Message]:
-        """Likewise, with the keys."""
         return _BacklogItems(self)
 
     def none_of(self, keys: Sequence[bytes]) -> bool:
-        """Return True if none of these is in it."""
         if not self.newest.keys().isdisjoint(keys):
             return False
         for part in self.loose:
@@ -194,12 +185,10 @@ class Backlog(Mapping[bytes, Message]):
                     return False
         return True
 
-    # -- to look at messages without unpacking any
-
     def peek(self, bits: int = -1, offset: int = 0) -> Iterator[Message]:
         """Yield the messages that apps with these bits want, from the `offset`th on, oldest first.
 
-        They may be looked at, and neither be kept nor changed: some are copies.
+        None is unpacked. Some are copies: do not keep or change them.
         """
         for part in list(self.older):
             if offset:
@@ -214,7 +203,6 @@ class Backlog(Mapping[bytes, Message]):
 
     @property
     def first_arrived_ms(self) -> int | None:
-        """The arrival of the oldest message; None if there is none."""
         entries = self.newest
         if self.older:
             part = self.older[0]
@@ -225,10 +213,8 @@ class Backlog(Mapping[bytes, Message]):
             return message.arrived_ms
         return None
 
-    # -- to change it
-
     def __setitem__(self, key: bytes, message: Message) -> None:
-        """A message that is there keeps its place."""
+        """A message that exists keeps its place."""
         part = self._older_with(key) if self.older else None
         if part is not None:
             part.entries[key] = message
@@ -236,7 +222,6 @@ class Backlog(Mapping[bytes, Message]):
         self.add(key, message)
 
     def add(self, key: bytes, message: Message) -> None:
-        """Add a message that is not there yet."""
         self.newest[key] = message
         if len(self.newest) >= FULL:
             self.turn()
@@ -252,7 +237,7 @@ class Backlog(Mapping[bytes, Message]):
             self._drop(part)
 
     def take_newest(self, count: int) -> list[bytes]:
-        """Remove about `count` of the newest messages; return their GUIDs. A packed part is removed as a whole."""
+        """Remove about `count` of the newest messages, a packed part only as a whole; return their GUIDs."""
         if not self.newest and self.older:
             part = self.older[-1]
             if part.packed is not None:
@@ -273,12 +258,10 @@ class Backlog(Mapping[bytes, Message]):
         self.newest, self.older, self.loose, self.unpacked, self.producers = {}, [], [], [], {}
         return chunks
 
-    # -- packing
-
     def cut(self, source: Part | None, before: Iterable[Message], messages: Iterable[Message]) -> Part:
-        """Make a part of `messages`, which follow `before` in a loose part or, without one, among the newest.
+        """Make a part of `messages`, which follow `before` in the loose part `source`, or among the newest without one.
 
-        `before` are the first messages there, and become another part.
+        `before` are the first messages there, and become a part of their own.
         """
         entries = self.newest if source is None else source.entries
         made = []
@@ -296,11 +279,11 @@ class Backlog(Mapping[bytes, Message]):
         return made[-1]
 
     def pack(self, part: Part, messages: Sequence[Message], producers: dict[bytes, tuple[bytes, bytes]]) -> None:
-        """Pack a part: all its messages, whose producers these are, and which nobody else has."""
+        """Pack a part with these messages and their producers; nothing else may refer to them."""
         part.packed = Packed(messages)
         part.entries = {}
         if part.producers:
-            # They are fewer than before at most.
+            # There are no more than before.
             self.unpacked.remove(part)
             return
         self.loose.remove(part)
@@ -314,7 +297,6 @@ class Backlog(Mapping[bytes, Message]):
                 known[producer] = max(before[0], greatest), before[1] + 1
 
     def unpack(self, part: Part) -> None:
-        """Unpack a packed part."""
         packed = part.packed
         assert packed is not None
         part.entries = {each.guid: each for each in packed.unpack()}
@@ -323,7 +305,7 @@ class Backlog(Mapping[bytes, Message]):
         self.unpacked.append(part)
 
     def loosen(self, part: Part) -> None:
-        """Make an unpacked part loose; with one before it that is, too, it becomes one."""
+        """Make an unpacked part loose, and merge it with a loose part before it."""
         self.unpacked.remove(part)
         self._forget(part)
         self.loose.append(part)
@@ -345,7 +327,6 @@ class Backlog(Mapping[bytes, Message]):
                 del known[producer]
 
     def _whole_with(self, key: bytes) -> Part | None:
-        """Return the part that has a message and is not loose."""
         known = self.producers.get(key[PRODUCER_AT:])
         if known is None or key[TICKS_AT:PRODUCER_AT] > known[0]:
             return None
@@ -355,13 +336,12 @@ class Backlog(Mapping[bytes, Message]):
         return None
 
     def _older_with(self, key: bytes) -> Part | None:
-        """Return the older part that has a message, unpacked."""
         for part in self.loose:
             if key in part.entries:
                 return part
         if not self.producers:
             return None
-        # Mostly what was delivered lately.
+        # Most lookups are of messages delivered lately.
         for part in self.unpacked:
             if key in part.entries:
                 return part
@@ -380,8 +360,6 @@ class Backlog(Mapping[bytes, Message]):
 
 
 class _BacklogValues(ValuesView[Message]):
-    """Oldest first, without a search for each."""
-
     _mapping: Backlog
 
     def __iter__(self) -> Iterator[Message]:
@@ -392,8 +370,6 @@ class _BacklogValues(ValuesView[Message]):
 
 
 class _BacklogItems(ItemsView[bytes, Message]):
-    """Likewise, with the keys."""
-
     _mapping: Backlog
 
     def __iter__(self) -> Iterator[tuple[bytes, Message]]:

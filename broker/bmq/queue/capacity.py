@@ -28,7 +28,7 @@ log: Final = logging.getLogger("broker.capacity")
 WATERMARK_RATIO: Final = 0.8
 LOW_PART_OF_HIGH: Final = 0.5
 
-# Bounds that no value reaches; integers, since comparing them is faster.
+# Bounds that no value reaches: integers, which compare faster.
 NEVER_RISES: Final = 1 << 62
 NEVER_FALLS: Final = -1
 
@@ -44,7 +44,7 @@ class Fullness(IntEnum):
 class Gauge:
     """One amount with its limit, 0 for none: its state, and the values at which that changes.
 
-    Invariant: for values below `rises_at` and above `falls_at` the state stays.
+    Invariant: the state stays for values below `rises_at` and above `falls_at`.
     """
 
     __slots__ = ("falls_at", "high", "limit", "low", "rises_at", "state")
@@ -54,7 +54,7 @@ class Gauge:
         self.set_limit(0, WATERMARK_RATIO)
 
     def set_limit(self, limit: int, ratio: float) -> None:
-        """Set the limit; the state follows with the next `update`."""
+        """Set the limit; the next `update` sets the state."""
         self.limit = limit
         self.high = int(limit * ratio)
         self.low = int(limit * ratio * LOW_PART_OF_HIGH)
@@ -74,10 +74,10 @@ class Gauge:
 
 
 class Usage:
-    """The messages and bytes of a queue, or of a domain's queues together, with their limits.
+    """The messages and bytes of a queue, or of all queues of a domain, with their limits.
 
-    `name` is that in alarms; `parent` is the domain's; `details` returns additional text of an alarm.
-    Only while `at_limit`, of a queue or its domain, need a message be checked before it is taken.
+    `details` returns additional text of an alarm. A message needs a check before it is taken only while the queue or
+    its domain is `at_limit`.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class Usage:
         messages_ratio: float = WATERMARK_RATIO,
         bytes_ratio: float = WATERMARK_RATIO,
     ) -> None:
-        """Set the limits, at first or later; a ratio is the high watermark's part of a limit."""
+        """Set the limits; a ratio is the high watermark as a part of a limit."""
         self._messages_gauge.set_limit(messages_max, messages_ratio)
         self._bytes_gauge.set_limit(bytes_max, bytes_ratio)
         self._messages_gauge.update(self.messages)
@@ -130,7 +130,6 @@ class Usage:
         self._take_bounds()
 
     def _take_bounds(self) -> None:
-        """Copy the bounds that every message is compared with from the gauges."""
         messages, size = self._messages_gauge, self._bytes_gauge
         self.messages_rise_at, self.messages_fall_at = messages.rises_at, messages.falls_at
         self.bytes_rise_at, self.bytes_fall_at = size.rises_at, size.falls_at
@@ -150,7 +149,6 @@ class Usage:
             usage = usage.parent
 
     def add(self, size: int, messages: int = 1) -> None:
-        """Count `messages` messages, of `size` bytes together."""
         usage: Usage | None = self
         while usage is not None:
             usage.messages = count = usage.messages + messages
@@ -160,7 +158,7 @@ class Usage:
             usage = usage.parent
 
     def has_ease(self, messages: int, size: int) -> bool:
-        """Return True if `messages` more, of `size` bytes together, change no state of this usage or its parents."""
+        """Return True if these change no state of this usage or its parents."""
         usage: Usage | None = self
         while usage is not None:
             if usage.messages + messages >= usage.messages_rise_at or usage.bytes + size >= usage.bytes_rise_at:
@@ -169,7 +167,7 @@ class Usage:
         return True
 
     def restore(self, size: int) -> None:
-        """Count a restored message of `size` bytes, without an alarm."""
+        """Count a restored message, without an alarm."""
         usage: Usage | None = self
         while usage is not None:
             usage.messages = messages = usage.messages + 1
@@ -181,7 +179,6 @@ class Usage:
             usage = usage.parent
 
     def remove(self, size: int, messages: int = 1) -> None:
-        """Count the removal of `messages` messages, of `size` bytes together."""
         usage: Usage | None = self
         while usage is not None:
             usage.messages = left = usage.messages - messages
@@ -210,7 +207,6 @@ class Usage:
         )
 
     def summary(self) -> str:
-        """Return the figures in short, for other alarms."""
         return (
             f"Messages [current: {pretty_number(self.messages)} / {pretty_number(self.messages_max)}], "
             f"Bytes [current: {pretty_bytes(self.bytes)} / {pretty_bytes(self.bytes_max)}]"

@@ -25,7 +25,7 @@ log: Final = logging.getLogger("broker.queue")
 
 
 class ConsumedQueue(Protocol):
-    """The interface of the consumed queue."""
+    """The consumed queue."""
 
     uri: str
     log: Log
@@ -39,7 +39,7 @@ class ConsumedQueue(Protocol):
 
 
 class Consumers:
-    """The parts of a queue that change with its consumers, with the `rejects` of their messages."""
+    """The parts of a queue that change with its consumers, and the `rejects` of their messages."""
 
     __slots__ = ("_source", "rejects")
 
@@ -48,9 +48,8 @@ class Consumers:
         self.rejects = rejects
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
-        """Configure a stream; see `Queue.configure`."""
         for each in subscriptions:
-            # Compiled expressions are cached, and faults must show before anything is changed.
+            # Compiled expressions are cached, and faults must show before any change.
             if each.text:
                 with suppress(ExpressionError):
                     compile_expression(each.text)
@@ -73,10 +72,10 @@ class Consumers:
             self._source.delivery.take_back(app)
 
     def _give_back(self, stream: Stream, left: set[Subscription], texts: set[str], wanted: Wanted | None) -> Task:
-        """Take messages of dropped subscriptions back from a broker that no client there wants any more.
+        """Take messages of dropped subscriptions back from a broker whose clients no longer want them.
 
-        It has forgotten that itself before it said so. Between slices the app hands nothing out: neither can the broker
-        get any of this again, nor anything newer go before it.
+        The broker forgot them before it said so. Between slices the app delivers nothing: the broker cannot get any of
+        them again, and no newer message overtakes them.
         """
         work = self._source.work
         for chunk in stream.unconfirmed.chunks:
@@ -100,7 +99,7 @@ class Consumers:
         lot: dict[bytes, tuple[Message, Subscription]] = {}
         for guid, held in unwanted.items():
             taken = stream.unconfirmed.take(guid)
-            # Not the tuples: where this is compiled, they have no identity.
+            # Compare the items: compiled tuples have no identity.
             if taken is not None and taken[0] is held[0] and taken[1] is held[1]:
                 lot[guid] = held
                 release(held[1], held[0])
@@ -121,7 +120,6 @@ class Consumers:
         return False
 
     def detach(self, stream: Stream, *, lost: bool) -> None:
-        """Detach a stream; see `Queue.detach`."""
         if stream in stream.app.streams:
             with Change(f"the end of a consumer of queue '{self._source.uri}'"):
                 self._detach(stream, lost=lost)
@@ -152,7 +150,6 @@ class Consumers:
         self._source.delivery.deliver(app)
 
     def rebuild(self, app: App) -> None:
-        """Recompute the routing after a change of the app's streams or their subscriptions."""
         app.delayed_until_ms = NEVER_MS
         for text, fault in app.rebuild().items():
             log.warning(
@@ -169,16 +166,14 @@ class Consumers:
 def succeed(stream: Stream, subscriptions: list[Subscription]) -> set[Subscription]:
     """Replace the subscriptions of a stream; return the old ones that still hold messages and have no successor.
 
-    Messages refer to the subscription that they were sent for. There may be a million, so they are not changed: the old
-    subscription continues in the place of the new one.
-
-    The messages that an old subscription holds count against its successor: the new subscription with the same id and
-    expression, else the one with the same expression, else the one with the same id.
+    Up to a million messages refer to the subscription that they were sent for. So they are not changed: the old
+    subscription object replaces its successor, which is the new one with the same id and expression, else with the same
+    expression, else with the same id.
     """
     by_id = {each.subscription_id: each for each in subscriptions}
     by_text = {each.text: each for each in subscriptions}
     heirs: dict[Subscription, Subscription] = {}  # by new subscription: the old one in its place
-    merged: dict[Subscription, Subscription] = {}  # by old subscription: the one that takes all it holds
+    merged: dict[Subscription, Subscription] = {}  # by old subscription: the one that takes all its messages
     left: set[Subscription] = set()
     for old in [*stream.subscriptions, *stream.former]:
         if not old.holds:
@@ -201,7 +196,7 @@ def succeed(stream: Stream, subscriptions: list[Subscription]) -> set[Subscripti
                 target.messages_left -= 1
                 target.bytes_left -= message.size
                 stream.unconfirmed[guid] = (message, target)
-    # A set would have them in another order in each process.
+    # The order of a set differs between processes.
     stream.former = [old for old in [*stream.subscriptions, *stream.former] if old in left]
     stream.subscriptions = [heirs.get(each, each) for each in subscriptions]
     return left

@@ -1,8 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Watching over queues whose consumers do not keep up (source: mqbblp::QueueConsumptionMonitor).
+"""Monitoring of queues whose consumers do not keep up (source: mqbblp::QueueConsumptionMonitor).
 
-An app is idle when its oldest message that no consumer has is older than `max_idle_ms`. That raises an alarm, once: the
-app is alive again when the oldest is younger, or there is none.
+An app is idle, and raises one alarm, while its oldest message that no consumer has is older than `max_idle_ms`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ IDLE_CHECK_MS_MAX: Final = 30_000
 
 
 class Watched(Reported, Protocol):
-    """The queue that is watched."""
+    """The monitored queue."""
 
     @property
     def apps(self) -> Mapping[str, App]: ...
@@ -39,7 +38,7 @@ class Watched(Reported, Protocol):
 
 
 class ConsumptionMonitor:
-    """The monitor of one queue, disabled with `max_idle_ms` 0. `idle` are the apps for which alarms were raised."""
+    """The monitor of one queue, disabled if `max_idle_ms` is 0. `idle` are the apps for which alarms were raised."""
 
     def __init__(self, queue: Watched) -> None:
         self._queue = queue
@@ -48,7 +47,6 @@ class ConsumptionMonitor:
         self._alarm_at_ms: int | None = None
 
     def configure(self, max_idle_ms: int) -> None:
-        """Set the limit. Waiting messages are checked when they reach it."""
         if max_idle_ms == self.max_idle_ms:
             return
         self.max_idle_ms = max_idle_ms
@@ -58,12 +56,12 @@ class ConsumptionMonitor:
             self._check()
 
     def on_post(self) -> None:
-        """Handle the arrival of a message; called only while there is a limit."""
+        """Handle a new message; called only while there is a limit."""
         if self._alarm_at_ms is None:
             self._schedule(self._queue.now.ms + self.max_idle_ms)
 
     def on_sent(self, app: App) -> None:
-        """Handle the delivery of a message to a consumer; called only while an app is idle."""
+        """Handle a delivery; called only while an app is idle."""
         if app not in self.idle:
             return
         due_ms = self._due_ms(app)
@@ -73,7 +71,6 @@ class ConsumptionMonitor:
             self._revive(app)
 
     def forget(self, app: App) -> None:
-        """Forget an app that is removed."""
         self.idle.discard(app)
 
     def oldest(self, app: App) -> Message | None:
@@ -94,7 +91,6 @@ class ConsumptionMonitor:
             self._check()
 
     def _check(self) -> None:
-        """Check all apps that are not idle, raise alarms, and schedule the next check."""
         self._alarm_at_ms = None
         if not self.max_idle_ms:
             return
@@ -115,7 +111,7 @@ class ConsumptionMonitor:
             self._poll(app)
 
     def _poll(self, app: App) -> None:
-        """Check later whether an app is alive again although nothing was sent: messages expire, and are purged."""
+        """Check later whether an app is alive again without a delivery: messages expire, and are purged."""
         at_ms = self._queue.now.ms + min(self.max_idle_ms, IDLE_CHECK_MS_MAX)
         self._queue.around.timers.at(at_ms, lambda: self._on_poll(app))
 

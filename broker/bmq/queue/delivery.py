@@ -1,15 +1,14 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Delivery of a queue's messages to the consumers of its apps.
 
-A message is offered to an app's groups (see `broker.bmq.queue.routing`), and is sent, put aside, or stops the app: then
-no consumer has room, and all newer messages wait. Messages put aside are tried again when a group that
-matches has room, and when the app's subscriptions change.
+A message is offered to an app's groups (see `broker.bmq.queue.routing`). It is sent, put aside, or stops the app if no
+consumer has room; then all newer messages wait. Messages put aside are tried again when a matching group has room, and
+when the app's subscriptions change.
 
-The amount delivered in one step is limited; beyond that the app `is_behind`, and a task continues (see
-`broker.bmq.core.work`).
+One step delivers a limited amount. Beyond it the app `is_behind` and a task continues (see `broker.bmq.core.work`).
 
-A message that was rejected, and has few attempts left, goes only to a consumer that was not sent a message that had
-waited just before; until there is one, the app waits (source: mqbblp::QueueEngineUtil_AppState).
+A rejected message with few attempts left goes only to a consumer that was not just sent a message that had waited;
+until there is one, the app waits (source: mqbblp::QueueEngineUtil_AppState).
 """
 
 from __future__ import annotations
@@ -40,25 +39,23 @@ __all__ = ["ASIDE", "SENT", "STOP", "Delivery", "Outcome", "release"]
 
 log: Final = logging.getLogger("broker.queue")
 
-# Limit of log lines about deliveries that end for lack of room, by app and time.
+# Limit of log lines for each app and period about deliveries that end for lack of room.
 EXIT_LINES_MAX: Final = 32
 EXIT_LINES_MS: Final = 5000
 
 
 class Outcome(Enum):
-    """The result of offering a message to an app's consumers."""
-
     SENT = "sent"
     ASIDE = "put aside"
     STOP = "no consumer has room"
 
 
-# Looking up a member of an enumeration costs as much as the rest of a delivery's bookkeeping.
+# A lookup of an enumeration's member costs as much as the rest of a delivery's bookkeeping.
 SENT, ASIDE, STOP = Outcome.SENT, Outcome.ASIDE, Outcome.STOP
 
 
 class DeliveredQueue(Protocol):
-    """The interface of the queue whose messages are delivered."""
+    """The queue whose messages are delivered."""
 
     uri: str
     config: DomainConfig
@@ -78,10 +75,10 @@ class DeliveredQueue(Protocol):
 
 
 class Delivery:
-    """Offers the messages of one queue, and remembers the properties of the last.
+    """The delivery of one queue's messages; remembers the properties of the last one.
 
-    A fault in a push affects that consumer only: the message counts as sent to it, and goes to others when its
-    session has ended. An expression that cannot be evaluated for a message does not match it.
+    A fault in a push affects that consumer only: the message counts as sent to it, and goes to others after the end of
+    its session. An expression that cannot be evaluated for a message does not match it.
     """
 
     def __init__(self, source: DeliveredQueue) -> None:
@@ -95,11 +92,10 @@ class Delivery:
         self._values: Values = {}
         self._exit_lines: dict[App, tuple[int, int]] = {}
         self._first: dict[App, deque[Task]] = {}  # to be done before deliveries of these apps
-        # Messages that consumers hold from before the queue was here, and that must come back.
+        # Messages that consumers had before the queue came here; they must come back.
         self.inherited: dict[Stream, Chunked[tuple[Message, Subscription]]] = {}
 
     def end(self) -> None:
-        """Stop delivering: another object does it from now on."""
         self.is_over = True
 
     def deliver(self, app: App) -> None:
@@ -121,7 +117,7 @@ class Delivery:
                 raise Inconsistent(f"handing out messages of queue '{self._source.uri}'", error) from error
 
     def is_settled(self, app: App) -> bool:
-        """Return True if no messages are being returned to an app, or may be."""
+        """Return True if no messages are being returned to an app, and none may be."""
         return app.returning is None and app not in self._first
 
     def take_back(self, app: App) -> None:
@@ -156,7 +152,7 @@ class Delivery:
         return True
 
     def _deliver(self, app: App) -> bool:
-        """Send waiting messages; return True if none are left that could be sent now."""
+        """Send waiting messages; return True if none is left that could be sent now."""
         work = self._work
         for group in app.groups.values():
             if group.waiting and not group.blocked and not self._drain(app, group):
@@ -253,21 +249,20 @@ class Delivery:
                 break
         if not app.has_room():
             return STOP
-        # No consumer wants it, or no interested consumer has room: later messages must not wait.
+        # No consumer wants it, or none that does has room: later messages must not wait.
         for group in matched:
             group.waiting.append(message)
         app.aside[message.guid] = message
         return ASIDE
 
     def _withhold(self, app: App, message: Message) -> Outcome:
-        """Handle a corrupted payload: wait while it may be obtained elsewhere, then let others pass it."""
+        """Make a corrupted payload wait while another node may have it intact; then let others pass it."""
         if self._log.awaits_payload(message):
             return STOP
         app.aside[message.guid] = message
         return ASIDE
 
     def go_on(self, mended: Iterable[Message]) -> None:
-        """Continue after payloads were restored or given up: the apps need not wait any longer."""
         for app in self._source.apps.values():
             lot = {each.guid: each for each in mended if app.aside.take(each.guid) is each}
             if lot:
@@ -276,12 +271,11 @@ class Delivery:
             self.deliver(app)
 
     def forget_properties(self) -> None:
-        """Let go of the last message whose properties were asked for."""
         self._values_of = None
         self._values = {}
 
     def properties(self, message: Message, data: Buffer) -> Values:
-        """Return a message's properties for expressions; cached for the next caller."""
+        """Return a message's properties for expressions, and cache them."""
         if self._values_of is not message:
             try:
                 values = message_values(message, memoryview(data))
@@ -304,7 +298,6 @@ class Delivery:
         return False
 
     def send(self, subscription: Subscription, message: Message, data: Buffer) -> None:
-        """Send a message to a consumer, who is to confirm it."""
         stream = subscription.stream
         unconfirmed = stream.unconfirmed.newest
         unconfirmed[message.guid] = (message, subscription)
@@ -328,9 +321,9 @@ class Delivery:
     def send_run(
         self, messages: Sequence[Message], payloads: Sequence[Buffer], size: int, app: App | None = None
     ) -> bool:
-        """Send messages of `size` bytes together, all without waiting, if one consumer gets them all.
+        """Send messages, of `size` bytes together, if one consumer gets all of them without waiting.
 
-        They are for one app, or for all. Otherwise return False, having done nothing.
+        They are for one app, or for all. Otherwise return False, without effect.
         """
         subscription = self._only_consumer(len(messages), size, app)
         if subscription is None or any(message.schema_id for message in messages):
@@ -469,7 +462,6 @@ class Delivery:
 
 
 def release(subscription: Subscription, message: Message) -> None:
-    """Release a message from a consumer's limits."""
     messages_left, bytes_left = subscription.messages_left, subscription.bytes_left
     if messages_left > 0 and bytes_left > 0:
         subscription.messages_left = messages_left + 1
@@ -481,7 +473,7 @@ def release(subscription: Subscription, message: Message) -> None:
 
 
 def _announced(stream: Stream, schema_id: int) -> int:
-    """Return the wire schema id, with its low bit set when this reader meets the id for the first time."""
+    """Return the wire schema id, its low bit set when this reader meets the id for the first time."""
     if schema_id in stream.schemas_sent and not schema_id & 1:
         return schema_id
     stream.schemas_sent.add(schema_id & ~1)

@@ -10,9 +10,9 @@ __all__ = ["DomainInUse"]
 
 
 class DomainInUse:
-    """A domain in use: its configuration and what its queues hold together.
+    """The configuration of a domain in use, and what its queues hold together.
 
-    None of its queues can be opened while it is `removing`; once it is `removed`, none is left.
+    None of its queues can be opened while it is `removing`; none is left once it is `removed`.
     """
 
     __slots__ = ("config", "removed", "removing", "usage")
@@ -23,7 +23,6 @@ class DomainInUse:
         self.configure(config)
 
     def configure(self, config: DomainConfig) -> None:
-        """Take up parameters, at first and when they have changed."""
         self.config = config
         self.usage.set_limits(
             config.domain_messages_max,

@@ -1,10 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """A hold on the expiry of restored messages, whose age depends on clocks that may be wrong.
 
-A primary removes expired messages continuously. If a new primary finds more than half of a queue expired, then either
-much time has passed without a primary, or a clock is wrong. If it finds messages that had expired before the newest
-record was written, a clock was set in between, or the time to live was longer. A clock was also set if messages are
-younger than the newest record. The cases are distinguished as follows:
+A primary removes expired messages continuously. If a new primary finds more than half of a queue expired, much time has
+passed without a primary, or a clock is wrong. If messages had expired before the newest record was written, a clock was
+set in between, or the time to live was longer. If messages are younger than the newest record, a clock was set.
 
 | known                                                 | effect                                               |
 | --- | --- |
@@ -19,9 +18,9 @@ younger than the newest record. The cases are distinguished as follows:
 | messages had expired when the newest record was made: | an alarm; nothing expires for `GRACE_MS`             |
 | one for `TOLERANCE_S`, or more than half for `LAG_S`  |                                                      |
 
-Agreement of the nodes' clocks proves the present time, but not the time of the records: the clock of the former primary
-may have been set back. No message is held for longer than its time to live. During a hold the operator can correct the
-clock: setting it back makes the messages younger by as much. If the clock is right, a longer time to live keeps them.
+Agreement of the nodes' clocks proves the present time, but not the time of the records: the former primary's clock may
+have been set back. No message is held for longer than its time to live. During a hold the operator can set the clock
+back, which makes the messages younger by as much, or, if the clock is right, keep them by a longer time to live.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ log: Final = logging.getLogger("broker.queue")
 
 GRACE_MS: Final = 300_000
 # A primary removes most messages within this time of their expiry, unless it holds the expiry because its clock is
-# wrong: its records carry that clock's time, and the next primary's clock seems to agree with the newest of them.
+# wrong: its records carry that clock's time, and the next primary's clock seems to agree with them.
 LAG_S: Final = 10
 QUEUES_NAMED: Final = 3
 
@@ -50,8 +49,8 @@ QUEUES_NAMED: Final = 3
 class Restoring(NamedTuple):
     """A partition that this node begins to serve.
 
-    `newest_s` is the time of its newest record, in seconds since the epoch. `wall_ms` is the present time by the clock
-    of the records' writer if `is_measured`, and by this node's clock otherwise.
+    `newest_s` is the time of its newest record, in seconds since the epoch. `wall_ms` is the present time: by the clock
+    of the records' writer if `is_measured`, else by this node's.
     """
 
     partition_id: int
@@ -63,21 +62,21 @@ class Restoring(NamedTuple):
     def of(cls, partition_id: int, newest_s: int, heard: HeardRecord | None, now: Now) -> Restoring:
         if heard is not None:
             wall_ms = heard.timestamp * 1000 + now.ms - heard.ms
-            # Otherwise a primary with another clock has written since, and was not heard when it did.
+            # Otherwise a primary with another clock has written since, unheard by this node.
             if heard.timestamp - TOLERANCE_S <= newest_s <= wall_ms // 1000 + TOLERANCE_S:
                 return cls(partition_id, newest_s, wall_ms, True)
         return cls(partition_id, newest_s, now.wall_s * 1000, False)
 
 
 class RestoredQueue(NamedTuple):
-    """A restored queue, and the numbers of its messages by time of arrival in milliseconds of the monotonic clock."""
+    """A restored queue, and the numbers of its messages by arrival in milliseconds of the monotonic clock."""
 
     queue: Queue
     arrivals: Counter[int]
 
 
 class ExpiryHold:
-    """A hold that keeps a queue's restored messages from expiring.
+    """A hold on the expiry of a queue's restored messages.
 
     `waits_for_clock` is True if nothing may expire while all other nodes' clocks disagree with this one.
     """
@@ -92,14 +91,13 @@ class ExpiryHold:
         self.since_ms = now.ms
 
     def holds(self, ttl_s: int) -> bool:
-        """Return True if no message may expire now, in a queue with a time to live of `ttl_s` seconds."""
         held_ms = self._now.ms - self.since_ms
         is_alone = self._waits_for_clock and self._clocks.agrees is False
         return held_ms < (ttl_s * 1000 if is_alone else min(ttl_s * 1000, GRACE_MS))
 
     @property
     def younger_ms(self) -> int:
-        """Milliseconds by which the clock was set back since: restored messages are younger by as much."""
+        """Milliseconds by which the clock was set back since."""
         return max(0, self._distance_ms - (self._now.wall_s * 1000 - self._now.ms))
 
 
@@ -111,7 +109,7 @@ class Due(NamedTuple):
 
 
 def hold_expiry(restored: Iterable[RestoredQueue], about: Restoring, now: Now, clocks: Clocks) -> None:
-    """Hold the expiry of those restored queues of a partition whose ages are in doubt, and raise an alarm for them."""
+    """Hold the expiry of restored queues whose messages' ages are in doubt, and raise an alarm for them."""
     ahead_s = now.wall_s - about.wall_ms // 1000
     if abs(ahead_s) > TOLERANCE_S:
         way = "ahead of" if ahead_s > 0 else "behind"
@@ -175,7 +173,7 @@ def _tell(due: list[Due], about: Restoring, text: str) -> None:
 
 
 def _count(arrivals: Counter[int], before_ms: int) -> int:
-    """Count the messages that arrived before a time. Records' times are unordered if a clock was set."""
+    """Count the messages that arrived earlier. Records are out of order if a clock was set."""
     return sum(count for arrived_ms, count in arrivals.items() if arrived_ms < before_ms)
 
 

@@ -15,10 +15,10 @@ from formats.bmq.control.messages import QueueHandleParameters, Status, StatusCa
 __all__ = ["Handle", "Refusal", "app_id_of", "check_limits", "check_open", "give_back", "wire_id"]
 
 
-# Ids from here on are the reference's own (bmqp::QueueId::k_RESERVED_QUEUE_ID).
+# The reference reserves ids from here on (bmqp::QueueId::k_RESERVED_QUEUE_ID).
 RESERVED_QUEUE_ID: Final = 0xFFFF_FFFE - 9
 
-# Confirms can wait a millisecond if at least this much may be sent and posted without them: more than comes meanwhile.
+# Confirms can wait a millisecond if this much may be sent and posted without them: more than comes meanwhile.
 SLACK_MESSAGES: Final = 256
 SLACK_BYTES: Final = 4 << 20
 
@@ -58,7 +58,6 @@ def check_open(parameters: QueueHandleParameters) -> None:
 
 
 def _check_counts(parameters: QueueHandleParameters) -> None:
-    """Raise `Refusal` if a request opens or closes a negative number of something."""
     if min(parameters.read_count, parameters.write_count, parameters.admin_count) < 0:
         message = "readCount, writeCount and adminCount must not be negative"
         raise Refusal(StatusCategory.INVALID_ARGUMENT, message, 0)
@@ -79,17 +78,14 @@ def check_limits(queue: Queue, parameters: QueueHandleParameters) -> None:
 
 
 def app_id_of(parameters: QueueHandleParameters) -> str:
-    """Return the id of a request's app."""
     return parameters.sub_id_info.app_id if parameters.sub_id_info else DEFAULT_APP_ID
 
 
 def sub_id_of(parameters: QueueHandleParameters) -> int:
-    """Return the number of a request's app in messages."""
     return wire_id(parameters.sub_id_info.sub_id) if parameters.sub_id_info else 0
 
 
 def give_back(queue: Queue, parameters: QueueHandleParameters) -> None:
-    """Undo an open request that the queue has accepted."""
     if parameters.flags & QueueFlag.READ:
         queue.give_back_reads(app_id_of(parameters), parameters.read_count)
     if parameters.flags & QueueFlag.WRITE:
@@ -99,7 +95,7 @@ def give_back(queue: Queue, parameters: QueueHandleParameters) -> None:
 class Handle:
     """The handle of one queue id in one session. `streams` are by sub-queue id, `by_app` the same by app id.
 
-    The ids are those of messages, see `wire_id`. `writes` counts the opens for writing.
+    Ids are as in messages, see `wire_id`. `writes` counts the opens for writing.
     """
 
     __slots__ = ("by_app", "queue", "queue_id", "sink", "streams", "writes")
@@ -113,7 +109,7 @@ class Handle:
         self.by_app: dict[str, Stream] = {}
 
     def open(self, parameters: QueueHandleParameters, queue: Queue) -> None:
-        """Apply another open request for this id; its URI, which a redirection may have changed, names `queue`."""
+        """Apply another open request for this id. `queue` has its URI, after any redirection."""
         check_limits(queue, parameters)
         if queue is not self.queue:
             raise Refusal(StatusCategory.INVALID_ARGUMENT, "Queue URI mismatch for same queueId.", -1)
@@ -136,7 +132,6 @@ class Handle:
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
         known = self.by_app.get(app_id)
         if self.streams.get(sub_id, known) is not known:
-            # The reference asserts that no other app has this id.
             message = f"subId {sub_id & 0xFFFF_FFFF} is already in use for a different appId"
             raise Refusal(StatusCategory.INVALID_ARGUMENT, message, -1)
 
@@ -156,7 +151,7 @@ class Handle:
         self.streams[sub_id] = self.by_app[app_id] = stream
 
     def close(self, parameters: QueueHandleParameters, is_final: bool) -> None:
-        """Release what a close request names; a final one releases everything."""
+        """Release what a close request names, or everything if it is final."""
         if parameters.read_count <= 0 and parameters.write_count <= 0 and parameters.admin_count <= 0:
             message = "At least one of [read|write|admin]Count must be > 0"
             raise Refusal(StatusCategory.INVALID_ARGUMENT, message, 0)
@@ -182,7 +177,6 @@ class Handle:
         self.queue.give_back_reads(stream.app.app_id, count)
 
     def drop(self, *, lost: bool = False) -> None:
-        """Release everything; with `lost` the client disconnected without closing."""
         with Change(f"closing queue '{self.queue.uri}'"):
             for stream in self.by_app.values():
                 self.queue.detach(stream, lost=lost)
@@ -199,7 +193,6 @@ class Handle:
                 self.queue.give_back_writes(count)
 
     def resume(self) -> None:
-        """Resume deliveries to the session."""
         for stream in self.streams.values():
             self.queue.resume(stream)
 

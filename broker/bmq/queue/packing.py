@@ -1,13 +1,12 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Packing of a queue's messages that only wait, since there may be very many of them and nobody needs them for long.
+"""Packing of a queue's waiting messages, of which there may be very many.
 
-Messages in a row are packed (see `broker.bmq.queue.backlog`) if they are in the `pending` of every app that wants them,
-and nobody else has one of them in hand: neither a consumer nor a task that continues later. Their numbers of references
-say so: a message that is anywhere else has one more. In each `pending` the part then stands in their place.
+Consecutive messages are packed (see `broker.bmq.queue.backlog`) if they are in the `pending` of every app that wants
+them, and no consumer, task or other holder refers to one of them, which their reference counts tell. The part then
+replaces them in each `pending`.
 
-Messages about to be delivered stay unpacked. While an app has consumers, these are its first messages, and messages
-that have waited for less than `Work.packed_after_ms`. A part that was unpacked is packed again when it meets the
-conditions again. If nothing could be packed, the next try is after the same time.
+While an app has consumers, its first messages stay unpacked, and messages that have waited for less than
+`Work.packed_after_ms`. If nothing could be packed, the next try is after the same time.
 """
 
 from __future__ import annotations
@@ -29,19 +28,18 @@ from broker.common.clock import Now
 
 __all__ = ["pack", "pack_restored"]
 
-# Number of messages packed in a unit of work.
 PACKED_PER_UNIT: Final = 2
 
-# How many messages are looked at in a step to find some that can be packed, and how many times.
+# Limits of a step's search for messages to pack: messages looked at, and tries.
 SEARCHED_MAX: Final = 1 << 16
 TRIES_MAX: Final = 32
 
-# The least part of the usual number of messages that is packed, where others are in between.
+# Divisor of a part's usual size: smaller parts between others are not packed.
 LEAST_PART: Final = 4
 
 
 class PackedQueue(Protocol):
-    """The interface of the queue whose messages are packed."""
+    """The queue whose messages are packed."""
 
     config: DomainConfig
     apps: dict[str, App]
@@ -70,7 +68,7 @@ def _own_references() -> int:
     entries = {b"": Message(b"", 0, 0, 0, False, 0, 0)}
     messages = list(entries.values())
     (count,) = _references(messages)
-    # Where this is compiled, what is not used any more is gone.
+    # Compiled code frees objects after their last use.
     assert entries[b""] is messages[0]
     return count
 
@@ -79,7 +77,7 @@ OWN_REFERENCES: Final = _own_references()
 
 
 def pack(queue: PackedQueue) -> None:
-    """Pack what waits, in slices, if it is time to look for it; to be called a few times a second."""
+    """Pack waiting messages in slices, if it is time to; to be called a few times a second."""
     messages = queue.messages
     if (
         queue.upkeep.is_packing
@@ -92,7 +90,6 @@ def pack(queue: PackedQueue) -> None:
 
 
 def pack_restored(queue: PackedQueue) -> None:
-    """Pack the oldest messages of a queue that is being restored."""
     _pack_more(queue)
 
 
@@ -159,7 +156,6 @@ def _waits_for(app: App, part: Part) -> bool:
 
 
 def _pack_more(queue: PackedQueue) -> int:
-    """Pack some messages in a row that apps wait for, the first that can be; return their number."""
     tried: set[bytes] = set()
     for app in sorted(queue.apps.values(), key=_pending_of, reverse=True):
         behind = None
@@ -181,9 +177,9 @@ def _pending_of(app: App) -> int:
 
 
 def _next_waiting(queue: PackedQueue, app: App, behind: int | None) -> bytes | None:
-    """Return the first message that an app waits for by itself, and that is not about to be delivered.
+    """Return the first message, after the offset `behind` if given, for which an app waits by itself.
 
-    If `behind` is given, the message is after that offset.
+    A message that is about to be delivered does not count.
     """
     ahead, ahead_min = 0, queue.work.part if app.streams else 0
     for item in islice(app.pending, SEARCHED_MAX):
@@ -197,7 +193,7 @@ def _next_waiting(queue: PackedQueue, app: App, behind: int | None) -> bytes | N
 
 
 def _pack_from(queue: PackedQueue, guid: bytes) -> tuple[int, int | None]:
-    """Pack messages in a row, from one on; return their number.
+    """Pack consecutive messages from one on; return their number.
 
     If it is 0, the second value is the offset after which others may be packed; None if there are not enough.
     """
@@ -239,7 +235,6 @@ def _unpacked_with(backlog: Backlog, guid: bytes) -> Part | None:
 
 
 def _place_of(entries: dict[bytes, Message], guid: bytes) -> int:
-    """Return how many entries are before that of a GUID."""
     at = 0
     for key in entries:
         if key == guid:
@@ -249,7 +244,6 @@ def _place_of(entries: dict[bytes, Message], guid: bytes) -> int:
 
 
 def _fold(places: Sequence[tuple[App, int, int]], part: Part) -> None:
-    """Put a part into each app's `pending`, in the place of its messages."""
     for app, first, number in places:
         pending = app.pending
         pending.rotate(-first)
@@ -269,7 +263,6 @@ def _pack_part(queue: PackedQueue, part: Part, messages: Sequence[Message]) -> b
 
 
 def _is_wanted_soon(queue: PackedQueue, messages: Sequence[Message]) -> bool:
-    """Return True if apps with consumers want messages that have not waited for long."""
     if messages[-1].arrived_ms <= queue.now.ms - queue.work.packed_after_ms:
         return False
     bits = 0
@@ -280,10 +273,7 @@ def _is_wanted_soon(queue: PackedQueue, messages: Sequence[Message]) -> bool:
 
 
 def _count_free(messages: Sequence[Message], *, waits: bool) -> int:
-    """Return how many of the first of these messages nobody else has, but the `pending` of each app, if it `waits`.
-
-    They are in one dictionary as well, and in this list.
-    """
+    """Count the first messages that only this list, one dictionary and, if `waits`, the apps' `pending` refer to."""
     for at, (count, message) in enumerate(zip(_references(messages), messages, strict=True)):
         if count != OWN_REFERENCES + (message.outstanding.bit_count() if waits else 0):
             return at
@@ -291,7 +281,7 @@ def _count_free(messages: Sequence[Message], *, waits: bool) -> int:
 
 
 def _places(queue: PackedQueue, messages: Sequence[Message]) -> list[tuple[App, int, int]] | None:
-    """Return where the messages are in each app's `pending`, and how many; None if they must not be packed."""
+    """Return the messages' place and number in each app's `pending`; None if they must not be packed."""
     places: list[tuple[App, int, int]] = []
     for app in queue.apps.values():
         bit = app.bit
@@ -306,7 +296,7 @@ def _places(queue: PackedQueue, messages: Sequence[Message]) -> list[tuple[App, 
 
 
 def _find(app: App, message: Message, ahead_min: int) -> int | None:
-    """Return where a message is in an app's `pending`; None if it is not there, or about to be delivered."""
+    """Return a message's place in an app's `pending`; None if it is not there, or about to be delivered."""
     ahead = 0
     for at, item in enumerate(islice(app.pending, SEARCHED_MAX)):
         if item is message:

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Purges: removal of all messages of a queue, or of all that one app has not confirmed, at once.
 
-One record covers all of them, and in memory a few assignments do: the queue or the app starts empty. The
-old objects are cleared in slices. Until then the queue still knows the GUIDs of purged messages (`History.bury`), and
-the bit that the app had is nobody else's (`Queue.ghosts`).
+One record covers all of them, and in memory the queue or the app starts empty. The old objects are freed in slices.
+Until then the queue still knows the GUIDs of purged messages (`History.bury`), and reserves the app's old bit
+(`Queue.ghosts`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FIRST_SEARCHED_MAX: Final = 10_000
 def purge(queue: Queue) -> tuple[int, int]:
     """Remove all messages of a queue; return their number and their size in bytes.
 
-    One record states the purge, and which of the messages were never acknowledged; posts of the latter are refused in
-    slices. Raises `Full`, without effect, if the purge cannot be recorded.
+    One record states the purge, and which messages were never acknowledged; posts of these are refused in slices.
+    Raises `Full`, without effect, if the purge cannot be recorded.
     """
     count, size = len(queue.messages), queue.bytes
     with Change(f"the purge of queue '{queue.uri}'", Full):
@@ -47,7 +47,6 @@ def purge(queue: Queue) -> tuple[int, int]:
 
 
 def take_all(queue: Queue) -> None:
-    """Clear a queue whose purge has been recorded."""
     messages, refused = queue.messages, queue.awaiting
     queue.statistics.observe(len(messages), queue.usage.bytes)
     queue.log.release(sum(app.messages for app in queue.apps.values()) + sum(queue.ghosts.values()))
@@ -61,7 +60,6 @@ def take_all(queue: Queue) -> None:
 
 
 def _empty(app: App) -> list[Discarded]:
-    """Empty an app and its consumers; return the previous containers."""
     app.statistics.observe(app.messages, app.bytes)
     app.messages = app.bytes = 0
     thrown: list[Discarded] = [app.pending, app.redelivery, *app.aside.chunks, *app.attempts.chunks]
@@ -115,7 +113,6 @@ def _clear_away(queue: Queue, messages: Backlog, refused: Chunked[Waiting], thro
 
 
 def abandon(queue: Queue) -> None:
-    """Drop a queue's messages, which another node serves."""
     thrown: list[Discarded] = [*queue.messages.clear(), *queue.awaiting.chunks]
     queue.messages, queue.awaiting = Backlog(), Chunked()
     for app in queue.apps.values():
@@ -124,7 +121,7 @@ def abandon(queue: Queue) -> None:
 
 
 def purge_app(queue: Queue, app: App) -> tuple[int, int]:
-    """Remove all messages that one app has not confirmed; return their number and size. Raises `Full` like `purge`."""
+    """Remove all messages that one app has not confirmed; return and raise like `purge`."""
     count, size = app.messages, app.bytes
     first = first_of(queue, app)
     if first is not None:
@@ -135,20 +132,20 @@ def purge_app(queue: Queue, app: App) -> tuple[int, int]:
 
 
 def first_of(queue: Queue, app: App) -> Message | None:
-    """Return the oldest message that an app has not confirmed, or an older one; None if there is none."""
+    """Return the oldest message that an app has not confirmed, or an older one."""
     message = None
     if app.messages:
         for message in islice(queue.messages.peek(), FIRST_SEARCHED_MAX):
             if message.outstanding & app.bit:
                 break
-    # Not a copy, as a rollover may come first: that tells messages where they are.
+    # Not a copy: a rollover may come first, and sets the messages' positions.
     return None if message is None else queue.messages[message.guid]
 
 
 def strip(queue: Queue, app: App) -> None:
     """Release all messages that an app has not confirmed, after a recorded purge.
 
-    It gets another bit, which takes effect at once; messages that no other app wants are removed in slices.
+    The app gets another bit at once; messages that no other app wants are removed in slices.
     """
     if not app.messages:
         return
@@ -170,7 +167,7 @@ def _strip(queue: Queue, bit: int, awaiting: list[dict[bytes, Waiting]], contain
         if queue.delivery.is_over:
             return
         work.left -= 1
-        # It may have been removed in the meantime, with the queue's other messages or by itself.
+        # It may have been removed in the meantime, alone or with the queue's other messages.
         if message is None or not message.outstanding & bit or queue.messages.get(message.guid) is not message:
             continue
         queue.forget_ghost(message, bit)
@@ -180,8 +177,7 @@ def _strip(queue: Queue, bit: int, awaiting: list[dict[bytes, Waiting]], contain
 def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[Message | None]:
     """Yield the messages that wait for copies; None for each that has been removed or replicated in the meantime.
 
-    The keys are copied one chunk at a time. A message that is replicated before its turn loses its ghosts when that is
-    reported.
+    The keys are copied one chunk at a time.
     """
     for chunk in chunks:
         yield from map(queue.messages.get, list(chunk))

@@ -1,17 +1,17 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The queue engine: decides about each message, independently of the protocol.
 
-A `Queue` holds messages in the order of their arrival and knows of each, for each app, whether it waits, is with a
-consumer, or is confirmed. It decides about deliveries; a `Sink` carries them out and a `Log` stores the messages. How
-messages come differs: to a `RootQueue` from posters, to a relay from its upstream.
+A `Queue` holds messages in the order of their arrival and knows for each app whether it waits, is with a consumer, or
+is confirmed. A `Sink` carries out deliveries and a `Log` stores the messages. A `RootQueue` gets messages from posters,
+a relay from its upstream.
 
 Invariants, for every message in `Queue.messages` that is not in `Queue.awaiting` and every app `a` with
 `message.outstanding & a.bit`: it is in exactly one of `a.redelivery`, `a.returning`, `a.pending`, `a.aside`, and the
 `unconfirmed` of one stream of `a`; an app's bit is cleared once, and a message whose last bit is cleared is removed
-from the log and from the queue.
-A part of the backlog in `a.pending` stands for all messages in it that `a` wants (see `broker.bmq.queue.backlog`).
-`a.pending`, `a.redelivery` and `a.returning` may still hold messages that the app no longer wants; these are skipped
-when their turn comes. A message in `awaiting` is in none of them: too few nodes have it to deliver it.
+from the log and from the queue. A part of the backlog in `a.pending` stands for all messages in it that `a` wants (see
+`broker.bmq.queue.backlog`). `a.pending`, `a.redelivery` and `a.returning` may still hold messages that the app no
+longer wants; they are skipped when reached. A message in `awaiting` is in none of them: too few nodes have it to
+deliver it.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ __all__ = [
 log: Final = logging.getLogger("broker.queue")
 
 Guid = bytes
-# The posters that get the result of a post, each with its queue id and correlation id.
+# Posters that get a post's result, with queue id and correlation id.
 Waiting = list[tuple[MessagePoster, int, int]]
 
 
 class HeldPost(NamedTuple):
-    """A post that waits until the log takes messages, with the posters that get its result."""
+    """A post that waits until the log takes messages."""
 
     content: Content
     posters: Waiting
@@ -89,10 +89,10 @@ class HeldPost(NamedTuple):
 class Queue(ABC):
     """One queue and the decisions about it.
 
-    `usage` is its usage; `domain_usage`, shared by the queues of the domain, is above it.
+    `domain_usage` is shared by the queues of the domain, and is the parent of `usage`.
     """
 
-    # Slots: access to this many attributes is slower with a dictionary.
+    # Slots: a dictionary of this many attributes is slower.
     __slots__ = (
         "_consumers",
         "all_apps",
@@ -138,7 +138,7 @@ class Queue(ABC):
         self.uri = uri
         self.key = key
         self.apps = {app_id: App(app_id, app_key, 1 << n) for n, (app_id, app_key) in enumerate(app_keys)}
-        self.unregistered: dict[str, App] = {}  # apps that the domain does not name, while somebody reads them
+        self.unregistered: dict[str, App] = {}  # apps that the domain does not name, while they have readers
         self.log = log
         self.usage = Usage(f"queue [{uri}]", domain_usage, self._details)
         self.domain_usage = domain_usage
@@ -148,8 +148,8 @@ class Queue(ABC):
         self.messages = Backlog()
         self.awaiting: Chunked[Waiting] = Chunked()
         self.held: dict[Guid, HeldPost] = {}  # posts that the log does not take at present
-        self.ghosts: dict[int, int] = {}  # bits that apps had before a purge, and how many messages still have them
-        self.writers = 0  # number of opens for writing
+        self.ghosts: dict[int, int] = {}  # bits that apps had before a purge: how many messages still have them
+        self.writers = 0
         self.upkeep = UpkeepState()
         self.schemas = SchemaMultiplexer()
         self.statistics = QueueStatistics()
@@ -161,7 +161,7 @@ class Queue(ABC):
         self.configure_domain(config)
 
     def configure_domain(self, config: DomainConfig) -> None:
-        """Apply the domain's parameters, which may have changed; the apps stay (see `broker.bmq.queue.upkeep`)."""
+        """Apply the domain's parameters; the apps stay (see `broker.bmq.queue.upkeep`)."""
         self.config = config
         self.broadcast = config.mode is Mode.BROADCAST
         self.usage.set_limits(
@@ -178,7 +178,6 @@ class Queue(ABC):
         """Decide if messages wait for replicas: with strong consistency, and always while the node is cut off."""
 
     def apps_changed(self) -> None:
-        """Recompute the routing after a change of apps or their subscriptions."""
         texts = self.config.app_subscriptions
         self.all_apps = 0
         for app in self.apps.values():
@@ -187,7 +186,7 @@ class Queue(ABC):
             app.subscription = compile_expression(text) if text else None
 
     def free_bit(self) -> int:
-        """Return a bit of `Message.outstanding` that no app has, or had lately."""
+        """Return a bit that no app has, or had lately."""
         taken = 0
         for bit in chain([app.bit for app in self.apps.values()], self.ghosts):
             taken |= bit
@@ -195,7 +194,6 @@ class Queue(ABC):
 
     @property
     def attempts_max(self) -> int | None:
-        """Maximum number of deliveries of a message to an app; None for no limit."""
         return self._consumers.rejects.attempts_max
 
     @property
@@ -204,12 +202,11 @@ class Queue(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody has it open and it is empty; never for a relay, as the root decides about the queue itself."""
+        """True if it is empty and not open; never for a relay, since the root decides."""
         return False
 
     @property
     def is_open(self) -> bool:
-        """True if somebody has it open."""
         readers = any(app.streams for apps in (self.apps, self.unregistered) for app in apps.values())
         return bool(self.writers or readers)
 
@@ -223,7 +220,7 @@ class Queue(ABC):
         options: Buffer = b"",
         waiting: tuple[MessagePoster, int, int] | None = None,
     ) -> Posted | None:
-        """Store messages in a row, then deliver them to every app. Raises `Full`, without effect.
+        """Store consecutive messages, then deliver them to every app. Raises `Full`, without effect.
 
         DUPLICATE is a repetition of one that is or was here: acknowledged again, stored once. PENDING waits for
         replicas: `waiting`, a poster with its queue id and correlation id, gets the result. None, without effect, if
@@ -231,20 +228,21 @@ class Queue(ABC):
         """
 
     def post_one(self, guid: Guid, content: Content) -> Posted | None:
-        """Post a message whose result nobody waits for."""
         message = message_of(guid, len(content.data), content, self.all_apps, self.now.ms)
         return self.post((message,), (content.data,), content.options)
 
     @abstractmethod
     def acknowledge_later(self, guid: Guid, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
-        """Tell the poster of a PENDING message later that it is kept, or that it will not be (UNKNOWN)."""
+        """Notify the poster of a PENDING message later that it is kept, or lost (UNKNOWN)."""
+        raise NotImplementedError
 
     def forward(
         self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]
     ) -> bool:
         """Forward events of posts unchanged to a root elsewhere; return False, without effect, if they need more.
 
-        They are the poster's, to its queue `queue_id`; `number` is the poster's, for the schemas of its properties.
+        They are the poster's, to its queue `queue_id`; `number` identifies the poster, for the schemas of its
+        properties.
         """
         return False
 
@@ -260,7 +258,6 @@ class Queue(ABC):
         self.answer(posters, guid, status)
 
     def answer(self, posters: Waiting, guid: Guid, status: AckStatus) -> None:
-        """Tell the waiting posters the result of a post."""
         for poster, queue_id, correlation_id in posters:
             if status is AckStatus.SUCCESS:
                 self.statistics.acks += 1
@@ -272,7 +269,6 @@ class Queue(ABC):
                 poster.fail(error)
 
     def deliver(self, app: App) -> None:
-        """Send waiting messages, oldest first, while a consumer has room."""
         self.delivery.deliver(app)
 
     # -- confirms and rejects
@@ -326,7 +322,7 @@ class Queue(ABC):
         return count
 
     def _confirm_each(self, stream: Stream, guids: Sequence[Guid]) -> int:
-        """Apply confirms one by one: what each of them lets through goes before the next one."""
+        """Apply confirms one by one: the deliveries that each allows precede the next."""
         return sum([self.confirm(stream, (guid,)) for guid in guids])
 
     def on_unknown(self, app: App, guid: Guid) -> None:
@@ -344,7 +340,7 @@ class Queue(ABC):
     def reject(self, stream: Stream, guid: Guid, *, told: bool = True) -> None:
         """Decrement the attempts of a message rejected by a consumer; after the last, the app is done with it.
 
-        The caller decides with `told` if it is logged, since there may be very many.
+        `told` logs it; the caller decides, since there may be very many.
         """
         self._consumers.rejects.reject(stream, guid, told=told)
 
@@ -355,9 +351,8 @@ class Queue(ABC):
     def gone(self, messages: Sequence[Message], *, is_confirmed: bool = False) -> None:
         """Finish messages whose removal is recorded.
 
-        A message that was never acknowledged is refused now, and not added to the history: it may be posted again.
-        Not so if its last app has confirmed it, which had it from another primary: then it is acknowledged, as there is
-        nothing left to lose.
+        A message that was never acknowledged is refused, and not added to the history: it may be posted again. But if
+        its last app has confirmed it, delivered by another primary, it is acknowledged: nothing is left to lose.
         """
         statistics, usage = self.statistics, self.usage
         backlog, awaiting = self.messages, self.awaiting
@@ -386,7 +381,7 @@ class Queue(ABC):
     def record_removal(self, message: Message, flag: DeletionRecordFlag = DeletionRecordFlag.NONE) -> None:
         """Record the removal of a message, with a flag if it was never acknowledged.
 
-        By that flag a restart, or the next primary, leaves it out of the history (`broker.bmq.store.recovery`).
+        Recovery leaves a flagged message out of the history (`broker.bmq.store.recovery`).
         """
         self.log.remove(message, DeletionRecordFlag.NO_SC_QUORUM if message.guid in self.awaiting else flag)
 
@@ -425,23 +420,22 @@ class Queue(ABC):
         return app
 
     def attach(self, stream: Stream) -> None:
-        """Add a client's stream of an app, which receives messages once it is configured."""
+        """Add a client's stream of an app; it receives messages once configured."""
         stream.app.streams.append(stream)
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
         """Replace a stream's subscriptions; its unconfirmed messages count against the new ones.
 
         A stream without subscriptions keeps its messages until it confirms or closes. A broker gives back messages that
-        none of its clients wants any longer. Nothing is sent yet: call `deliver` after the client's answer.
+        its clients no longer want. Nothing is sent yet: call `deliver` after the client's answer.
         """
         self._consumers.configure(stream, subscriptions)
 
     def is_wanted(self, message: Message, texts: Iterable[str]) -> bool:
-        """Return True if one of these expressions matches a message; one that does not compile matches all."""
         return self._consumers.is_wanted(message, texts)
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
-        """Configure a stream like `configure`; `configured` is called when done, at once or later."""
+        """Configure a stream like `configure`, then call `configured`, at once or later."""
         self.configure(stream, subscriptions)
         configured()
 
@@ -452,22 +446,20 @@ class Queue(ABC):
         """Give back `count` requested opens for writing, like `give_back_reads`."""
 
     def after_closing(self, app_id: str, closed: Callable[[], None]) -> None:
-        """Call `closed` when opens that were given back, of the writers and of an app, are given back upstream, too."""
+        """Call `closed` when returned opens, of the writers and of an app, are returned upstream, too."""
         closed()
 
     def detach(self, stream: Stream, *, lost: bool = False) -> None:
-        """Remove the stream of a client that closed the app or disconnected: its messages go to others, in order.
+        """Remove the stream of a client that closed the app or disconnected; its messages go to others, in order.
 
-        A client that is `lost` may have failed because of its messages: each of them has one attempt less.
+        If the client is `lost`, each of them has one attempt less: one may be the reason.
         """
         self._consumers.detach(stream, lost=lost)
 
     def rebuild(self, app: App) -> None:
-        """Recompute the routing after a change of the app's streams or their subscriptions."""
         self._consumers.rebuild(app)
 
     def resume(self, stream: Stream) -> None:
-        """Resume deliveries to a stream whose sink is ready again."""
         if not self.broadcast:
             for subscription in stream.subscriptions:
                 if subscription.group is not None:
@@ -481,12 +473,10 @@ class Queue(ABC):
             app.statistics.snapshot(app.messages, app.bytes)
 
     def _details(self) -> str:
-        """Format the apps for an alarm about the queue."""
         return "".join(app_report(self, app) for app in self.apps.values())
 
 
 def recall(app: App, message: Message) -> None:
-    """Take a message back from the stream of `app` that holds it."""
     for stream in app.streams:
         held = stream.unconfirmed.take(message.guid)
         if held is not None:

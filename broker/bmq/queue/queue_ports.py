@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The services that a queue needs of its node, and of the holders of the expiry of restored messages."""
+"""The services that a queue needs of its node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Hold", "Surroundings", "UpkeepState"]
 
 
 class Hold(Protocol):
-    """Restored messages do not expire yet; see `broker.bmq.queue.expiry_hold`."""
+    """A hold on the expiry of restored messages; see `broker.bmq.queue.expiry_hold`."""
 
     since_ms: int
 
@@ -29,14 +29,12 @@ class Hold(Protocol):
 
 
 class UpkeepState:
-    """The notes of the tasks that keep a queue in order."""
-
     __slots__ = ("expiry_hold", "idle_since_ms", "is_expiring", "is_packing", "packs_at_ms", "was_opened")
 
     def __init__(self) -> None:
-        self.expiry_hold: Hold | None = None  # keeps restored messages from expiring
-        self.is_expiring = False  # a task removes what is too old
-        self.is_packing = False  # a task packs what waits
+        self.expiry_hold: Hold | None = None
+        self.is_expiring = False  # a task removes expired messages
+        self.is_packing = False  # a task packs waiting messages
         self.packs_at_ms = NEVER_MS  # not before
         self.was_opened = False  # since the node started
         self.idle_since_ms: int | None = None  # when it was first seen to be idle
@@ -65,15 +63,15 @@ class Surroundings(Protocol):
 
     @property
     def open_timeout_ms(self) -> int:
-        """The time that a client waits for a queue that is served elsewhere to be open."""
+        """The time that a client waits for the opening of a queue that another node serves."""
         ...
 
     @property
     def reopen_pace(self) -> ReopenPace:
-        """The pace at which a queue that is served elsewhere is opened there again."""
+        """The pace of reopening a queue that another node serves."""
         ...
 
     @property
     def keep_rejected(self) -> Callable[[str], str]:
-        """Writes what a rejected message was into a file for people: its path. OSError when it cannot."""
+        """Writes the description of a rejected message to a file and returns its path. Raises OSError."""
         ...

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests of a peer, a client or another broker, about queues: open, configure, close.
 
-A queue may have to be assigned first, or opened on another node, so a request may take some time; the requests of
-one peer for one queue id are carried out in their order, each when the one before it has been answered.
+Assigning a queue, or opening it on another node, takes time. The requests of one peer for one queue id are carried out
+in order, each after the answer to the previous one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ __all__ = ["Opened", "QueueHost", "QueueRequests"]
 
 log: Final = logging.getLogger("broker.session")
 
-# Callback with the result of an open request.
 Opened = Callable[[Queue | Refusal], None]
 
 
 class QueueHost(Protocol):
-    """The node's interface for requests about queues."""
+    """The node, for requests about queues."""
 
     def open_queue(self, parameters: QueueHandleParameters, opened: Opened) -> None:
         """Find or create the queue; `opened` is called once, at once or later. May raise `Refusal` instead."""
@@ -55,8 +54,6 @@ class QueueHost(Protocol):
 
 
 class RequestingPeer(Sink, Protocol):
-    """The peer that makes requests."""
-
     def reply(self, request: ControlMessage, choice: object) -> None: ...
 
 
@@ -73,7 +70,7 @@ class QueueRequests:
         self._authorize = authorize
         self._host = host
         self._peer = peer
-        # By queue id, while a request is carried out: the requests after it.
+        # By queue id: the requests after the one being carried out.
         self._waiting: dict[int, deque[ControlMessage]] = {}
         self._closed = False
 
@@ -96,7 +93,6 @@ class QueueRequests:
         return True
 
     def drop(self, *, lost: bool = False) -> None:
-        """Release everything that the peer has open or has requested."""
         self._closed = True
         self._waiting.clear()
         for handle in self.handles.values():
@@ -112,7 +108,6 @@ class QueueRequests:
         self._waiting.pop(queue_id, None)
 
     def _go_on_later(self, queue_id: int) -> None:
-        """Continue like `_go_on`, in the step in which the previous request was answered."""
         try:
             self._go_on(queue_id)
         except Exception as error:
@@ -147,7 +142,7 @@ class QueueRequests:
         self._peer.reply(message, refusal.status)
 
     def _reply(self, message: ControlMessage, response: object) -> None:
-        """Send a response, maybe in a step that others wait for: what is wrong with the peer must not end it."""
+        """Send a response, maybe in another session's step, which a fault of the peer must not end."""
         try:
             self._peer.reply(message, response)
         except Exception as error:
@@ -166,7 +161,6 @@ class QueueRequests:
             try:
                 self._opened(message, queue_id, request, outcome)
             except Exception as error:
-                # This is another session's step.
                 self._peer.fail(error)
             self._go_on_later(queue_id)
 
@@ -223,7 +217,7 @@ class QueueRequests:
             if self._closed:
                 return
             self._reply(message, response)
-            # After the response: a client knows its subscription ids only from there on.
+            # After the response, which announces the subscription ids to the client.
             handle.queue.deliver(stream.app)
             if later:
                 self._go_on_later(queue_id)
@@ -279,10 +273,7 @@ def modern_parameters(old: QueueStreamParameters) -> StreamParameters:
 
 
 def make_subscriptions(stream: Stream, parameters: StreamParameters) -> list[Subscription]:
-    """Make the subscriptions of a configure request (source: bmqp::ConversionUtil).
-
-    Raises `Refusal` for one that cannot be served.
-    """
+    """Make the subscriptions of a configure request, or raise `Refusal` (source: bmqp::ConversionUtil)."""
     found = []
     for subscription in parameters.subscriptions:
         expression = subscription.expression
@@ -309,7 +300,7 @@ def make_subscriptions(stream: Stream, parameters: StreamParameters) -> list[Sub
 
 
 def _limit(given: int) -> int:
-    """Return the limit that a request means: one message is in flight where it is below 0 (source: QueueHandle).
+    """Return the limit that a request means: a negative one allows one message in flight (source: QueueHandle).
 
     The reference compares a limit only after it has delivered a message: with -1 it delivers the next one after each
     confirm. Below that it delivers no second one until the stream is configured again; here all are like -1.

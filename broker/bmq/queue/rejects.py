@@ -30,7 +30,7 @@ log: Final = logging.getLogger("broker.queue")
 REJECT_LINES_MAX: Final = 10
 
 
-# Minimum time between two alarms of a queue; further poison messages are removed without an alarm or a file.
+# Minimum time between two alarms of a queue; until then poison messages are removed without an alarm or a file.
 PAUSE_MS: Final = 15_000
 
 
@@ -48,9 +48,9 @@ class Removing(Protocol):
 
 
 class PoisonAlarm:
-    """Raises an alarm for removed poison messages, and dumps them to files: at most one per queue and `PAUSE_MS`.
+    """Alarms for removed poison messages, and dumps of them to files: at most one per queue and `PAUSE_MS`.
 
-    Poison messages are those whose consumers crashed as often as the domain allows (source: mqbblp::QueueEngineUtil).
+    A message is poison if its consumers crashed as often as the domain allows (source: mqbblp::QueueEngineUtil).
     """
 
     def __init__(self, source: Removing) -> None:
@@ -89,7 +89,7 @@ class PoisonAlarm:
 
 
 class RejectingQueue(Removing, Protocol):
-    """The queue that the messages are of."""
+    """The queue of the messages."""
 
     config: DomainConfig
     statistics: QueueStatistics
@@ -100,8 +100,6 @@ class RejectingQueue(Removing, Protocol):
 
 
 class Rejects:
-    """The treatment of one queue's rejected messages."""
-
     __slots__ = ("_poison", "_source")
 
     def __init__(self, source: RejectingQueue) -> None:
@@ -111,7 +109,7 @@ class Rejects:
     def reject(self, stream: Stream, guid: bytes, *, told: bool = True) -> None:
         """Decrement the attempts of a message that a consumer failed on; after the last, the app is done with it.
 
-        With `told` it is logged; the caller decides, since there may be very many.
+        `told` logs it; the caller decides, since there may be very many.
         """
         attempts_max = self.attempts_max
         if guid not in stream.unconfirmed or attempts_max is None:
@@ -131,7 +129,7 @@ class Rejects:
 
     @property
     def attempts_max(self) -> int | None:
-        """Maximum number of deliveries of a message to an app; None for no limit."""
+        """None for no limit."""
         return self._source.config.delivery_attempts_max or None
 
     def count(self, app: App, guid: bytes, attempts_max: int) -> int:
@@ -150,7 +148,6 @@ class Rejects:
         )
 
     def give_up(self, app: App, sub_queue_id: int, message: Message, attempts_max: int) -> None:
-        """Remove a message for an app whose last attempt has failed."""
         try:
             self._poison.removed(app, sub_queue_id, message, attempts_max)
         except Exception as error:
@@ -159,14 +156,15 @@ class Rejects:
         self.finish(app, message)
 
     def finish(self, app: App, message: Message) -> None:
-        """Finish a message for an app whose last attempt has failed."""
         app.forget(message)
         self._source.log.settle((message,), app.key, ConfirmReason.REJECTED)
         if not message.outstanding:
             self._source.gone((message,))
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """Decrement the attempts of a lost consumer's messages as they are returned, since they may be very many."""
+        """Return a filter that counts the reject of each of a lost consumer's messages as it comes back: they may be
+        very many.
+        """
         attempts_max = self.attempts_max
         if attempts_max is None:
             return None

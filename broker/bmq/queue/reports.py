@@ -32,7 +32,7 @@ DUMP_BYTES_MAX: Final = 1 << 20
 
 
 class Reported(Protocol):
-    """The queue of a report."""
+    """The reported queue."""
 
     uri: str
     usage: Usage
@@ -50,7 +50,6 @@ def arrival_time(message: Message, now: Now) -> datetime:
 
 
 def app_report(queue: Reported, app: App) -> str:
-    """Report an app's state, and its consumers' subscriptions."""
     lines = [
         f"\nFor appId: {app.app_id}\n",
         f"Put aside list size: {pretty_number(len(app.aside))}",
@@ -96,7 +95,6 @@ def stuck_report(queue: Reported, app: App, oldest: Message, max_idle_ms: int) -
 
 
 def _wanted_by(app: App, queue: Reported) -> Iterator[Message]:
-    """Yield the messages that an app wants, oldest first."""
     return queue.messages.peek(app.bit)
 
 

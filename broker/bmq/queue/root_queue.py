@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The root of a queue: it stores the messages that are posted, and delivers them once enough nodes have them."""
+"""The root of a queue: stores posted messages, and delivers them once enough nodes have them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HELD_SIZE: Final = 512
 class RootQueue(Queue):
     """A queue whose messages are stored at this node.
 
-    `unknown_confirms` are those of messages that are not here, if there were any.
+    `unknown_confirms` are those of messages that are not here; None before the first.
     """
 
     __slots__ = (
@@ -164,7 +164,6 @@ class RootQueue(Queue):
         return KEPT
 
     def _deliver_new(self, message: Message, data: Buffer) -> None:
-        """Deliver a message that was stored just now to each app that wants it."""
         outstanding = message.outstanding
         for app in self.apps.values():
             if not outstanding & app.bit:
@@ -195,7 +194,7 @@ class RootQueue(Queue):
         guids = [message.guid for message in messages]
         if not self.messages.none_of(guids):
             return False
-        # A lookup in the history has no effect, so that it may be repeated.
+        # A lookup in the history has no effect, and may be repeated.
         return self.history.are_new(guids) or (len(set(guids)) == count and all(map(self.history.is_new, guids)))
 
     def _repeated(self, guid: Guid, waiting: tuple[MessagePoster, int, int] | None) -> Posted:
@@ -213,9 +212,8 @@ class RootQueue(Queue):
         posters.append((poster, queue_id, correlation_id))
 
     def _select_apps(self, message: Message, data: Buffer) -> int:
-        """Restrict a message to the apps whose domain's subscriptions match it, and which have not confirmed it before.
-
-        Return their bits.
+        """Restrict a message to the apps whose domain subscriptions match it, and which have not confirmed it; return
+        their bits.
         """
         confirmed = () if self.unknown_confirms is None else self.unknown_confirms.apps_of(message.guid)
         for app in self.apps.values():
@@ -228,7 +226,7 @@ class RootQueue(Queue):
         return message.outstanding
 
     def restore(self, message: Message) -> None:
-        """Restore a message from the log; call this in order, before any consumer comes."""
+        """Restore a message from the log: in order, before any consumer comes."""
         self.schemas.keep(message.schema_id)
         self.messages.add(message.guid, message)
         self.history.is_new(message.guid)  # its producer may repeat it after its removal
@@ -260,10 +258,9 @@ class RootQueue(Queue):
         return PENDING
 
     def _post_held(self, guid: Guid) -> None:
-        """Post a held message, once the log takes messages again."""
         held = self.held.pop(guid, None)
         if held is None:
-            return  # it was dropped when the queue moved to another node
+            return  # dropped when the queue moved to another node
         try:
             is_pending = self.post_one(guid, held.content) is PENDING
         except Full as full:
@@ -277,13 +274,12 @@ class RootQueue(Queue):
             self.answer(held.posters, guid, AckStatus.SUCCESS)
 
     def _all_copied(self, messages: Sequence[Message]) -> None:
-        """Acknowledge and deliver messages that enough nodes have."""
         if len(messages) == 1 or not self._copied_at_once(messages):
             for message in messages:
                 self._copied(message)
 
     def _copied_at_once(self, messages: Sequence[Message]) -> bool:
-        """Do what `_copied` does for messages that one consumer gets now; otherwise return False without effect."""
+        """Do `_copied` for messages that one consumer gets now; otherwise return False without effect."""
         newest, all_apps, oldest_ms = self.messages.newest, self.all_apps, self.now.ms - COMPARED_AFTER_MS
         size = 0
         for message in messages:
@@ -312,7 +308,6 @@ class RootQueue(Queue):
         return True
 
     def _answer_run(self, waiting: tuple[MessagePoster, int, int] | None, guids: Sequence[Guid]) -> None:
-        """Tell a poster that messages are kept."""
         if waiting is None:
             return
         poster, queue_id, correlation_id = waiting
@@ -352,5 +347,4 @@ class RootQueue(Queue):
 
 
 def _keys_besides(apps: Iterable[App], bits: int) -> list[bytes]:
-    """Return the keys of the apps without these bits."""
     return [app.key for app in apps if not bits & app.bit]

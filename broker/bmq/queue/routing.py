@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Routing: subscriptions, grouped by expression and priority (source: mqbblp::Routers).
 
-All subscriptions of an app with one expression are a `Group`, of which only those of the highest priority receive, in
-turn. A message goes to the group of the highest priority whose expression matches it. Groups of a lower priority get
-it only if none above them matches, not if a matching one has no room.
+All subscriptions of an app with one expression are a `Group`; only those of the highest priority receive, in turn. A
+message goes to the group of the highest priority whose expression matches, even if that has no room.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ LOW_DIVISOR: Final = 5
 # The time of a stream's last message if there was none, or if the next may be sent at once.
 NEVER_MS: Final = -(1 << 62)
 
-# The confirms of a stream with more subscriptions do not wait: all of them would be looked at each time.
+# The confirms of a stream with more subscriptions do not wait: each time all of them would be looked at.
 SLACK_SUBSCRIPTIONS_MAX: Final = 16
 
 
 class Subscription:
     """One subscription of a stream: its remaining limits count down as messages are sent, and up as they are confirmed.
 
-    A client's that has reached a limit gets nothing more until only four fifths of it are unconfirmed: what is
-    confirmed until then is in `messages_freed` and `bytes_freed`, which are 0 while there is room. `messages_low` and
+    A client's subscription that has reached a limit gets nothing more until only four fifths of it are unconfirmed.
+    Confirms until then count in `messages_freed` and `bytes_freed`, which are 0 while there is room. `messages_low` and
     `bytes_low` are what must be left of each limit.
 
-    A broker's limits are the sums of its consumers', and each confirm makes room. Held to four fifths of the sum, a
-    consumer that has more than that and confirms nothing would keep all others there waiting for as long as it lives.
-    The broker holds each of its consumers to the rule, and keeps what none of them may have yet.
+    A broker's limits are the sums of its consumers', and each confirm makes room: under the rule of four fifths, one
+    consumer with more than that of the sum, and no confirms, would stop all others. The broker applies the rule to each
+    of its consumers.
 
-    `text` is its expression, empty for all messages; `count` is the number of messages in a row in its turn.
+    `text` is its expression, empty for all messages; `count` is the number of consecutive messages in its turn.
     """
 
     __slots__ = (
@@ -96,11 +95,11 @@ class Subscription:
 
     @property
     def holds_bytes(self) -> int:
-        """Size of the messages sent and not confirmed yet."""
+        """Their size."""
         return self.bytes_max - self.bytes_left - self.bytes_freed
 
     def regain(self, size: int) -> None:
-        """Count a message confirmed that has no room left, of messages or bytes."""
+        """Count a confirmed message while there is no room, of messages or bytes."""
         if self.messages_left > 0:
             self.messages_left += 1
         else:
@@ -119,7 +118,6 @@ class Subscription:
             self.group.blocked = False
 
     def clear(self) -> None:
-        """Take all messages back."""
         self.messages_left, self.bytes_left = self.messages_max, self.bytes_max
         self.messages_freed = self.bytes_freed = 0
 
@@ -137,8 +135,8 @@ class Subscription:
 class Stream:
     """A client's stream of one app (a sub-stream of a queue handle).
 
-    `former` are earlier subscriptions for which it still holds messages. `last_sent_ms` and `last_sent` are of
-    its last message sent after waiting: poisonous messages are delayed after that.
+    `former` are earlier subscriptions for which it still holds messages. `last_sent_ms` and `last_sent` are of its last
+    message sent after waiting: poisonous messages are delayed after that.
     """
 
     __slots__ = (
@@ -160,7 +158,7 @@ class Stream:
         self.sink = sink
         self.queue_id = queue_id
         self.sub_queue_id = sub_queue_id
-        self.readers = 1  # number of the client's opens
+        self.readers = 1  # the client's opens
         self.subscriptions: list[Subscription] = []
         self.former: list[Subscription] = []
         self.unconfirmed: Chunked[tuple[Message, Subscription]] = Chunked()
@@ -171,7 +169,7 @@ class Stream:
     def has_slack(self, messages: int, size: int) -> bool:
         """Return True if `messages` more, of `size` bytes together, may be sent, and nothing waits for that.
 
-        False, too, with many subscriptions: this is asked often, and a client may have any number of them.
+        Also False with many subscriptions: calls are frequent, and a client may have any number of subscriptions.
         """
         return (
             self.app.is_at_rest
@@ -183,8 +181,8 @@ class Stream:
 class Group:
     """The subscriptions of an app with one expression, those of the highest priority, in the order of their turns.
 
-    `blocked` is True if none of them had room when last tried; `waiting` are messages put aside for that reason.
-    Some of them may have gone elsewhere since.
+    `blocked` is True if none of them had room when last tried; `waiting` are messages put aside for that reason. Some
+    of these may have gone elsewhere since.
     """
 
     __slots__ = ("blocked", "expression", "group_id", "priority", "subscriptions", "text", "waiting")
@@ -203,7 +201,7 @@ class Group:
 
     def choose(self) -> Subscription | None:
         """Return the next subscription in turn that has room; None, with the group blocked, if there is none."""
-        # Bytes may be overdrawn by the last message, or one larger than the limit would never go out.
+        # The last message may exceed the limit of bytes, or one larger than the limit would never be sent.
         subscriptions = self.subscriptions
         if len(subscriptions) == 1:
             only = subscriptions[0]
@@ -227,10 +225,10 @@ class App:
     """One app of a queue; `bit` marks it in `Message.outstanding`.
 
     `redelivery` is in order and older than `pending`; messages on their way there are in `returning`. A part of the
-    queue's messages in `pending` stands for those in it that the app wants (see `broker.bmq.queue.backlog`).
-    `aside` holds, by GUID, messages that matched no group or only full ones, of the groups in `sorted_by`. `attempts`
-    says of messages that were rejected how often they may still be delivered. `subscription` is what the domain says
-    that the app wants at all. While the app `is_behind`, a task delivers what waits, and nobody else sends anything.
+    queue's messages in `pending` stands for those in it that the app wants (see `broker.bmq.queue.backlog`). `aside`
+    holds, by GUID, messages that matched no group or only full ones, of the groups in `sorted_by`. `attempts` has the
+    number of attempts left of rejected messages. `subscription` is the domain's filter of the app's messages. While the
+    app `is_behind`, only a task delivers what waits.
     """
 
     __slots__ = (
@@ -270,19 +268,18 @@ class App:
         self.delayed_until_ms = NEVER_MS
         self.streams: list[Stream] = []
         self.groups: dict[str, Group] = {}
-        self.levels: list[list[Group]] = []  # by priority, the highest first
+        self.levels: list[list[Group]] = []  # highest first
         self.messages = self.bytes = 0  # not confirmed yet
         self.statistics = QueueStatistics()
-        self.only: Group | None = None  # the group that takes every message, if there is but this one
+        self.only: Group | None = None  # the group that takes every message, if it is the only one
 
     @property
     def active(self) -> list[Subscription]:
-        """The subscriptions that may receive messages."""
         return [subscription for group in self.groups.values() for subscription in group.subscriptions]
 
     @property
     def is_at_rest(self) -> bool:
-        """True if confirms let nothing through that waits, and have nothing else to clear."""
+        """True if confirms release no waiting message, and have nothing else to clear."""
         return (
             self.delayed_until_ms == NEVER_MS
             and self.returning is None
@@ -290,13 +287,12 @@ class App:
         )
 
     def has_room(self) -> bool:
-        """Return True if a group may take a message."""
         return any(not group.blocked for group in self.groups.values())
 
     def rebuild(self) -> dict[str, ExpressionError]:
         """Regroup the subscriptions; messages put aside are tried again if the groups have changed.
 
-        Returns the faults of expressions that do not compile: such a one matches everything, as in the reference.
+        Returns the faults of expressions that do not compile; these match everything, as in the reference.
         """
         faults: dict[str, ExpressionError] = {}
         known = self.groups
@@ -321,7 +317,7 @@ class App:
         self.levels = [list(groups) for _, groups in by_level]
         groups = list(self.groups.values())
         self.only = groups[0] if len(groups) == 1 and groups[0].expression is None else None
-        # Without consumers nothing is changed: new ones may want the same as the previous ones.
+        # Without consumers nothing changes: new ones may want the same as the previous ones.
         if self.groups:
             self._sort_again()
         return faults
@@ -342,8 +338,8 @@ class App:
     def give_back(self, lots: Sequence[Lot], wanted: Wanted | None = None) -> None:
         """Return messages that were tried or delivered before, for redelivery in their order.
 
-        The lots are taken over, less what is not `wanted`; `Delivery.take_back` brings them in order. That is least
-        work if each has messages that are newer than those of the one before.
+        The lots are taken over, less what is not `wanted`; `Delivery.take_back` orders them, with least work if each
+        has newer messages than the one before.
         """
         if self.returning is None:
             self.returning = Returning(self.bit)
@@ -351,7 +347,7 @@ class App:
             self.returning.add(lot, wanted)
 
     def take_waiting(self) -> list[Lot]:
-        """Take all waiting messages, oldest first in each lot; the app waits for nothing then.
+        """Take all waiting messages, oldest first in each lot.
 
         No lot is copied, and messages at consumers are unaffected. For relays, where no messages are packed.
         """
@@ -363,7 +359,7 @@ class App:
         return [lot for lot in lots if lot]
 
     def sift(self, wanted: Wanted) -> None:
-        """Filter all waiting messages as if they were given back: those not `wanted` do not come back."""
+        """Drop all waiting messages that are not `wanted`, as `give_back` does."""
         returning, self.returning = self.returning, None
         lots = self.take_waiting()
         if returning is not None:
@@ -373,7 +369,7 @@ class App:
             self.give_back(lots, wanted)
 
     def forget(self, message: Message) -> None:
-        """Drop a message from the app; in `pending`, `redelivery` and `waiting` it is skipped later."""
+        """Drop a message; in `pending`, `redelivery` and `waiting` it is skipped later."""
         message.outstanding &= ~self.bit
         self.leave_out((message,), message.size)
 
@@ -392,7 +388,7 @@ class App:
     def waiting(self) -> Iterator[Message]:
         """Yield messages that the app wants and no consumer has; messages put aside are in no order.
 
-        Changes to them may have no effect, since packed messages are yielded as copies.
+        Some are copies of packed messages: do not change them.
         """
         for messages in (self.redelivery, self.returning or (), self.aside.values()):
             for message in messages:
@@ -404,7 +400,7 @@ class App:
                     yield message
 
     def unfold(self) -> None:
-        """Put the messages of the part that is first in `pending` in its place."""
+        """Replace the part that is first in `pending` by its messages."""
         part = self.pending.popleft()
         assert isinstance(part, Part)
         bit = self.bit
@@ -413,5 +409,4 @@ class App:
 
 
 def _free_id(*taken: dict[str, Group]) -> int:
-    """Return a number for a new group: one above all existing ones."""
     return 1 + max((group.group_id for groups in taken for group in groups.values()), default=0)

@@ -2,11 +2,11 @@
 """Confirms of messages that a root does not have.
 
 Most are duplicates, from a relay that does not know whether its last upstream received them. But a primary that was
-replaced without noticing it yet lacks the messages posted at its successor: it sends it these confirms later. And a new
-primary may get a message that its predecessor acknowledged alone from one relay, after its confirm from another.
+replaced without noticing it lacks the messages posted at its successor, and sends it these confirms later. And a new
+primary may get a message that its predecessor alone acknowledged from one relay, after its confirm from another.
 
-The apps of a queue share its limit equally. At the node's limit the oldest goes of an app that has the average or more.
-So an app with very many, by mistake or on purpose, displaces none of another that keeps to its share.
+The apps of a queue share its limit equally. At the node's limit an app with at least the average loses its oldest. So
+an app with very many, by mistake or on purpose, displaces none of an app that keeps to its share.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["CONFIRMS_KEPT_MAX", "CONFIRMS_KEPT_MS", "NODE_CONFIRMS_MAX", "KeptCo
 CONFIRMS_KEPT_MAX: Final = 1 << 16
 CONFIRMS_KEPT_MS: Final = 40_000
 
-# Limit of the number that all queues of a node keep: about 30 MB.
+# Limit for all queues of a node: about 30 MB.
 NODE_CONFIRMS_MAX: Final = 1 << 17
 
-# Number of old confirms that are dropped at once, number of apps that are looked at for any, and interval between that.
+# Old confirms dropped at once, apps examined for them, and the interval of that.
 FORGOTTEN_AT_ONCE: Final = 1 << 12
 APPS_AT_ONCE: Final = 1 << 10
 FORGET_MS: Final = 200
@@ -40,8 +40,8 @@ _NEVER_MS: Final = -(1 << 62)
 class AppConfirms:
     """The unknown confirms of one app, one of the `siblings` of its queue.
 
-    `times` says by GUID when each came last, oldest first. The order is kept in a linked list, as the first entry of a
-    dictionary that has lost many from its beginning takes long to find.
+    `times` has the time of each GUID's last confirm, oldest first. A linked list keeps the order, since the first entry
+    of a dictionary that has lost many from its beginning takes long to find.
     """
 
     __slots__ = ("app_id", "siblings", "times")
@@ -53,16 +53,15 @@ class AppConfirms:
 
 
 class KeptConfirms:
-    """The unknown confirms of all queues of a node, of which there is one object only."""
+    """The unknown confirms of all queues of a node, which has only one such object."""
 
     def __init__(self, now: Now) -> None:
         self.now = now
         self.count = 0
-        self._apps: OrderedDict[AppConfirms, None] = OrderedDict()  # in turn, for looking at
+        self._apps: OrderedDict[AppConfirms, None] = OrderedDict()  # in the order of examination
         self._looked_ms = now.ms
 
     def add(self, siblings: dict[str, AppConfirms], guid: bytes, app_id: str) -> None:
-        """Add a confirm to those of an app, one of the `siblings` of its queue."""
         app = siblings.get(app_id)
         if app is None:
             app = siblings[app_id] = AppConfirms(app_id, siblings)
@@ -71,7 +70,7 @@ class KeptConfirms:
         if times.pop(guid, None) is None:
             self.count += 1
         times[guid] = self.now.ms
-        # The share becomes smaller with each new app: two at a time make up for that.
+        # The share shrinks with each new app: dropping two at a time makes up for that.
         share = share_of(siblings)
         for _ in range(min(2, len(times) - share)):
             self._drop_oldest(app)
@@ -79,7 +78,7 @@ class KeptConfirms:
             self._drop_oldest(self._one_above_average())
 
     def _one_above_average(self) -> AppConfirms:
-        """Return an app that has as many as the average or more, the same while it has."""
+        """Return an app that has at least the average, and the same app while that holds."""
         apps = self._apps
         average = self.count // len(apps)
         while len((app := next(iter(apps))).times) < average:
@@ -97,7 +96,6 @@ class KeptConfirms:
         del self._apps[app]
 
     def take(self, siblings: dict[str, AppConfirms]) -> None:
-        """Forget the confirms of a queue."""
         for app in list(siblings.values()):
             self.count -= len(app.times)
             self._remove(app)
@@ -120,8 +118,6 @@ class KeptConfirms:
 
 
 class UnknownConfirms:
-    """The unknown confirms of one queue."""
-
     __slots__ = ("_apps", "_kept")
 
     def __init__(self, kept: KeptConfirms) -> None:
@@ -133,14 +129,14 @@ class UnknownConfirms:
         self._kept.add(self._apps, guid, app_id)
 
     def apps_of(self, guid: bytes) -> Sequence[str]:
-        """Return the apps that are done with a message that comes only now."""
+        """Return the apps that confirmed a message before it came."""
         if not self._apps:
             return ()
         since_ms = self._kept.now.ms - CONFIRMS_KEPT_MS
         return [app.app_id for app in self._apps.values() if app.times.get(guid, _NEVER_MS) > since_ms]
 
     def take(self) -> list[tuple[int, bytes, str]]:
-        """Take what is not too old, oldest first: when each confirm came, the message's GUID, and the app."""
+        """Take those that are not too old, oldest first: the time of each, the message's GUID, and the app."""
         apps = self._apps
         if not apps:
             return []
@@ -157,5 +153,5 @@ class UnknownConfirms:
 
 
 def share_of(siblings: dict[str, AppConfirms]) -> int:
-    """Return the number of confirms that each app of a queue may keep, given the apps that keep any."""
+    """Return the number of confirms that each app of a queue may keep."""
     return max(1, CONFIRMS_KEPT_MAX // len(siblings))

@@ -22,14 +22,13 @@ log: Final = logging.getLogger("broker.queue")
 
 
 def expire(queue: Queue) -> None:
-    """Remove expired messages; if there are many, in slices."""
     if queue.upkeep.is_expiring or not (queue.awaiting or queue.config.message_ttl_s is not None):
         return
     queue.upkeep.is_expiring = queue.work.start(_expire(queue))
 
 
 def _expire(queue: Queue) -> Task:
-    """Remove expired messages in slices; they are logged together at the end."""
+    """Remove expired messages in slices; log them together at the end."""
     given_up = count = 0
     latest: Message | None = None
     while True:
@@ -62,7 +61,7 @@ def _expire(queue: Queue) -> Task:
 
 
 def _late(queue: Queue) -> list[Message]:
-    """Return messages that too few nodes have, so late that their producers have given them up as well."""
+    """Return messages that too few nodes have had for so long that their producers have given them up."""
     patience_ms = queue.config.deduplication_time_ms
     if not (patience_ms and queue.awaiting):
         return []
