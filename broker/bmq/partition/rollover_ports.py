@@ -40,7 +40,7 @@ class RollingPartition(Protocol):
 
     @property
     def work(self) -> Work | None:
-        """None if everything is done at once."""
+        """The long tasks of the node; None if everything is done at once."""
         ...
 
     def hold_records(self) -> None:

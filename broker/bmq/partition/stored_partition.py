@@ -119,7 +119,7 @@ class StoredPartition:
 
     @property
     def work(self) -> Work | None:
-        """None if everything is done at once."""
+        """The long tasks of the node; None if everything is done at once."""
         return self.kept.work
 
     def begin_lease(self, primary_lease_id: int) -> bool:

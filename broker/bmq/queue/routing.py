@@ -95,7 +95,7 @@ class Subscription:
 
     @property
     def holds_bytes(self) -> int:
-        """Their size."""
+        """Size of these messages."""
         return self.bytes_max - self.bytes_left - self.bytes_freed
 
     def regain(self, size: int) -> None:

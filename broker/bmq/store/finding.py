@@ -30,7 +30,7 @@ def journal_start(files: PartitionFiles) -> int:
 
 
 def find_message(files: PartitionFiles, offset: int) -> MessageRecord:
-    """Like `find_row`, but return the record, which must exist."""
+    """Find the record at the row of `find_row`; it must exist."""
     row = find_row(files, offset)
     assert row is not None
     return MESSAGE_RECORD.unpack(files.journal.buffer, journal_start(files) + row * JOURNAL_RECORD_SIZE)
