@@ -19,7 +19,7 @@ _LITE: Final = LITE_TOPIC.encode()
 
 
 def branch_part(queues: Queues, topic: str, properties: Mapping[str, str]) -> QueuePart | None:
-    """Make the part of a run for a message's second queue, without its entry; None for most. Raises `DiskFull`."""
+    """Make the part of a message in its second queue, without its entry; None for most messages. Raises `DiskFull`."""
     branch = _branch_of(topic, properties)
     if branch is None:
         return None
@@ -27,13 +27,12 @@ def branch_part(queues: Queues, topic: str, properties: Mapping[str, str]) -> Qu
 
 
 def branch_tags(properties: Mapping[str, str]) -> int:
-    """Return the tags code of a message's entry in its second queue."""
     tags = properties.get("TAGS")
     return tag_hash(tags) if tags else 0
 
 
 def branch_of_record(record: Record) -> Branch | None:
-    """Return the queue of the lite topic that a record is in; None for most."""
+    """Return the queue of a record's lite topic; None for most records."""
     return _branch_of(record.topic, decode_properties(record.properties)) if _LITE in record.properties else None
 
 

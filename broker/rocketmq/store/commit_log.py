@@ -1,4 +1,4 @@
-"""The commit log: all messages of all topics, one after the other (source: CommitLog)."""
+"""The commit log: the messages of all topics in one sequence (source: CommitLog)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONG_BYTES: Final = 32 << 10
 
 
 class Message(NamedTuple):
-    """A message to be stored. The hosts are packed, 8 bytes each or 20, as the system flags say."""
+    """A message to be stored. The hosts are packed: 8 or 20 bytes each, by the system flags."""
 
     topic: str
     queue_id: int
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A record of the log, its offset and its size."""
+    """A record of the log."""
 
     offset: int
     size: int
@@ -69,32 +69,31 @@ class CommitLog:
     def append(self, offset: int, data: memoryview) -> None:
         """Write records, all in one file, at `offset`: the end of the log, or the start of its next file.
 
-        In that case a blank record fills the last file. A log without files may begin with any of them. Raises
-        `DiskFull`; nothing is written then.
+        In that case a blank record fills the last file. A log without files may begin with any. Raises `DiskFull`;
+        nothing is written then.
         """
         files, size = self.files, len(data)
         left = offset - self.end if files.files else 0
         if left or size < LONG_BYTES:
             buffer, place = files.spot(offset, size)
         if left:
-            # The records' room was reserved first: on a full disk, a blank without them would remain.
+            # After the records' room: on a full disk, a blank without them would remain.
             files.room(self.end, BLANK_BYTES_MIN)[:] = encode_blank(left)
         if size >= LONG_BYTES:
             # If the process is killed, the written part ends with a page, as after a loss of power.
             files.write(offset, data)
         else:
             buffer[place + 4 : place + size] = data[4:]
-            # Write the size last: a record whose writing was cut short has none, and is no record.
+            # The size comes last: a record whose writing was cut short has none, and is no record.
             buffer[place : place + 4] = data[:4]
         self.end = offset + size
 
     def cut(self, end: int) -> None:
-        """Remove everything from `end` on."""
         self.files.cut(end)
         self.end = end
 
     def check_begin(self, offset: int) -> None:
-        """Check that a record, a blank one included, begins at `offset`, or the log ends there. Raises `ValueError`."""
+        """Raise `ValueError` unless a record, blank ones included, begins at `offset`, or the log ends there."""
         if offset == self.end:
             return
         if not self.begin <= offset < self.end:
@@ -105,17 +104,14 @@ class CommitLog:
             raise FormatError("Record", place, "no record begins here")
 
     def data(self, offset: int, size: int) -> memoryview:
-        """Return the bytes of a record, as they are sent to consumers. `IndexError` if the log does not have them."""
+        """Return the bytes of a record as consumers get them. Raises `IndexError` if the log lacks some."""
         if offset + size > self.end:
             raise IndexError(offset)
         file, place = self.files.place(offset)
         return file.buffer[place : place + size]
 
     def read(self, offset: int) -> Found:
-        """Return the record at `offset`.
-
-        Raises `IndexError` if the log does not reach there, and `FormatError` if no record begins there.
-        """
+        """Return the record at `offset`. Raises `IndexError` after the end, `FormatError` if no record begins there."""
         if offset >= self.end:
             raise IndexError(offset)
         file, place = self.files.place(offset)
@@ -125,7 +121,7 @@ class CommitLog:
         return Found(offset, int.from_bytes(file.buffer[place : place + 4], "big"), record)
 
     def records(self, begin: int) -> Iterator[Found]:
-        """Yield all records from `begin` on, which is the start of one or the log's end."""
+        """Yield all records from `begin` on: the start of one, or the log's end."""
         offset = begin
         while offset < self.end:
             file, place = self.files.place(offset)
@@ -146,23 +142,22 @@ class CommitLog:
     ) -> Iterator[Found]:
         """Find the end of the log, yielding the sound records from `begin`, the start of one, on.
 
-        The rest is cut off if an interrupted write or a loss of power can have left it; the latter may take a page and
-        leave later ones. Otherwise raises `StoreFileDamaged`: the missing part had been on disk, as everything before
-        `flushed_end` had, and everything before a sound record that `was_flushed`. Where the original has cut the log,
-        its remains after the last record of `epoch` are cut off.
+        Remains of an interrupted write or a loss of power after the end are cut off; the latter may take a page
+        and leave later ones. Raises `StoreFileDamaged` if a missing part had been on the disk, as is everything before
+        `flushed_end`, and before a sound record that `was_flushed`. Where the original has cut the log, its remains
+        after the last record of `epoch` are cut off.
         """
         self.end, is_cut = yield from self._sound_records(begin, flushed_end, was_flushed, epoch)
         self.files.cut(self.end)
         if is_cut:
-            # This comes before any other write: bytes that come back must not follow a new record as if they belonged
-            # there.
+            # Before any other write: bytes that come back must not follow a new record as if they belonged there.
             for file in self.files.unflushed(self.end, self.end + 1):
                 file.flush()
 
     def _sound_records(
         self, begin: int, flushed_end: int, was_flushed: Callable[[Record], bool], epoch: LastEpoch | None
     ) -> Generator[Found, None, tuple[int, bool]]:
-        """Yield the sound records from `begin` on; return the offset after them, and whether others follow later."""
+        """Yield the sound records from `begin` on; return the offset after them, and whether sound ones follow it."""
         offset = begin
         held: Found | None = None
         is_cut = False
@@ -211,10 +206,7 @@ class CommitLog:
         epoch: LastEpoch | None,
         stored_ms: int,
     ) -> bool:
-        """Return whether sound records follow `offset`, where the log is to end.
-
-        Raises `StoreFileDamaged` if the log reached further when it was flushed.
-        """
+        """Return whether sound records follow `offset`. Raises `StoreFileDamaged` if the flushed log was longer."""
         found = self._sound_behind(offset)
         if offset < flushed_end:
             raise self.damaged(offset, f"{error.reason}, but everything before {flushed_end} had been flushed")
@@ -236,10 +228,9 @@ class CommitLog:
         return True
 
     def _is_rest(self, before: int, end: int, epoch: LastEpoch, stored_ms: int) -> bool:
-        """Return whether the sound records after `before` are of an older log than the one that ends at `end`.
+        """Return whether sound records follow `before`, of an older log than the one that ends at `end`.
 
-        False if there are none. All are in one file, as later files are removed with the cut. `stored_ms` is the time
-        of the record before `end`.
+        All are in one file, as the cut removes later files. `stored_ms` is the time of the record before `end`.
         """
         file_end = end - end % self.files.file_size + self.files.file_size
         found = self._sound_behind(before) if epoch.may_end(end, stored_ms) else None
@@ -252,7 +243,7 @@ class CommitLog:
         return is_rest
 
     def _next_sound(self, offset: int) -> tuple[int, Record] | None:
-        """Find the first sound record at `offset` or later; most records follow each other."""
+        """Find the first sound record at `offset` or later."""
         if offset < self.files.end:
             file, place = self.files.place(offset)
             try:
@@ -265,14 +256,13 @@ class CommitLog:
         return self._sound_behind(offset - 1)
 
     def damaged(self, offset: int, reason: str) -> StoreFileDamaged:
-        """Make the error that names a damaged place."""
         file, place = self.files.place(offset)
         return StoreFileDamaged(
             self.files.directory.path_of(file.name), place, reason, "bring the file back from a replica or a backup"
         )
 
     def _sound_behind(self, offset: int) -> tuple[int, Record] | None:
-        """Return the first sound record anywhere after `offset`, with its offset; None if there is none."""
+        """Return the first sound record after `offset`, with its offset."""
         at = offset + 1
         while at < self.files.end:
             file, place = self.files.place(at)
@@ -284,16 +274,15 @@ class CommitLog:
 
 
 def _check_record(record: Record, place: int, offset: int) -> None:
-    """Raise `FormatError` unless a record at a place of its file, and at an offset of the log, is sound."""
     if not record.is_body_sound or record.physical_offset != offset:
         raise FormatError("Record", place, "its checksum or its own offset is wrong")
 
 
 def _ends_in_zeros(found: Found, place: int) -> bool:
-    """Return True if there are properties in a record's last sector, and only zeros of them.
+    """Return whether a record has properties in its last sector, all of them zeros.
 
-    The checksum covers the body only. Properties that did not reach the disk before a loss of power are zeros; records
-    of the original may have such properties by themselves.
+    The checksum covers the body only. Zeros are properties that a loss of power has taken, but records of the original
+    may have such properties.
     """
     properties = found.record.properties
     return bool(properties) and not any(properties[-((place + found.size - 1) % SECTOR_BYTES + 1) :])
@@ -303,7 +292,7 @@ _MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))
 
 
 def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) -> tuple[int, Record] | None:
-    """Return the first sound record between two places of a file, with its offset; None if there is none."""
+    """Return the first sound record between two places of a file, with its offset."""
     data = bytes(buffer[begin:end])
     for magic in _MAGICS:
         at = data.find(magic)

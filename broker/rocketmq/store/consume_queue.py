@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A consume queue: where in the commit log the messages of one queue of a topic are (source: ConsumeQueue)."""
+"""A consume queue: the places in the commit log of one queue's messages (source: ConsumeQueue)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from formats.rocketmq.files.consume_queue import CONSUME_QUEUE_ENTRY, FILLER, Co
 __all__ = ["ConsumeQueue", "last_entry", "pack_entry", "read_entries"]
 
 _SIZE: Final = CONSUME_QUEUE_ENTRY.size
-# Writes the fields of an entry, in their order, into a buffer.
 _write: Final = CONSUME_QUEUE_ENTRY.words.pack_into
-# Makes the bytes of an entry of its fields.
 pack_entry: Final = CONSUME_QUEUE_ENTRY.words.pack
-# Reads the fields of all entries of a buffer.
 read_entries: Final = CONSUME_QUEUE_ENTRY.words.iter_unpack
 
 
 def last_entry(read: Callable[[int, int], bytes], size: int) -> ConsumeQueueEntry | None:
-    """Return the last entry of a file of a queue; None if it has none. `read` returns bytes from an offset on."""
+    """Return the last entry of a queue's file of `size` bytes; None if it has none."""
     low, high = 0, size // _SIZE
     found: ConsumeQueueEntry | None = None
     while low < high:
@@ -36,7 +33,7 @@ def last_entry(read: Callable[[int, int], bytes], size: int) -> ConsumeQueueEntr
 
 
 class ConsumeQueue:
-    """The queue's files. `begin` is the offset of the first message that is kept, `end` that of the next one."""
+    """The queue's files. `begin` is the offset of the first message kept, `end` that of the next one."""
 
     def __init__(self, files: FileRow) -> None:
         self._files = files
@@ -47,7 +44,7 @@ class ConsumeQueue:
         self._flushed = self.end
 
     def _recover(self) -> None:
-        """Find the first and the last entry: the last by binary search, as entries have no gaps between them."""
+        """Find the first and the last entry by binary search: entries have no gaps between them."""
         low, high = self._files.begin // _SIZE, self._files.end // _SIZE
         first = low
         while low < high:
@@ -68,7 +65,7 @@ class ConsumeQueue:
 
     @property
     def physical_end(self) -> int:
-        """The offset in the commit log after the last message of the queue; 0 for none."""
+        """The offset in the commit log after the last message; 0 for none."""
         if self.end == self.begin:
             return 0
         last = self._at(self.end - 1)
@@ -76,13 +73,13 @@ class ConsumeQueue:
 
     @property
     def begins_later(self) -> bool:
-        """True if there is room for later entries only, and none for the next one before it."""
+        """True if there is room for later entries only."""
         return self.end * _SIZE < self._files.begin
 
     def make_later_room(self, number: int, count: int = 1) -> None:
-        """Allocate entries from queue offset `number`, the next one or a later one, on the disk. Raises `DiskFull`.
+        """Allocate entries on the disk, all in one file, from queue offset `number`, which is not before `end`.
 
-        All of them are in one file.
+        Raises `DiskFull`.
         """
         files = self._files
         if number * _SIZE < files.begin and self.end == self.begin:
@@ -113,7 +110,7 @@ class ConsumeQueue:
         """Enter the message with queue offset `number`, unless the queue has later messages of the log.
 
         In that case it has the message already, or the message is of a removed queue. A queue without entries may begin
-        at any offset, and one with entries restarts at an offset that it already has: it was removed in between. Raises
+        at any offset. One with entries restarts at an offset that it already has: it was removed in between. Raises
         `DiskFull`, and `ValueError` for a gap.
         """
         if entry.physical_offset < self.physical_end:
@@ -126,7 +123,7 @@ class ConsumeQueue:
         self.end = number + 1
 
     def begin_at(self, number: int) -> None:
-        """Drop all entries, and fill the first file up to `number`, which will be the first entry.
+        """Drop all entries, and fill the first file up to `number`, where entries will begin.
 
         Raises `DiskFull`; the queue is empty then.
         """
@@ -139,30 +136,29 @@ class ConsumeQueue:
         self.begin = self.end = number
 
     def get(self, number: int) -> ConsumeQueueEntry:
-        """Return the entry of queue offset `number`. `IndexError` if it is not between `begin` and `end`."""
+        """Return the entry of queue offset `number`. Raises `IndexError` unless it is between `begin` and `end`."""
         if not self.begin <= number < self.end:
             raise IndexError(number)
         return self._at(number)
 
     def entries(self, number: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the fields of the entries from `number` on, in the same file and before `end`."""
+        """Yield the fields of the entries from `number` on, before `end` and in the same file."""
         file, place = self._files.place(number * _SIZE)
         return read_entries(file.buffer[place : min(self._files.file_size, place + (end - number) * _SIZE)])
 
     def file_end(self, number: int) -> int:
-        """Return the queue offset after the last entry of the file that has `number`."""
         entries = self._files.file_size // _SIZE
         return number - number % entries + entries
 
     def cut_log(self, end: int, is_whole: Callable[[int], bool] | None = None) -> bool:
         """Drop the entries of messages from `end` of the commit log on; return whether there were any.
 
-        `is_whole` returns whether the entry at a queue offset was written completely. Others are dropped.
+        Entries at offsets for which `is_whole` is false are dropped, too.
         """
         number = self.end
         while number > self.begin:
             last = self._at(number - 1)
-            # After a crash there may be entries that were never written between others.
+            # A crash may leave entries that were never written between others.
             if last.physical_offset < end and last.size > 0 and (is_whole is None or is_whole(number - 1)):
                 break
             number -= 1
@@ -174,13 +170,13 @@ class ConsumeQueue:
         return True
 
     def truncate(self, end: int) -> list[StoreFile | Directory]:
-        """Drop the entries of messages from `end` of the commit log on; return what has to be flushed after that."""
+        """Drop entries as `cut_log` does; return what has to be flushed after that."""
         if not self.cut_log(end):
             return []
         return [*self._files.unflushed(self.end * _SIZE, self.end * _SIZE + 1), self._files.directory]
 
     def drop_log(self, begin: int) -> None:
-        """Drop the entries of messages before `begin` of the commit log, and the files that have no other."""
+        """Drop the entries of messages before `begin` of the commit log, and the files without others."""
         low, high = self.begin, self.end
         while low < high:
             middle = (low + high) // 2
@@ -189,7 +185,7 @@ class ConsumeQueue:
             else:
                 high = middle
         self.begin = low
-        # The last file stays, so that the queue continues at its offset.
+        # The last file keeps the queue's offset.
         while len(self._files.files) > 1 and (self._files.begin + self._files.file_size) // _SIZE <= self.begin:
             self._files.drop_first()
 
@@ -205,12 +201,11 @@ class ConsumeQueue:
         return low
 
     def unflushed(self) -> list[StoreFile | Directory]:
-        """Return what has to be flushed for all entries to be on the disk; it counts as flushed from here on."""
+        """Return what to flush for all entries to be on the disk; it counts as flushed from now on."""
         begin, self._flushed = min(self._flushed, self.end), self.end
         found = self._files.unflushed(begin * _SIZE, self.end * _SIZE)
         self._files.flushed(self._files.changes)
         return found
 
     def close(self) -> None:
-        """Close the files."""
         self._files.close()

@@ -1,8 +1,8 @@
-"""Takes records of another broker's commit log into a store, so that both logs are the same byte for byte.
+"""Copies records of another broker's commit log into a store, byte for byte.
 
-The bytes come from a network, so each record is checked before it is written: it must be whole and sound, be meant for
-the offset where it goes, and fit into the file there as it did into the other broker's. One that names a queue that
-cannot exist is copied into the log, as in the other broker's, and into no queue.
+The bytes come from a network. Each record is checked before it is written: it must be whole and sound, be meant for its
+offset, and fit into its file. A record that names an impossible queue is copied into the log, as in the other broker's,
+and into no queue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from formats.rocketmq.java import index_hash, tag_hash
 
 __all__ = ["RECORD_BYTES_MAX", "Arrived", "copy_records"]
 
-# No message is larger; a blank record is smaller than the message that did not fit there.
+# A blank record is smaller than the message that did not fit there.
 RECORD_BYTES_MAX: Final = 64 << 20
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 8
@@ -37,12 +37,12 @@ _DELAY_MARK: Final = b"\2DELAY\1"
 
 
 class _ShortRun:
-    """A run that is read record by record; `end` is the offset after the last one, `stored_ms` its storing time."""
+    """A run that is read record by record, up to the offset `end`; `stored_ms` is the storing time of the last one."""
 
     def __init__(self, offset: int) -> None:
         self.end = offset
         self.stored_ms = 0
-        # For each key of the index: the text that is hashed, the offset of its message, and its storing time.
+        # The keys of the index: the texts that are hashed, the offsets of their messages, and their storing times.
         self._texts: list[bytes] = []
         self._offsets: list[int] = []
         self._key_times: list[int] = []
@@ -51,19 +51,16 @@ class _ShortRun:
 
     @property
     def parts(self) -> list[QueuePart]:
-        """The records by queue."""
         return [part for part, _ in self._parts.values() if part.count]
 
     @property
     def keys(self) -> list[tuple[int, int, int]] | IndexKeys:
-        """The keys of the index."""
         if len(self._texts) >= _MANY_KEYS:
             return IndexKeys.of(self._texts, self._offsets, self._key_times)
         hashes = [index_hash(text.decode(errors="replace")) for text in self._texts]
         return [*zip(hashes, self._offsets, self._key_times, strict=True)]
 
     def add(self, record: PlainRecord, queues: Queues) -> bool:
-        """Add the next record; return False if a run cannot have it."""
         offset, size, topic, queue_id, queue_offset, stored_ms, properties = record
         found = self._parts.get((topic, queue_id)) or self._open(topic, queue_id, queues)
         if found is None:
@@ -71,7 +68,8 @@ class _ShortRun:
         part, part_times = found
         if queue_offset != part.first + part.count or part.count >= part.most or queue_offset >= QUEUE_OFFSET_MAX:
             return False
-        # Delayed messages have a due time in their queue, and those of lite topics are in another one, too.
+        # In their queues, delayed messages have a due time instead of tags; messages of lite topics are in a second
+        # queue.
         if _DELAY_MARK in properties or LITE_MARK in properties:
             return False
         tags_code = 0
@@ -101,9 +99,9 @@ class _ShortRun:
 class RunReader:
     """Reads the runs of a piece of a log, one after the other.
 
-    A run ends before a record that is not plain or is invalid: the caller takes such records one at a time. Many
-    records are read at once, until they end before one that is not plain only by its properties or its place in its
-    queue: others like it may follow, and the records after them would be examined again and again.
+    A run ends before a record that is not plain or is invalid; the caller takes it by itself. Many records are read at
+    once until only properties, or a place in a queue, end a run. Others like that record may follow, and the records
+    after them would be examined repeatedly.
     """
 
     def __init__(self, queues: Queues, file_size: int, size_max: int) -> None:
@@ -113,7 +111,7 @@ class RunReader:
         self._may_be_long = True
 
     def read(self, offset: int, data: memoryview) -> Run | None:
-        """Read the run at the front of `data`, which begins at `offset` of the log; None if it would have no records.
+        """Read the run at the front of `data`, which begins at `offset` of the log; None if there is none.
 
         The run keeps a view of `data`.
         """
@@ -133,7 +131,7 @@ class RunReader:
 
 
 def _long_run(columns: PlainColumns, offset: int, data: memoryview, queues: Queues) -> Run | None:
-    """Make a run of columns; None if one of the queues does not accept them, or there are no records."""
+    """Make a run of columns; None if it has no records, or a queue does not accept them."""
     parts = []
     for each in columns.queues:
         queue = _open_queue(each.topic, each.queue_id, queues)
@@ -148,7 +146,6 @@ def _long_run(columns: PlainColumns, offset: int, data: memoryview, queues: Queu
 
 
 def _open_queue(field: bytes, queue_id: int, queues: Queues) -> ConsumeQueue | None:
-    """Open the queue that a record names; None if it cannot exist."""
     try:
         topic = field[1:].decode()
     except UnicodeDecodeError:
@@ -164,9 +161,9 @@ def copy_records(
 ) -> int:
     """Append the whole records at the front of `data`, which begins at `offset` of the other broker's log.
 
-    That is the end of the store's log; a log without files may begin with any of them. Up to `confirmed` the other
-    broker's log is confirmed. Returns the number of bytes taken; the rest is the front of a record. Raises
-    `FormatError` for an invalid record, and `DiskFull`; the records before it are taken then.
+    `offset` is the end of the store's log, or anything for a log without files. The other broker's log is confirmed up
+    to `confirmed`. Returns the number of bytes taken; the rest is the front of a record. Raises `FormatError` for an
+    invalid record, and `DiskFull`; earlier records are taken then.
     """
     log = store.log
     if offset != log.end and log.files.files:
@@ -181,7 +178,6 @@ def copy_records(
             at = run.end - offset
             continue
         size = int.from_bytes(data[at : at + _SIZE_BYTES], "big", signed=True)
-        # An invalid record is refused before the rest of it has come.
         _check_size(size, at, offset + at)
         _check_place(read_head(data, at, at + size), at, offset + at, log.files.file_size)
         if size > end - at:
@@ -192,7 +188,7 @@ def copy_records(
 
 
 def _copy_run(store: MessageStore, run: Run, arrived: Arrived | None, confirmed: int) -> bool:
-    """Take plain records together; return False if the first has to be taken by itself."""
+    """Take plain records together; return False if the first must be taken alone."""
     try:
         store.put(run, confirmed)
     except DiskFull:
@@ -226,7 +222,7 @@ def _check_size(size: int, at: int, offset: int) -> None:
 
 
 def _check_place(head: tuple[int, Magic] | None, at: int, offset: int, file_size: int) -> None:
-    """Raise `FormatError` unless a record ends in its file, with room for a blank one, and a blank one at its end."""
+    """Raise `FormatError` unless a record leaves room for a blank one in its file, or is a blank one that fills it."""
     if head is None:
         raise FormatError("Copy", at, f"nothing is written at offset {offset}")
     size, magic = head

@@ -1,7 +1,7 @@
-"""Cuts the files of a store at an offset of its log, with a note beside them while that is under way.
+"""Cuts the files of a store at an offset of its log, with a note beside them meanwhile.
 
-After a loss of power during a cut, the log may have sound records after damaged ones. With the note, a file of our own,
-the next start completes the cut. It does not count if the original has run since: that changes the checkpoint.
+After a loss of power during a cut, sound records may follow damaged ones. The note, a file of our own, lets the next
+start complete the cut. It does not count if the original has run since: that changes the checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.rocketmq.store.ports import Folder
 
 __all__ = ["CUT_NAME", "cut_files", "drop_cut_note", "note_cut", "noted_cut"]
 
-# Built like `bmqctl.flushed`: the log's new end, and the time of the last message on the disk.
+# In the format of `bmqctl.flushed`: the log's new end, and the time of the last message on the disk.
 CUT_NAME: Final = "bmqctl.cut"
 
 
@@ -32,7 +32,7 @@ def note_cut(root: Folder, stored_ms: int, offset: int) -> None:
 
 
 def noted_cut(root: Folder, stored_ms: int) -> int | None:
-    """Return the offset at which the log was being cut when the process ended; None if it was not."""
+    """Return the offset of a cut that did not complete, if any."""
     if CUT_NAME not in root.names():
         return None
     file = root.open(CUT_NAME, FLUSH_MARK.size)
@@ -42,7 +42,6 @@ def noted_cut(root: Folder, stored_ms: int) -> int | None:
 
 
 def drop_cut_note(root: Folder) -> None:
-    """Remove the note of a cut, if there is one."""
     if CUT_NAME in root.names():
         root.remove(CUT_NAME)
         root.flush()
@@ -56,7 +55,7 @@ def cut_files(
     index: IndexFiles,
     offset: int,
 ) -> None:
-    """Cut all files but those of the index at an offset of the log, flush that, and drop the note.
+    """Cut all files but the index at an offset of the log, flush that, and drop the note.
 
     `mark` has the offset up to which the log is on the disk.
     """
@@ -64,8 +63,8 @@ def cut_files(
         marked = read_mark(mark)
         if marked is not None and marked.log_end > offset:
             write_mark(mark, marked.stored_ms, offset)
-        # Before the log: recovery does not examine the log before the mark. If this one is low enough already, the disk
-        # may still have an earlier one that is not.
+        # Before the log: recovery does not examine the log before the mark. Even if this one is low enough, the disk
+        # may have an earlier one that is not.
         mark.flush()
     changed: list[StoreFile | Directory] = []
     for queue in queues:

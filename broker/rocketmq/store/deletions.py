@@ -1,9 +1,9 @@
-"""Notes of the topics whose queues were removed, so that a start enters no earlier records into them.
+"""Notes of removed topics, so that a start enters no earlier records into their queues.
 
 Queues are rebuilt from the log, which keeps the messages of a removed topic until they expire. Apache's broker has no
-such note: its next start after a crash brings messages of the topic back. A note is a file of our own in the folder
-`bmqctl.deleted`: its name is the topic's, its content is that of `bmqctl.flushed`, without a time. Notes do not count
-if the original has run since: it may have cut the log.
+such note: after a crash it brings messages of the topic back. A note is a file of our own in `bmqctl.deleted`, with the
+topic's name and the content of `bmqctl.flushed`, without a time. Notes do not count if the original has run since: it
+may have cut the log.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from broker.rocketmq.store.ports import Folder
 __all__ = ["DELETED_NAME", "Deletions"]
 
 DELETED_NAME: Final = "bmqctl.deleted"
-# Maximum number of notes, each of which is a file.
+# Each note is a file.
 NOTES_MAX: Final = 10_000
 
 
 class Deletions:
     """The removed topics, each with the end of the log at its last removal.
 
-    With `counts` false, the notes of earlier processes are removed. At most `most` topics have a note.
+    With `counts` false, notes of earlier processes are removed.
     """
 
     def __init__(self, root: Folder, *, counts: bool, most: int = NOTES_MAX) -> None:
@@ -46,7 +46,7 @@ class Deletions:
     def note(self, topic: str, end: int) -> None:
         """Note on the disk that the queues of a topic have no record before `end` of the log.
 
-        Raises `DiskFull`, also if there are too many notes: they are removed when the records expire.
+        Raises `DiskFull`, also for too many notes, which are removed when the records expire.
         """
         if topic not in self._ends and len(self._ends) >= self._most:
             text = f"{self._most} deleted topics have messages that have not expired"
@@ -61,11 +61,11 @@ class Deletions:
         self._ends[topic] = end
 
     def covers(self, topic: str, offset: int) -> bool:
-        """Return whether a record at an offset of the log was in the topic when this was last removed."""
+        """Return whether a record at an offset of the log precedes the topic's last removal."""
         return offset < self._ends.get(topic, 0)
 
     def follow_log(self, begin: int, end: int) -> None:
-        """Drop notes about records that have expired, and limit the others to the end of a log that was cut.
+        """Drop notes about expired records, and limit the others to the end of a log that was cut.
 
         Call this before the log grows again: new records may take the place of those that were cut.
         """

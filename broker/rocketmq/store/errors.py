@@ -6,7 +6,7 @@ __all__ = ["DiskFull", "NoPlace", "StoreFileDamaged", "TooLarge", "Unstorable"]
 
 
 class StoreFileDamaged(Exception):
-    """A file of the store with invalid content. The text names the file, the offset and the remedy."""
+    """Invalid content in a file of the store. The text names the file, the offset and the remedy."""
 
     def __init__(self, file: str, offset: int, reason: str, remedy: str) -> None:
         self.problem = f"{file} at offset {offset}: {reason}"
@@ -17,16 +17,16 @@ class StoreFileDamaged(Exception):
 
 
 class DiskFull(Exception):
-    """No room for a write, on the disk or among the files that may be open; nothing was written."""
+    """Neither the disk nor the bound of open files has room for a write; nothing was written."""
 
 
 class Unstorable(Exception):
-    """A message that the store refuses regardless of free space; nothing was written."""
+    """Refusal of a message regardless of free space; nothing was written."""
 
 
 class TooLarge(Unstorable):
-    """A message whose record does not fit into a file of the commit log."""
+    """Refusal of a record that does not fit into a file of the commit log."""
 
 
 class NoPlace(Unstorable):
-    """A message for a topic or a queue that the store could not open again."""
+    """Refusal of a topic or a queue that the store could not open again."""

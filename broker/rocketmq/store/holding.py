@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Messages of the log that may not be read yet: a broker with a controller delivers only confirmed messages.
 
-They are entered into their queues once they are confirmed, in the order of the log (source: ReputMessageService). Until
-then they are kept here, in memory.
+They are entered into their queues once they are confirmed, in the log's order (source: ReputMessageService). Until then
+they are kept here, in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["HeldBack", "HeldMessage"]
 
 
 class HeldMessage(NamedTuple):
-    """A record that is not confirmed, and the entry of its queue; a record that is not consumed has none."""
+    """An unconfirmed record, and the entry of its queue; a record that is not consumed has none."""
 
     offset: int
     size: int
@@ -29,31 +29,26 @@ class HeldMessage(NamedTuple):
 
 
 class HeldBack:
-    """The records from `confirmed` of the log on, in its order."""
+    """The records of the log from `confirmed` on, in its order."""
 
     def __init__(self, confirmed: int) -> None:
         self.confirmed = confirmed
         self._messages: deque[HeldMessage] = deque()
-        # The last message that is held back for each queue. Offsets of queues do not tell messages apart: a queue that
-        # was removed at the master starts over.
-        self._last: dict[ConsumeQueue, HeldMessage] = {}
+        self._next: dict[ConsumeQueue, int] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def next_offset(self, queue: ConsumeQueue) -> int:
-        """Return the offset of a queue's next message."""
-        last = self._last.get(queue)
-        return queue.end if last is None else last.queue_offset + 1
+        return self._next.get(queue, queue.end)
 
     def add(self, message: HeldMessage) -> None:
-        """Hold back the record after the last one."""
         self._messages.append(message)
         if message.queue is not None:
             self._last[message.queue] = message
 
     def begin(self, end: int) -> int:
-        """Return the offset of the first record held back; `end`, that of the log, if there is none."""
+        """Return the offset of the first record held back, or `end`, that of the log."""
         return self._messages[0].offset if self._messages else end
 
     def first(self) -> HeldMessage | None:
@@ -64,14 +59,14 @@ class HeldBack:
         return None
 
     def drop_first(self) -> None:
-        """Forget the first record: it is in its queue."""
+        """Forget the first record, which is in its queue now."""
         message = self._messages.popleft()
         if message.queue is not None and self._last.get(message.queue) is message:
             del self._last[message.queue]
 
     def forget(self, queue: ConsumeQueue) -> None:
-        """Enter no more messages into a queue, which is removed."""
-        if self._last.pop(queue, None) is not None:
+        """Enter no more messages into a removed queue."""
+        if self._next.pop(queue, None) is not None:
             self._messages = deque(
                 each._replace(queue=None) if each.queue is queue else each for each in self._messages
             )

@@ -1,7 +1,7 @@
-"""The store of a broker: a commit log, with the consume queues and the index derived from it.
+"""The store of a broker: a commit log, and the consume queues and index derived from it.
 
-The commit log is authoritative. Each message appended to it is entered into the queue and the index in the same
-step; missing or surplus entries after a crash are corrected from the log by `opening.open_store`.
+The commit log is authoritative. A message is entered into its queue and the index in the step that appends it. After a
+crash, `opening.open_store` corrects missing or surplus entries from the log.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class MessageStore:
     def put(self, run: Run, confirmed: int | None = None) -> None:
         """Append a run, and enter its records into their queues and the index.
 
-        With records of another broker's log, `confirmed` is the offset before which the log is confirmed there. A queue
-        that does not end where they belong restarts there: it was removed at the other broker. Raises `DiskFull`; no
-        record is stored then.
+        For records of another broker's log, `confirmed` is the offset before which that log is confirmed. A queue that
+        does not end where they belong restarts there: it was removed at the other broker. Raises `DiskFull`; no record
+        is stored then.
         """
         held = self._held
         for part in run.parts:
@@ -110,7 +110,7 @@ class MessageStore:
                 self._shown(part.topic, part.queue_id)
 
     def run_of(self, found: Found, data: Buffer = b"") -> Run:
-        """Make the run of one record of a log, of any kind. Raises `DiskFull`."""
+        """Make the run of one record of any kind. Raises `DiskFull`."""
         offset, size, record = found
         topic, queue_id, stored_ms = record.topic, record.queue_id, record.stored_ms
         properties = decode_properties(record.properties)
@@ -126,7 +126,7 @@ class MessageStore:
         return Run(offset, data, parts, keys, stored_ms)
 
     def next_offset(self, queue: ConsumeQueue) -> int:
-        """Return the offset of a queue's next message, also if the last ones may not be read yet."""
+        """Return the offset of a queue's next message, unreadable ones included."""
         return queue.end if self._held is None else self._held.next_offset(queue)
 
     def get(self, topic: str, queue_id: int, queue_offset: int, most: int) -> Iterator[ConsumeQueueEntry]:
@@ -137,24 +137,23 @@ class MessageStore:
                 yield queue.get(number)
 
     def find_time(self, topic: str, queue_id: int, ms: int) -> int:
-        """Return the offset of the queue's first message stored at `ms` or later; its end if there is none."""
+        """Return the offset of the first message stored at `ms` or later; the queue's end if there is none."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             return 0
         return queue.find_time(ms, lambda entry: self.log.read(entry.physical_offset).record.stored_ms)
 
     def span(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the offset of a queue's first message, and that of its next one."""
         queue = self.queues.get((topic, queue_id))
         return (0, 0) if queue is None else (queue.begin, queue.end)
 
     def end(self, topic: str, queue_id: int) -> int:
-        """Return the offset of a queue's next message, like `next_offset`; 0 without the queue."""
+        """Return what `next_offset` does; 0 without the queue."""
         queue = self.queues.get((topic, queue_id))
         return 0 if queue is None else self.next_offset(queue)
 
     def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the storing time of a message in a queue; -1 if it is missing."""
+        """Return the storing time of a message in a queue, in ms; -1 if it is missing."""
         queue = self.queues.get((topic, queue_id))
         if queue is None or not queue.begin <= queue_offset < queue.end:
             return -1
@@ -177,9 +176,9 @@ class MessageStore:
     # -- readable messages
 
     def hold_back(self, unnoted: int | None = None) -> None:
-        """Enter messages into their queues only once `confirm` allows it, from here on.
+        """Enter messages into their queues only once `confirm` allows it, from now on.
 
-        The confirmed offset is the one last noted on the disk; without a note it is `unnoted`, or the end of the log.
+        The confirmed offset is the last one noted on the disk; without a note it is `unnoted`, or the end of the log.
         """
         begin = self.checkpoint.confirm_offset or (self.log.end if unnoted is None else max(self.log.begin, unnoted))
         try:
@@ -198,17 +197,15 @@ class MessageStore:
         self._held = held
 
     def tell_shown(self, shown: Callable[[str, int], None]) -> None:
-        """Have `shown` called with the topic and queue of each message that becomes readable from here on."""
+        """Call `shown` for each message that becomes readable from now on."""
         self._shown = shown
 
     @property
     def is_holding_back(self) -> bool:
-        """True if messages are entered into their queues only once they are confirmed."""
         return self._held is not None
 
     @property
     def readable_end(self) -> int:
-        """The offset of the log after the last message that may be read."""
         return self.log.end if self._held is None else self._held.begin(self.log.end)
 
     @property
@@ -217,7 +214,7 @@ class MessageStore:
         return self.log.end if self._held is None else self._held.confirmed
 
     def confirm(self, offset: int) -> None:
-        """Let the log be read before an offset from here on, as far as the log reaches."""
+        """Allow reading the log before an offset, as far as the log reaches."""
         held = self._held
         if held is None:
             return
@@ -226,7 +223,7 @@ class MessageStore:
             try:
                 self._show(message)
             except DiskFull as error:
-                # The message stays the first, and is tried again.
+                # The message stays first, and is tried again.
                 if not self._is_full:
                     self._is_full = True
                     log.error("the message at %d cannot be entered into its queue: %s", message.offset, error)
@@ -248,7 +245,7 @@ class MessageStore:
     # -- following the log
 
     def dispatch(self, found: Found, *, queue: bool = True, index: bool = True) -> bool:
-        """Add missing entries for a record of the log; return False if the queue has a gap before it."""
+        """Add missing entries for a record; return False if its queue has a gap before it."""
         record = found.record
         properties = decode_properties(record.properties)
         whole = True
@@ -267,7 +264,7 @@ class MessageStore:
         return whole
 
     def dispatch_branch(self, found: Found, branch: Branch) -> bool:
-        """Add a missing entry to the queue of a lite topic; return False if it has a gap before it."""
+        """Add a missing entry to a lite topic's queue; return False if it has a gap before it."""
         queue, tags_code = (
             self.open_queue(branch.queue, QUEUE_ID),
             branch_tags(decode_properties(found.record.properties)),
@@ -280,7 +277,7 @@ class MessageStore:
         return True
 
     def tags_code(self, topic: str, properties: Mapping[str, str], stored_ms: int) -> int:
-        """Return the tags code of a message's entry in its queue: a delayed one has its due time there."""
+        """Return the tags code of a message's queue entry: the due time of a delayed one."""
         due = self._due_ms(topic, properties, stored_ms)
         if due is not None:
             return due
@@ -288,7 +285,7 @@ class MessageStore:
         return tag_hash(tags) if tags else 0
 
     def open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return a queue, made if it is missing. Raises `DiskFull` and `NoPlace`."""
+        """Return a queue, creating it if missing. Raises `DiskFull` and `NoPlace`."""
         return self.queues.get((topic, queue_id)) or self.queue_table.open(topic, queue_id)
 
     # -- the disk
@@ -296,16 +293,16 @@ class MessageStore:
     def cut_queues(self, end: int, is_whole: Callable[[str, int, int], bool] | None = None) -> None:
         """Drop the queues' entries of messages from `end` of the log on, and have that flushed.
 
-        The log must not grow over the place before: a loss of power may bring old bytes back that would look like an
-        entry of it. After a crash, `is_whole` returns whether a queue has a whole entry at an offset; all queues are
-        flushed then, as earlier cuts may not be on the disk.
+        The log must not grow over the place before: a loss of power may bring back old bytes that look like an entry of
+        it. After a crash, `is_whole` returns whether a queue has a whole entry at an offset. All queues are flushed
+        then, as earlier cuts may not be on the disk.
         """
         for key, queue in self.queues.items():
             if queue.cut_log(end, None if is_whole is None else partial(is_whole, *key)) or is_whole is not None:
                 self._unflushed_queues[queue] = None
 
     def begin_flush(self) -> Flush | None:
-        """Return the files to flush, or None if everything is on the disk. The caller then calls `end_flush`."""
+        """Return the files to flush, for `end_flush`; None if everything is on the disk."""
         if self.log.end == self.flushed and not self._unflushed_queues:
             return None
         log_files, ends = self.log.files, (self.log.end, self.readable_end)
@@ -323,16 +320,16 @@ class MessageStore:
         return flush
 
     def end_flush(self, flush: Flush) -> None:
-        """Note that the files of `flush` are on the disk: in the mark now, in the checkpoint with the next flush."""
+        """Note that the files of `flush` are on the disk: now in the mark, with the next flush in the checkpoint."""
         if flush.cuts != self._cuts:
             return
         self.flushed = max(self.flushed, flush.log_end)
         self.log.files.flushed(flush.log_changes)
-        self._write_checkpoint()  # a checkpoint newer than the mark would count as that of another broker
+        self._write_checkpoint()  # a checkpoint newer than the mark would count as another broker's
         if flush.stored_ms:
             self._marked = flush
             if flush.stored_ms < self.checkpoint.commit_log_ms:
-                # The clock was set back, or is that of another master. The last mark counts until the disk has this.
+                # The clock was set back, or is another master's. The last mark counts until the disk has this.
                 self._write_checkpoint()
             elif self._mark is not None:
                 write_mark(self._mark, flush.stored_ms, flush.queues_end)
@@ -352,7 +349,7 @@ class MessageStore:
         return self.log.end
 
     def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return a function that waits until the commit log is on the disk, as written now, and one that notes it.
+        """Return a function that waits until the commit log as written now is on the disk, and one that notes it.
 
         Everything else can be derived from the log.
         """
@@ -370,7 +367,7 @@ class MessageStore:
         return wait, note
 
     def flush(self) -> None:
-        """Wait until everything is on the disk, and note this in the checkpoint."""
+        """Wait until everything is on the disk, and note it in the checkpoint."""
         flush = self.begin_flush()
         if flush is not None:
             for file in flush.files:
@@ -395,7 +392,7 @@ class MessageStore:
         return None if self._mark is None else read_mark(self._mark)
 
     def begin_mark(self) -> None:
-        """Mark on the disk that there was never a message. Without disk for it, there is no mark."""
+        """Mark on the disk that there was never a message. Without disk space, there is no mark."""
         if self._mark is None:
             self._mark = make_mark(self._root)
             if self._mark is not None:
@@ -404,11 +401,10 @@ class MessageStore:
 
     @property
     def checkpoint(self) -> StoreCheckpoint:
-        """The checkpoint file's content."""
         return STORE_CHECKPOINT.unpack(self._checkpoint.buffer)
 
     def truncate(self, offset: int) -> None:
-        """Drop the messages from `offset` of the log on, durably, even if the process ends during the call.
+        """Drop the messages from `offset` of the log on, durably, even if the process ends meanwhile.
 
         Waits for the disk. Raises `ValueError` if the log cannot end there, and `DiskFull`; nothing is dropped then.
         """
@@ -416,12 +412,12 @@ class MessageStore:
         if offset == self.log.end:
             return
         self.index.cut_log(offset, lambda at: self.log.read(at).record.stored_ms)
-        self._checkpoint.flush()  # or a start after a loss of power would find an earlier time than the note's
+        self._checkpoint.flush()  # or a start after a loss of power would find a time before the note's
         note_cut(self._root, self.checkpoint.commit_log_ms, offset)
         self.end_truncating(offset)
 
     def end_truncating(self, offset: int) -> None:
-        """Complete a truncation. The index is not touched."""
+        """Complete a truncation, except for the index."""
         self._cuts += 1
         if self._held is not None:
             self._held.cut(offset)
@@ -430,14 +426,13 @@ class MessageStore:
         self.deletions.follow_log(self.log.begin, offset)
 
     def expire(self, before: int) -> int:
-        """Remove the log's files that end at `before` or earlier, and entries that refer to them; return the number."""
+        """Remove the log's files that end at `before` or earlier, with the entries for them; return their number."""
         removed = self.log.files.drop_before(before)
         if removed:
             self.drop_expired()
         return removed
 
     def drop_expired(self) -> None:
-        """Remove entries of the queues and the index that refer to messages no longer in the log."""
         begin = self.log.files.begin
         for queue in self.queues.values():
             queue.drop_log(begin)

@@ -32,7 +32,7 @@ log = logging.getLogger("broker.rocketmq.store")
 
 ABORT_BYTES: Final = 8
 
-# Possible distance of the clock's steps when the checkpoint was taken (source: StoreCheckpoint.getMinTimestamp).
+# Distance by which the clock may have stepped before the checkpoint (source: StoreCheckpoint.getMinTimestamp).
 CHECKPOINT_SLACK_MS: Final = 3000
 
 
@@ -49,11 +49,11 @@ def open_store(
 ) -> MessageStore:
     """Open the store in a folder, creating it if needed, and repair the effects of a crash.
 
-    `name_of` makes an index file's name from a time. Consume queues are rebuilt if all of them are missing, or if the
-    messages examined leave a gap; a missing folder of a single queue is not noticed otherwise, and the remedy is to
-    remove the others too. `epoch_begins` is where the log's epochs begin, if it has any: they identify the rest of a
-    longer log that the original has left after the end. Raises `StoreDamaged` or `DiskFull`; entries that refer to
-    missing files of the log are not dropped then.
+    `name_of` makes an index file's name from a time. Consume queues are rebuilt if all are missing, or if the messages
+    examined leave a gap. A single queue's missing folder is not noticed otherwise; the remedy is to remove the others
+    too. `epoch_begins` are the offsets of the log's epochs, if any: they identify the rest of a longer log that the
+    original has left after the end. Raises `StoreDamaged` or `DiskFull`; entries that refer to missing files of the log
+    are not dropped then.
     """
     crashed = ABORT in root.names()
     store = MessageStore(root, options, name_of, due_ms)
@@ -61,7 +61,7 @@ def open_store(
     begin = start = _clean_begin(store)
     indexed = -1
     dispatched_ms = None if crashed else store.checkpoint.consume_queue_ms
-    # The original has no mark, and one of an earlier run of ours is older than its checkpoint.
+    # The original writes no mark, and a mark of ours is older than its checkpoint.
     epoch = find_last_epoch(store.log.files, epoch_begins, dispatched_ms) if store.marked_end is None else None
     if crashed:
         begin, start, indexed = _prepare_mending(store)
@@ -69,7 +69,7 @@ def open_store(
         last = _last_entered(store, begin, epoch)
         begin, start = (begin, last) if last is not None else _forget_entries(store)
     if crashed:
-        # Entries whose pages did not reach the disk may be between ones that did, and half of one may be there.
+        # Entries whose pages did not reach the disk may be between ones that did, or be there by half.
         store.cut_queues(begin, partial(_has_entry, store))
     for queue in store.queues.values():
         queue.drop_log(store.log.begin)
@@ -102,7 +102,7 @@ def open_store(
 
 
 def _begin(store: MessageStore, root: Folder, crashed: bool, was_cut: bool) -> None:
-    """Note that the store is in use, once the files of its log are known to be there. Raises `StoreDamaged`."""
+    """Note that the store is in use, once its log's files are known to be there. Raises `StoreDamaged`."""
     _end_cut(store, root, crashed)
     files = store.log.files
     flushed = (store.checkpoint.commit_log_ms, store.mark)
@@ -112,15 +112,15 @@ def _begin(store: MessageStore, root: Folder, crashed: bool, was_cut: bool) -> N
         # While this file exists, a start counts as one after a crash.
         root.open(ABORT, ABORT_BYTES).close()
     if not files.files and not store.checkpoint.commit_log_ms and not last_end[0]:
-        # From here on, entries for messages that a loss of power has taken can be recognized.
+        # From now on, entries for messages that a loss of power has taken can be recognized.
         store.begin_mark()
-    # Even after a crash: the process that made the folders may have been killed before it had flushed them.
+    # Even after a crash: a killed process may have made folders without flushing them.
     root.flush()
     drop_cut_note(root)
 
 
 def _drop_removed(store: MessageStore) -> None:
-    """Drop the entries of removed queues whose files a loss of power has brought back."""
+    """Drop the entries of removed queues that a loss of power has brought back."""
     for (topic, _), queue in store.queues.items():
         if store.deletions.covers(topic, queue.physical_end - 1):
             queue.cut_log(0)
@@ -129,8 +129,7 @@ def _drop_removed(store: MessageStore) -> None:
 def _has_entry(store: MessageStore, topic: str, queue_id: int, number: int) -> bool:
     """Return whether a queue has a whole entry at an offset. Half of one may refer to any earlier place in the log.
 
-    If its record has expired or is damaged, an entry counts as whole when it refers to a later place than the entry
-    before it.
+    An entry whose record has expired or is damaged counts as whole if it refers to a later place than the one before.
     """
     queue = store.queues[topic, queue_id]
     entry = queue.get(number)
@@ -153,13 +152,12 @@ def _continues(queue: ConsumeQueue, number: int, entry: ConsumeQueueEntry) -> bo
 
 
 def _is_behind_gap(store: MessageStore, key: tuple[str, int], offset: int, start: int) -> bool:
-    """Return whether a queue is empty, though it had messages before the one at an offset of it."""
+    """Return whether a queue is empty, though it had messages before an offset."""
     fresh = key not in store.queues or store.queues[key].end == store.queues[key].begin
     return fresh and offset > 0 and start > store.log.begin
 
 
 def _restore_lite(store: MessageStore, found: Found, start: int, gaps: set[tuple[str, int]]) -> None:
-    """Add a missing entry to the queue of a lite topic, or note that there is a gap."""
     branch = branch_of_record(found.record)
     if branch is not None:
         key = (branch.queue, QUEUE_ID)
@@ -168,11 +166,10 @@ def _restore_lite(store: MessageStore, found: Found, start: int, gaps: set[tuple
 
 
 def _flushed(store: MessageStore) -> tuple[int, Callable[[Record], bool]]:
-    """Return an offset, and a function of a record: everything before them was on the disk before a crash.
+    """Return an offset, and a function of a record: everything before either was on the disk before a crash.
 
-    After that, no acknowledged message can be lost to a loss of power. Where senders wait for the disk, the mark may
-    lag by some group commits, but the messages that these have acknowledged are on the disk: there is no damage before
-    their end.
+    Thus a loss of power takes no acknowledged message unnoticed. Where senders wait for the disk, the mark may lag by
+    some group commits, but their messages are on the disk: there is no damage before their end.
     """
     marked = store.marked_end
     if marked is not None:
@@ -189,9 +186,9 @@ def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
 
 
 def _last_entered(store: MessageStore, end: int, epoch: LastEpoch) -> int | None:
-    """Return the offset of the last message that a queue has, if it ends at `end` and was the last that was entered.
+    """Return the offset of the message that was entered last, if it ends at `end`.
 
-    None where entries of an old, longer log are left after the end of a queue: its last entry is wrong then.
+    None where a queue has entries of an old, longer log after its end: its last entry is wrong then.
     """
     found = None
     for (topic, queue_id), queue in store.queues.items():
@@ -207,7 +204,6 @@ def _last_entered(store: MessageStore, end: int, epoch: LastEpoch) -> int | None
 
 
 def _places(record: Record) -> list[tuple[str, int, int]]:
-    """Return the queues that a record is in, and its offset in each."""
     branch = branch_of_record(record)
     lite = [] if branch is None else [(branch.queue, QUEUE_ID, branch.offset)]
     return [_place(record), *lite]
@@ -218,7 +214,7 @@ def _place(record: Record) -> tuple[str, int, int]:
 
 
 def _forget_entries(store: MessageStore) -> tuple[int, int]:
-    """Drop all entries of queues and index, to be rebuilt from the log; return where that begins."""
+    """Drop all entries of queues and index; return where the log begins."""
     log.warning("the queues end elsewhere than the log: they are rebuilt from it")
     for queue in store.queues.values():
         queue.cut_log(0)
@@ -229,8 +225,8 @@ def _forget_entries(store: MessageStore) -> tuple[int, int]:
 def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
     """Keep only the part of the index that was certainly on the disk before a crash.
 
-    Returns the offset of the log before which all messages are indexed, the one to read records from, and that of the
-    last message that is in the index with all its keys.
+    Returns three offsets of the log: messages before the first are indexed, records are read from the second on, and
+    the third is that of the last message with all its keys in the index.
     """
     marked = store.marked_end
     store.log.end = store.log.files.end
@@ -254,7 +250,6 @@ def _prepare_mending(store: MessageStore) -> tuple[int, int, int]:
 
 
 def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
-    """Rebuild the consume queues whose files are missing or end before the log."""
     for key in gaps:
         if key in store.queues:
             store.queues[key].cut_log(0)
@@ -269,7 +264,6 @@ def _fill_gaps(store: MessageStore, gaps: set[tuple[str, int]]) -> None:
 
 
 def _file_begin(store: MessageStore, offset: int) -> int:
-    """Return the start of the log file that has `offset`, or of the last one."""
     files = store.log.files
     if not files.files:
         return files.begin
@@ -278,13 +272,13 @@ def _file_begin(store: MessageStore, offset: int) -> int:
 
 
 def _clean_begin(store: MessageStore) -> int:
-    """Return the offset at which the log continues after the consume queues, or its begin if it does not reach them."""
+    """Return the offset of the log after the consume queues' messages, or its begin if it does not reach them."""
     end = store.queue_table.last_end[0] or store.log.begin
     return end if end <= store.log.files.end else store.log.begin
 
 
 def _crash_begin(store: MessageStore) -> int:
-    """Return the start of the last log file whose first message was on the disk according to the checkpoint."""
+    """Return the start of the last log file whose first message was on the disk by the checkpoint."""
     files = store.log.files
     checkpoint = store.checkpoint
     safe_ms = min(checkpoint.commit_log_ms, checkpoint.consume_queue_ms) - CHECKPOINT_SLACK_MS

@@ -11,12 +11,12 @@ __all__ = ["QUEUE_OFFSET_MAX", "check_place", "is_place", "is_topic"]
 
 QUEUE_OFFSET_MAX: Final = 1 << 58
 
-# The longest name of a folder, in bytes.
+# The maximum for a name of a folder.
 _NAME_BYTES_MAX: Final = 255
 
 
 def is_topic(topic: str) -> bool:
-    """Return whether a topic can have a folder of its name."""
+    """Return whether a folder can have the topic's name."""
     if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
         return False
     try:
@@ -26,11 +26,9 @@ def is_topic(topic: str) -> bool:
 
 
 def is_place(topic: str, queue_id: int) -> bool:
-    """Return whether a topic can have a queue with this id."""
     return 0 <= queue_id <= INT_MAX and is_topic(topic)
 
 
 def check_place(topic: str, queue_id: int) -> None:
-    """Raise `NoPlace` unless a topic can have a queue with this id."""
     if not is_place(topic, queue_id):
         raise NoPlace(f"there can be no queue {queue_id} of a topic {topic[:80]!r}")

@@ -1,4 +1,4 @@
-"""The consume queues of a store, and their folders: one per topic, with one per queue in it."""
+"""The consume queues of a store: a folder for each topic, and one for each queue in it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from formats.rocketmq.numbers import INT_MAX, read_digits
 
 __all__ = ["NOT_CONSUMED", "QueueTable"]
 
-# Messages of these types are in no consume queue: they wait elsewhere for their commit, or are dropped.
+# Messages of these types are in no consume queue: they await their commit elsewhere, or are dropped.
 NOT_CONSUMED: Final = (int(Transaction.PREPARED), int(Transaction.ROLLBACK))
 
 
 class QueueTable:
-    """The open queues, by topic and queue id. `misplaced` counts the records whose queues cannot exist."""
+    """The open queues, by topic and queue id. `misplaced` counts records whose queues cannot exist."""
 
     def __init__(self, folder: Folder, file_bytes: int, files_max: int) -> None:
         self._folder = folder
@@ -31,7 +31,6 @@ class QueueTable:
         # Existing queues are opened regardless of the bound.
         self.files = OpenFiles(files_max)
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
-        # The ids of the queues of each topic.
         self._numbers: dict[str, list[int]] = {}
         self.misplaced = Skips("records of queues that cannot be")
         for topic in folder.folders():
@@ -39,11 +38,11 @@ class QueueTable:
                 queue_id = read_digits(name, INT_MAX)
                 if queue_id is not None and str(queue_id) == name and is_topic(topic):
                     self.open(topic, queue_id)
-        # A process that was killed may have created existing folders without flushing them.
+        # A killed process may have created folders without flushing them.
         self._has_changed = bool(self.queues)
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Open a queue, or create it. Raises `DiskFull` and `NoPlace`."""
+        """Open a queue, creating it if missing. Raises `DiskFull` and `NoPlace`."""
         check_place(topic, queue_id)
         try:
             row = FileRow(self._folder.folder(topic).folder(str(queue_id)), self._file_bytes, self.files)
@@ -55,9 +54,9 @@ class QueueTable:
         return queue
 
     def of(self, found: Found) -> ConsumeQueue | None:
-        """Return the queue of a record of the log, created if missing. Raises `DiskFull`.
+        """Return the queue of a record, created if missing; None for a record that is not consumed. Raises `DiskFull`.
 
-        Return None for a record that is not consumed, and for one whose queue cannot exist, which is counted.
+        A record whose queue cannot exist is counted, and has none.
         """
         record = found.record
         if record.system_flags & TRANSACTION_MASK in NOT_CONSUMED:
@@ -76,15 +75,14 @@ class QueueTable:
         return end, f"queue {queue_id} of topic {topic}"
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Return the queues of a topic."""
         return [self.queues[topic, number] for number in self._numbers.get(topic, ())]
 
     def take(self, topic: str) -> list[ConsumeQueue]:
-        """Remove and return the queues of a topic, which the caller closes."""
+        """Remove and return the queues of a topic, for the caller to close."""
         return [self.queues.pop((topic, number)) for number in self._numbers.pop(topic, ())]
 
     def remove(self, topic: str) -> None:
-        """Remove the folder of a topic, if it exists. Its queues must be closed."""
+        """Remove the folder of a topic, if any. Its queues must be closed."""
         if not is_topic(topic):
             return
         with suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Runs: consecutive records that a store appends to its log, and enters into queues and index, together.
 
-One record is a run of one. Everything in which records differ is decided when their run is built: `writing.py` builds
-the runs of messages, and `copying.py` those of another broker's log.
+One record is a run of one. All differences between records are decided when a run is built: of messages in
+`writing.py`, and of another broker's log in `copying.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from formats.schema import Buffer
 
 __all__ = ["Keys", "QueuePart", "Queues", "Run"]
 
-# Keys of the index: the hash, the message's offset and its storing time of each; or all of them in columns.
+# Keys of the index: the hash, message offset and storing time of each; or all of them in columns.
 Keys = list[tuple[int, int, int]] | IndexKeys
 
 
@@ -31,10 +31,10 @@ class Queues(Protocol):
 
 
 class QueuePart:
-    """The records of a run in one queue, `count` from its offset `first` on, with `size` bytes of the log.
+    """The records of a run in one queue: `count` from its offset `first` on, `size` bytes of the log.
 
-    `entries` are the entries of the queue, all in one file, which has room for `most` from `first` on. Their storing
-    times are `times`; None if each has that of the run. Without a queue, the records are not consumed.
+    `entries` are the queue's entries, all in one file with room for `most` from `first` on. `times` are their storing
+    times; None if each has the run's. Without a queue, the records are not consumed.
     """
 
     __slots__ = ("count", "entries", "first", "most", "queue", "queue_id", "size", "times", "topic")
@@ -51,13 +51,12 @@ class QueuePart:
         self.times: Sequence[int] | None = None
 
     def add(self, offset: int, size: int, tags_code: int) -> None:
-        """Add the next record."""
         self.entries.append(pack_entry(offset, size, tags_code))
         self.count += 1
         self.size += size
 
     def messages(self, stored_ms: int) -> list[HeldMessage]:
-        """Return the records; `stored_ms` is the storing time of the run."""
+        """Return the records; `stored_ms` is the run's storing time."""
         times: Iterable[int] = repeat(stored_ms) if self.times is None else self.times
         place = self.topic, self.queue_id, self.queue
         return [

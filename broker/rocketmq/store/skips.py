@@ -10,7 +10,7 @@ log = logging.getLogger("broker.rocketmq.skips")
 
 
 class Skips:
-    """The skipped messages of one kind; `what` names the kind, in the plural.
+    """The skipped messages of one kind, whose plural is `what`.
 
     Logs the first message, and then one whenever their number has doubled.
     """
@@ -20,7 +20,7 @@ class Skips:
         self.count = 0
 
     def note(self, place: object, reason: object) -> None:
-        """Count a skipped message, and log its place and the reason if it is due."""
+        """Count a skipped message, and log it if that is due."""
         self.count += 1
         if not self.count & (self.count - 1):
             text = str(reason).replace("\n", " ")[:200]

@@ -12,18 +12,17 @@ __all__ = ["Arrived", "DueTime", "Flush", "StoreOptions", "Stored"]
 
 
 class StoreOptions(NamedTuple):
-    """Sizes of the files, with the original's defaults, and their maximum number."""
+    """Sizes and maximum number of the files, with the original's defaults."""
 
     commit_log_file_bytes: int = 1 << 30
     consume_queue_file_bytes: int = 300_000 * CONSUME_QUEUE_ENTRY.size
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
-    # Files of consume queues that may be open at once.
     queue_files_max: int = 1 << 62
 
 
 class Stored(NamedTuple):
-    """The place at which a message was stored, and the name of the lite topic's queue that it is in."""
+    """The place of a stored message, and the name of its lite topic's queue."""
 
     offset: int
     size: int
@@ -34,9 +33,9 @@ class Stored(NamedTuple):
 class Flush(NamedTuple):
     """Files and folders to flush, and how far the log is on the disk after that, unless it is cut meanwhile.
 
-    These are the end of the log; the end of its part that is in the queues; the storing time of the last message of
-    that part, and that of the last one in the full index files; the number of changes of the log's folder, and the
-    number of cuts.
+    The numbers are: the end of the log; the end of its part that is in the queues; the storing times of the last
+    message of that part, and of the last one in the full index files; the counts of changes of the log's folder, and of
+    cuts.
     """
 
     files: list[StoreFile | Directory]
@@ -48,8 +47,8 @@ class Flush(NamedTuple):
     cuts: int
 
 
-# Computes the due time of a delayed message from its topic, its properties and its storing time; None for others,
-# and for all without the property DELAY.
+# Computes a delayed message's due time from its topic, properties and storing time; None for all without the property
+# DELAY, and others.
 DueTime = Callable[[str, Mapping[str, str], int], int | None]
-# Called for messages that were stored, with their topic, their queue, their number, and their size in bytes.
+# Called for stored messages, with their topic, queue, number, and size in bytes.
 Arrived = Callable[[str, int, int, int], None]

@@ -1,6 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""Encodes messages as the runs that a store takes: one reservation of room in the log and in each queue, and one write
-to each.
+"""Encodes messages as runs for a store: one reservation of room, and one write, for the log and for each queue.
 
 The store is byte for byte that of the same messages stored one by one. A run ends before a message that does not fit
 into the files of the log or the queue with those before it, and before one that is refused.
@@ -36,13 +35,12 @@ _V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _V1_TOPIC_BYTES_MAX: Final = 0x7F
 _CRC_MASK: Final = 0x7FFFFFFF
 _ROLLBACK: Final = int(Transaction.ROLLBACK)
-# The size of a front and the function that packs its fields, by the two bits for IPv6.
 _FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front in FRONTS.items()}
 
 
 @lru_cache(maxsize=1024)
 def _topic_field(topic: str) -> tuple[int, bytes]:
-    """Return the magic number of the records of a topic, and the field that has its name."""
+    """Return the magic number of a topic's records, and the field with its name."""
     data = topic.encode()
     if len(data) <= _V1_TOPIC_BYTES_MAX:
         return Magic.V1.value, len(data).to_bytes(1, "big") + data
@@ -50,7 +48,7 @@ def _topic_field(topic: str) -> tuple[int, bytes]:
 
 
 class Common:
-    """The fields that many messages have in common, as `Message` has them."""
+    """The fields that many messages share."""
 
     __slots__ = (
         "born_host",
@@ -85,10 +83,10 @@ class Common:
     def record_end(self, properties: bytes) -> bytes:
         """Return the end of a record, after its body: the topic and the properties, each with its length.
 
-        Properties that end with a zero get the separator that may follow the last of them. Raises `TooLarge`.
+        Properties that end with a zero get the optional separator after them. Raises `TooLarge`.
         """
         if properties.endswith(b"\0"):
-            # Otherwise the end of the record would look like one that was never written.
+            # Otherwise the record's end would look like one that was never written.
             if len(properties) >= PROPERTIES_BYTES_MAX:
                 raise TooLarge(f"{len(properties)} bytes of properties have no room for the separator after them")
             properties += PROPERTY_END
@@ -97,10 +95,9 @@ class Common:
         return b"%b%b%b" % (self.topic_field, len(properties).to_bytes(2, "big"), properties)
 
 
-# The fields in common, the queue and time, the body and the end of the record, the hashes in the index, and the tags
-# code: a plain tuple, as one is made for each message.
+# The fields in common, the queue and time, the body and the record's end, the hashes in the index, and the tags code. A
+# plain tuple, as one is made for each message.
 PlainMessage = tuple[Common, int, int, Buffer, bytes, Sequence[int], int]
-# The offset, the size and the queue offset of a message that was stored.
 Placed = tuple[int, int, int]
 
 
@@ -143,7 +140,6 @@ class Writer:
         branch = branch_part(store, topic, properties)
         common = Common(message)
         if common.is_consumed:
-            # A queue that cannot exist is refused before anything else.
             store.open_queue(topic, queue_id)
         hashes = [index_hash(key) for key in message_index_keys(topic, properties)]
         tags_code = store.tags_code(topic, properties, now_ms)
@@ -159,7 +155,7 @@ class Writer:
         return Stored(offset, size, queue_offset, lite_queue)
 
     def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
-        """Store messages in their order; return the places of those before the first that is refused."""
+        """Store messages in order; return the places of those before the first that is refused."""
         places: list[Placed] = []
         most = len(messages)
         while len(places) < len(messages):
@@ -180,9 +176,9 @@ class Writer:
         return places
 
     def put_together(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
-        """Store messages in their order, in one file of the log; return their places.
+        """Store messages in order, in one file of the log; return their places.
 
-        Raises what `put` raises; none is stored then. There is one exception: where their queue begins a new file among
+        Raises what `put` raises; none is stored then, with one exception: where their queue begins a new file among
         them, the disk may be full after some.
         """
         places: list[Placed] = []
@@ -199,7 +195,7 @@ class Writer:
             self._arrived(part.topic, part.queue_id, part.count, part.size)
 
     def _part(self, common: Common, queue_id: int) -> QueuePart:
-        """Begin the part of a run in a queue; what is not consumed is in none. Raises `DiskFull` and `NoPlace`."""
+        """Begin the part of a run in a queue, if it is consumed. Raises `DiskFull` and `NoPlace`."""
         store = self._store
         if not common.is_consumed:
             return QueuePart(common.topic, queue_id, None, 0)
@@ -207,8 +203,8 @@ class Writer:
         return QueuePart(common.topic, queue_id, queue, store.next_offset(queue))
 
     def _begin(self, size: int) -> tuple[int, int]:
-        """Return the offset for a run of `size` bytes, and the bytes that are left in its file. Raises `TooLarge`."""
-        # After each record there is room for a blank one.
+        """Return the offset for a run of `size` bytes, and the bytes left in its file. Raises `TooLarge`."""
+        # Each record leaves room for a blank one.
         log, needed = self._store.log, size + BLANK_BYTES_MIN if size else 0
         file_size: int = log.files.file_size
         start: int = log.end
@@ -220,7 +216,7 @@ class Writer:
     def _encode(
         self, messages: Sequence[PlainMessage], begin: int, most: int, now_ms: int, whole_size: int = 0
     ) -> tuple[Run, list[Placed]]:
-        """Return a run of up to `most` messages from `begin` on, and their places; of all with a `whole_size`."""
+        """Return a run of up to `most` messages from `begin` on, and their places. A run of all has a `whole_size`."""
         file_size: int = self._store.log.files.file_size
         start, left = self._begin(whole_size)
         offset = start
@@ -235,7 +231,7 @@ class Writer:
                 part = parts.get(key)
                 if part is None:
                     part = self._part(common, queue_id)
-                # After each record there is room for a blank one.
+                # Each record leaves room for a blank one.
                 if size + BLANK_BYTES_MIN > left:
                     if size + BLANK_BYTES_MIN > file_size:
                         raise TooLarge(f"a record of {size} bytes does not fit into a file of {file_size}")

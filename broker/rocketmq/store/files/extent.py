@@ -1,7 +1,7 @@
-"""Checks by the other files of a store that no file of its commit log is missing.
+"""Checks that no file of a store's commit log is missing, by the store's other files.
 
-Recovery follows the log, and drops the entries of queues for messages that the log does not have. If files of the log
-are missing, that would destroy the entries that refer to them.
+Recovery follows the log, and drops queue entries for messages that the log does not have. If files of the log are
+missing, that would destroy the entries that refer to them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Extent", "check_extent", "is_current"]
 class Extent(NamedTuple):
     """The end of a log's files, and what the store's other files imply about it.
 
-    `path` is that of the log; `has_files` is false for a log without any. `queue_end` is the largest end in the log of
-    a queue's last message, 0 for none, and `queue` that queue's name. `checkpoint_ms` is the storing time of the last
-    message that was on the disk by the checkpoint, 0 for none. `has_crashed` is true unless the broker has stopped
-    cleanly, and `was_cut` if the log may have been cut.
+    `path` is the log's; `has_files` is false for a log without any. `queue_end` is the largest end in the log of a
+    queue's last message, 0 for none, and `queue` names that queue. `checkpoint_ms` is the storing time of the last
+    message on the disk by the checkpoint, 0 for none. `has_crashed` is true unless the broker has stopped cleanly, and
+    `was_cut` if the log may have been cut.
     """
 
     path: str
@@ -35,7 +35,7 @@ class Extent(NamedTuple):
 
 
 def is_current(mark: FlushMark | None, checkpoint_ms: int) -> bool:
-    """Return whether there is a mark, and no other broker has run since it was written."""
+    """Return whether there is a mark, and no other broker has run since."""
     return mark is not None and mark.stored_ms >= checkpoint_ms
 
 

@@ -14,14 +14,13 @@ __all__ = ["FileRow", "OpenFiles", "check_row", "open_file"]
 
 
 class OpenFiles:
-    """The number of open files, and its maximum: each takes descriptors and mappings of the process."""
+    """The count of open files, with its maximum `most`: each takes descriptors and mappings of the process."""
 
     def __init__(self, most: int) -> None:
         self.number = 0
         self.most = most
 
     def check_room(self, path: str) -> None:
-        """Raise `DiskFull` if no more files may be opened."""
         if self.number >= self.most:
             raise DiskFull(
                 f"{path}: {self.number} files of queues are open, and no more may be; raise the limits of descriptors "
@@ -30,7 +29,7 @@ class OpenFiles:
 
 
 def open_file(directory: Directory, name: str, size: int) -> StoreFile:
-    """Open a file of a folder, or create it. Raises `DiskFull` if the system refuses."""
+    """Open a file of a folder, creating it if missing. Raises `DiskFull` if the system refuses."""
     try:
         return directory.open(name, size)
     except OSError as error:
@@ -38,7 +37,7 @@ def open_file(directory: Directory, name: str, size: int) -> StoreFile:
 
 
 def check_row(path_of: Callable[[str], str], names: Iterable[str], file_size: int) -> list[int]:
-    """Return the offsets of the files of a row, in order; other files do not count.
+    """Return the offsets of a row's files, in order; other files do not count.
 
     `path_of` returns the path of a file. Raises `StoreFileDamaged` if a file is missing between others, or there twice.
     """
@@ -60,10 +59,9 @@ def check_row(path_of: Callable[[str], str], names: Iterable[str], file_size: in
 
 
 class FileRow:
-    """The files of a commit log or of a consume queue.
+    """The files of a commit log or of a consume queue, all open and mapped; `opened` counts them.
 
-    `begin` is the offset of the first file, `end` that after the last; with no files both are the same. Files are
-    opened all at once, and stay mapped; `opened` counts them.
+    `begin` is the offset of the first file, `end` that after the last; with no files both are the same.
     """
 
     def __init__(self, directory: Folder, file_size: int, opened: OpenFiles | None = None) -> None:
@@ -72,11 +70,11 @@ class FileRow:
         self.file_size = file_size
         self.files: list[StoreFile] = []
         self.begin = 0
-        # The number of times that files were created or removed, and its value at the directory's last flush. It starts
-        # at 1: the process before may have been killed before it had flushed the directory.
+        # Counts creations and removals of files; the other has its value at the directory's last flush. It starts at 1:
+        # a killed process may not have flushed the directory.
         self.changes = 1
         self._changes_flushed = 0
-        # The file that was last written to: its start, and the part of it that is allocated on the disk.
+        # The file last written to: its start, and the size of its allocated part.
         self._written: memoryview | None = None
         self._written_at = self._written_size = 0
         self._open_all()
@@ -98,11 +96,10 @@ class FileRow:
 
     @property
     def end(self) -> int:
-        """The offset after the last file."""
         return self.begin + len(self.files) * self.file_size
 
     def place(self, offset: int) -> tuple[StoreFile, int]:
-        """Return the file that has `offset`, and the place in it. Raises `IndexError` if none has."""
+        """Return the file with `offset`, and the place in it. Raises `IndexError` if there is none."""
         number, place = divmod(offset - self.begin, self.file_size)
         if number < 0:
             raise IndexError(offset)
@@ -175,12 +172,11 @@ class FileRow:
                 file.buffer[place:dirty_end] = bytes(len(dirty))
 
     def drop_first(self) -> None:
-        """Remove the first file, which is no longer needed."""
         self._remove(self.files.pop(0))
         self.begin += self.file_size
 
     def drop_before(self, offset: int) -> int:
-        """Remove the files that end at `offset` or earlier, but never the last one; return their number."""
+        """Remove the files that end at `offset` or earlier, except the last one; return their number."""
         removed = 0
         while len(self.files) > 1 and self.begin + self.file_size <= offset:
             self.drop_first()
@@ -204,6 +200,5 @@ class FileRow:
         self._changes_flushed = max(self._changes_flushed, changes)
 
     def close(self) -> None:
-        """Close all files."""
         for file in self.files:
             self._close(file)

@@ -11,9 +11,9 @@ __all__ = ["FLUSH_MARK", "MARK_NAME", "FlushMark", "find_mark", "make_mark", "ne
 
 
 def _open_small(root: Folder, name: str, size: int) -> StoreFile | None:
-    """Open a small file; a new one only if there is disk for it, and else return None.
+    """Open a small file; None if it is new and the disk has no room for it.
 
-    A file without disk cannot be read everywhere: a memory file system ends the process (SIGBUS) if it is full.
+    A file without disk space cannot be read everywhere: a full memory file system ends the process (SIGBUS).
     """
     is_new = name not in root.names()
     file = root.open(name, size)
@@ -25,7 +25,7 @@ def _open_small(root: Folder, name: str, size: int) -> StoreFile | None:
 
 
 def need_small(root: Folder, name: str, size: int) -> StoreFile:
-    """Open a small file; a new one needs disk at once. Raises `DiskFull`."""
+    """Open a small file, allocated on the disk if new. Raises `DiskFull`."""
     file = _open_small(root, name, size)
     if file is None:
         raise DiskFull(f"{root.path_of(name)}: no disk space for {size} bytes")
@@ -33,21 +33,20 @@ def need_small(root: Folder, name: str, size: int) -> StoreFile:
 
 
 def find_mark(root: Folder) -> StoreFile | None:
-    """Open the file of the mark if there is one."""
     return root.open(MARK_NAME, FLUSH_MARK.size) if MARK_NAME in root.names() else None
 
 
 def make_mark(root: Folder) -> StoreFile | None:
-    """Open the file of the mark; None without disk for a new one."""
+    """Open the file of the mark; None if it is new and the disk has no room for it."""
     return _open_small(root, MARK_NAME, FLUSH_MARK.size)
 
 
 def read_mark(file: StoreFile) -> FlushMark | None:
-    """Return the mark in a file; None without one that is whole."""
+    """Return the mark in a file; None without a whole one."""
     return decode_mark(file.buffer)
 
 
 def write_mark(file: StoreFile, stored_ms: int, log_end: int) -> None:
-    """Write a mark, unless there is no disk for it."""
+    """Write a mark, unless the disk has no room for it."""
     if file.reserve(FLUSH_MARK.size):
         file.buffer[: FLUSH_MARK.size] = encode_mark(stored_ms, log_end)

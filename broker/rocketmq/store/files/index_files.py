@@ -14,19 +14,19 @@ from formats.rocketmq.numbers import read_digits
 __all__ = ["IndexFiles", "is_index_name"]
 
 NAME_DIGITS: Final = 17
-# Maximum number of messages with one hash that a search with `is_wanted` examines.
+# Maximum of messages with one hash that a search with `is_wanted` examines.
 LOOK_AT_MAX: Final = 1_000
 
 IsWanted = Callable[[int], bool]
 
 
 def is_index_name(name: str) -> bool:
-    """Return whether a file of the folder is one of the index: they are named by times."""
+    """Return whether a file of the folder is one of the index: times name them."""
     return len(name) == NAME_DIGITS and read_digits(name) is not None
 
 
 class IndexFiles:
-    """The files of the index. `name_of` makes a file's name from the time of its creation, in milliseconds."""
+    """The files of the index. `name_of` makes a file's name from its creation time in milliseconds."""
 
     def __init__(self, directory: Directory, slots: int, entries: int, name_of: Callable[[int], str]) -> None:
         self._directory = directory
@@ -34,10 +34,10 @@ class IndexFiles:
         self._entries = entries
         self._name_of = name_of
         self._files: list[tuple[StoreFile, IndexFile]] = []
-        # The file that is written to, allocated on the disk for entries before `_room_end`.
+        # The file written to, allocated on the disk for entries before `_room_end`.
         self._last: IndexFile | None = None
         self._room_end = 0
-        # Files that may have entries which are not on the disk yet.
+        # Files with entries that may not be on the disk yet.
         self._unflushed: list[StoreFile] = []
         for name in sorted(directory.names()):
             if is_index_name(name):
@@ -51,7 +51,6 @@ class IndexFiles:
         self._make_room(file, index.header.index_count)
 
     def _make_room(self, file: StoreFile, entry: int) -> None:
-        """Allocate the file on the disk up to an entry."""
         end = IndexFile.size_of(self._slots, min(entry + 1, self._entries))
         if not file.reserve(end):
             raise DiskFull(f"{self._directory.path}/{file.name}: no disk space for {end} bytes")
@@ -60,12 +59,12 @@ class IndexFiles:
 
     @property
     def end_offset(self) -> int:
-        """The offset of the last message in the index; -1 if there is none."""
+        """The offset of the last message in the index; -1 for none."""
         return self._files[-1][1].header.end_offset if self._files else -1
 
     @property
     def last(self) -> tuple[int, int]:
-        """The storing time and offset of the last message in the index; 0 and 0 if there is none."""
+        """The storing time and offset of the last message in the index; 0 and 0 for none."""
         if not self._files:
             return 0, 0
         header = self._files[-1][1].header
@@ -73,7 +72,7 @@ class IndexFiles:
 
     @property
     def full_ms(self) -> int:
-        """The storing time of the last message in the full files; 0 if there is none.
+        """The storing time of the last message in the full files; 0 for none.
 
         The checkpoint keeps it: after a crash the last file is not trusted.
         """
@@ -81,7 +80,7 @@ class IndexFiles:
         return full[-1].header.end_ms if full else 0
 
     def put(self, keys: Sequence[tuple[int, int, int]] | IndexKeys) -> None:
-        """Add messages: for each key its `index_hash`, the message's offset, and its storing time.
+        """Add messages: for each key its `index_hash`, and the message's offset and storing time.
 
         Raises `DiskFull`; some are added then.
         """
@@ -134,7 +133,7 @@ class IndexFiles:
     ) -> list[int]:
         """Return the offsets of up to `most` messages whose key has this hash, newest first.
 
-        With `is_wanted`, return only messages for which it is true, among the newest `LOOK_AT_MAX`: messages of other
+        With `is_wanted`, only messages for which it is true count, among the newest `LOOK_AT_MAX`: messages of other
         topics may have the same hash.
         """
         return self.find_text(index_key(topic, key), begin_ms, end_ms, most, is_wanted)
@@ -142,14 +141,13 @@ class IndexFiles:
     def find_text(
         self, text: str, begin_ms: int, end_ms: int, most: int, is_wanted: IsWanted | None = None
     ) -> list[int]:
-        """Find messages like `find`, by the whole text that is hashed."""
         offsets: list[int] = []
         seen: set[int] = set()
         for _, index in reversed(self._files):
             for offset in index.find(text, begin_ms, end_ms):
                 if len(offsets) == most or (is_wanted is not None and len(seen) == LOOK_AT_MAX):
                     return offsets
-                # After a crash the index may have a message twice.
+                # A crash may leave a message in the index twice.
                 if offset not in seen:
                     seen.add(offset)
                     if is_wanted is None or is_wanted(offset):
@@ -159,10 +157,10 @@ class IndexFiles:
         return offsets
 
     def drop_after(self, ms: int) -> None:
-        """Remove the files that may be incomplete after a crash, with `ms` the `full_ms` that was noted before it.
+        """Remove the files that may be incomplete after a crash; `ms` is the `full_ms` noted before it.
 
         The first files whose ends increase up to `ms` are kept. A file whose header did not reach the disk seems to end
-        earlier than those before it, and one that was begun afterwards may end at `ms` too.
+        earlier than those before it, and one begun afterwards may end at `ms` too.
         """
         ends = [index.header.end_ms for _, index in self._files]
         kept = 0
@@ -174,9 +172,9 @@ class IndexFiles:
     def cut_log(self, offset: int, stored_ms: Callable[[int], int], *, keeps_last: bool = True) -> None:
         """Remove the entries of messages from `offset` of the log on.
 
-        `stored_ms` returns the storing time of the message at an offset; it raises `IndexError` for one that the log no
-        longer has. Without `keeps_last`, the entries of the last message before `offset` are removed, too: after
-        a crash, a half-written entry may look like one of any earlier message. Raises `DiskFull`.
+        `stored_ms` returns the storing time of the message at an offset, or raises `IndexError` if the log no longer
+        has it. Without `keeps_last`, the last message before `offset` loses its entries, too: after a crash, a
+        half-written entry may look like one of any earlier message. Raises `DiskFull`.
         """
         while self._files:
             file, index = self._files[-1]
@@ -189,7 +187,7 @@ class IndexFiles:
         self._last = None
 
     def drop_log(self, begin: int) -> None:
-        """Remove the files whose messages are all before `begin` of the commit log."""
+        """Remove the files whose messages are all before `begin` of the log."""
         while self._files and self._files[0][1].header.end_offset < begin:
             self._remove(0)
 
@@ -202,7 +200,7 @@ class IndexFiles:
         self._directory.remove(file.name)
 
     def unflushed(self) -> list[StoreFile | Directory]:
-        """Return the files to flush for the index; they count as flushed from here on, except the last one.
+        """Return the files to flush; they count as flushed from now on, except the last one.
 
         The directory is included even if no file is left: removed files must not come back.
         """
@@ -210,6 +208,5 @@ class IndexFiles:
         return [*found, self._directory]
 
     def close(self) -> None:
-        """Close the files."""
         for file, _ in self._files:
             file.close()

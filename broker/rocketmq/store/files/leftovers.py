@@ -1,11 +1,11 @@
-"""The rest of an older, longer log that the original leaves after the end of a log that it has cut.
+"""The rest of an older, longer log, which the original leaves after the end of a log that it has cut.
 
 Source: AutoSwitchHAClient, MappedFileQueue.truncateDirtyFiles, ConsumeQueue.truncateDirtyLogicFiles, CommitLog. A
-broker whose log has diverged from its master's sets the ends of its log and its queues back, removes later files, and
-writes on from there. It does not clear the old bytes. At its next start the log ends where no sound record begins.
+broker whose log has diverged from its master's sets the ends of its log and queues back, removes later files, and
+writes on from there, without clearing the old bytes. At its next start the log ends where no sound record begins.
 
-That alone would pass over damage in the middle of a log, too. The records show that it is a rest: in one epoch no
-record is older than the first, and all of the rest are, as they were stored before the master of the last epoch began.
+That alone would also pass over damage in the middle of a log. The records distinguish the two: in one epoch no record
+is older than the first, but all of the rest are, as they were stored before the master of the last epoch began.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LastEpoch", "find_last_epoch", "read_sound"]
 
 
 class LastEpoch(NamedTuple):
-    """The last epoch of a log that has records: where it begins, and when its first record was stored.
+    """The last epoch of a log that has records: its begin, and the storing time of its first record.
 
     No epoch begins after `last_begin`. After a clean stop, `dispatched_ms` is the time of the log's last record.
     """
@@ -32,11 +32,10 @@ class LastEpoch(NamedTuple):
     dispatched_ms: int | None = None
 
     def may_end(self, offset: int, stored_ms: int) -> bool:
-        """Return whether a log with this epoch may end at an offset, after a record that was stored at that time."""
+        """Return whether a log with this epoch may end at an offset, after a record stored at that time."""
         return self.begin < offset and self.last_begin <= offset and self.dispatched_ms in (None, stored_ms)
 
     def is_older(self, record: Record) -> bool:
-        """Return whether a record is older than the epoch."""
         return record.stored_ms < self.first_ms
 
 
@@ -56,7 +55,7 @@ def find_last_epoch(files: FileRow, begins: Sequence[int], dispatched_ms: int | 
 
 
 def read_sound(files: FileRow, offset: int) -> Record | None:
-    """Read the record at `offset`, or after a blank one that is there; None if it is not sound."""
+    """Read the record at `offset`, or after a blank one there; None if it is not sound."""
     while files.begin <= offset < files.end:
         file, place = files.place(offset)
         try:
