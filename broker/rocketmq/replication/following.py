@@ -27,7 +27,7 @@ ASK_MS: Final = 3_000
 
 
 class Following:
-    """A slave at work. `register` registers with the nameservers; their answers go to `registered`."""
+    """A slave at work. `register` registers with the nameservers; `registered` gets their answers."""
 
     def __init__(
         self,
@@ -49,13 +49,12 @@ class Following:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._asked_ms = now_ms()
-        # The last invalid address.
         self._refused = ""
         if options.master_address is not None:
             slave.follow(options.master_address)
 
     def registered(self, answer: Frame) -> None:
-        """Take the master's addresses from a nameserver's answer, if they are in it."""
+        """Take the master's addresses from a nameserver's answer, if it has them."""
         try:
             told = read_header(RegisterBrokerResponse, answer.ext_fields)
         except FormatError:
@@ -66,7 +65,6 @@ class Following:
             self._slave.follow(told.ha_server_addr)
 
     def found(self, address: str, ha_address: str | None) -> None:
-        """Follow a master that was found; its address for slaves may be unknown yet."""
         if self._is_place(address):
             self._link.follow(address)
         if ha_address is None:
@@ -83,7 +81,6 @@ class Following:
         return False
 
     def status(self) -> HaRuntime:
-        """Describe this slave."""
         stream = self._slave.stream
         if stream is None:
             return HaRuntime(False, ha_client_runtime_info=HaSlave(self._slave.master, 0, self._store.log.end))
@@ -98,7 +95,6 @@ class Following:
         return False
 
     def tick(self) -> None:
-        """Do the work that is due."""
         now_ms = self._now_ms()
         knows_master = self._slave.master is not None and self._link.address is not None
         if not knows_master and now_ms - self._asked_ms >= ASK_MS:
@@ -110,5 +106,4 @@ class Following:
             self._metadata.tick(now_ms)
 
     def leave(self) -> None:
-        """Stop: take in nothing more."""
         self._slave.stop()

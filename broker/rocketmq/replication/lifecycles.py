@@ -28,7 +28,7 @@ class CopyState(Enum):
 
 
 class CopyEvent(Enum):
-    """The events in the life of a slave's connection, at its master."""
+    """The events of a slave's connection, at its master."""
 
     INTRODUCED = "introduced itself"
     REPORTED = "reported an offset of the log"
@@ -49,7 +49,7 @@ COPY_TRANSITIONS: dict[tuple[CopyState, CopyEvent], CopyState] = {
 }
 
 
-# In the form with epochs a slave introduces itself first. It does so again if the answer takes long.
+# In the form with epochs a slave introduces itself first, and again if the answer takes long.
 EPOCH_COPY_TRANSITIONS: dict[tuple[CopyState, CopyEvent], CopyState] = {
     (CopyState.WAITING, CopyEvent.INTRODUCED): CopyState.GREETED,
     (CopyState.WAITING, CopyEvent.REFUSED): CopyState.CLOSED,
@@ -84,7 +84,7 @@ class SlaveEvent(Enum):
     STOP = "stop"
 
 
-# A new master is dialed at once; a dialing that is under way is first waited for.
+# A new master is dialed at once, or when the dialing under way has ended.
 SLAVE_TRANSITIONS: dict[tuple[SlaveState, SlaveEvent], SlaveState] = {
     (SlaveState.ALONE, SlaveEvent.MASTER): SlaveState.DIALING,
     (SlaveState.ALONE, SlaveEvent.STOP): SlaveState.STOPPED,
@@ -114,7 +114,7 @@ class MemberState(Enum):
 
 
 class MemberEvent(Enum):
-    """The events in the life of a broker with a controller."""
+    """The events of a broker with a controller."""
 
     OFFERED = "an id is free"
     DENIED = "the id is another broker's"
@@ -126,8 +126,8 @@ class MemberEvent(Enum):
     STOP = "stop"
 
 
-# The broker registers again with a controller that has forgotten it; a master or slave keeps its role meanwhile, as
-# when no controller can be reached. The id is kept for good.
+# A broker registers again with a controller that has forgotten it. It keeps its role meanwhile, as when no controller
+# can be reached, and its id for good.
 MEMBER_TRANSITIONS: dict[tuple[MemberState, MemberEvent], MemberState] = {
     (MemberState.NAMELESS, MemberEvent.OFFERED): MemberState.APPLYING,
     (MemberState.NAMELESS, MemberEvent.STOP): MemberState.STOPPED,

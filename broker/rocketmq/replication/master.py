@@ -27,10 +27,10 @@ class OpenOther(Protocol):
 
 
 class ReplicationMaster:
-    """The slaves of a broker. `changed` gets sessions that have output, `now_ms` never goes back.
+    """The slaves of a broker. `changed` gets sessions that have output; `now_ms` never goes back.
 
     See `Copies` for `reach`, and `ReplicationSession` for `make_entrance`. Where a slave may act as master, `alive`
-    returns the number of brokers of this name that nameservers know.
+    returns the number of this name's brokers that nameservers know.
     """
 
     def __init__(
@@ -55,13 +55,11 @@ class ReplicationMaster:
         self.waiting = WaitingSenders(options, self.copies, now_ms, None if alive is None else self.in_sync)
 
     def in_sync(self) -> int:
-        """Return the number of brokers that are in sync and known to nameservers, this one included."""
+        """Return the number of brokers in sync and known to nameservers, this one included."""
         in_sync = self.copies.in_sync()
         return in_sync if self._alive is None else min(in_sync, self._alive())
 
     def connect(self, peer: str, certified: Callable[[], frozenset[str]]) -> ReplicationSession:
-        """Make the session of a slave that connects."""
-
         def make(number: int, host: Host) -> ReplicationSession:
             return ReplicationSession(
                 number, host, self._options, self._changed, self._now_ms, self.copies.add, self._make_entrance
@@ -73,17 +71,14 @@ class ReplicationMaster:
         self.waiting.moved()
 
     def status(self) -> HaRuntime:
-        """Describe the slaves."""
         found = self.copies.status()
         return HaRuntime(True, self._store.log.end, sum(each.in_sync for each in found), found)
 
     def end_step(self) -> bool:
-        """Send what the step has added to the log."""
         self.copies.end_step()
         return False
 
     def tick(self) -> None:
-        """Do the work that is due."""
         self.copies.tick(self._now_ms())
         self.waiting.tick()
 

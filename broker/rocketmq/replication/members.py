@@ -1,7 +1,7 @@
 """The brokers of one name that can stand in for each other, as nameservers know them (source: BrokerController).
 
 With an acting master, each broker sends nameservers a heartbeat every second, so that they drop it soon after it fails,
-and asks them for the other brokers: a master counts those, and a slave learns that the master is back.
+and requests the other brokers: a master counts them, and a slave learns that the master is back.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["FoundMaster", "Members"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 
-# Called with the address of a master that was found, and with the one for its log, if that is known.
+# Called with the address of a found master, and with the one for its log, if known.
 FoundMaster = Callable[[str, str | None], None]
 
 
 class Members:
-    """All brokers of this one's name; see `node.Part`. `alive` is their number, this one included.
+    """All brokers of this name; see `node.Part`. `alive` is their number, this one included.
 
-    `flushed` returns the offset up to which the log of this broker is on the disk. `now_ms` is a clock that never goes
-    back. `peers` decides which hosts may speak for a master. `announce` is called with the host of a slave that asks
-    this master for its addresses.
+    `flushed` returns the offset up to which this log is on the disk. `now_ms` is a clock that never goes back. `peers`
+    decides which hosts may speak for a master. `announce` is called with the host of a slave that asks this master for
+    its addresses.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Members:
         self._peers = peers or KnownPeers()
         self._announce = announce
         self.alive = options.total_replicas
-        # The others by their ids, from the nameservers' last answer; None before the first.
+        # The others by id, from the nameservers' last answer; None before the first.
         self.others: dict[int, str] | None = None
-        # The least id of all. It counts as the master's until nameservers say otherwise.
+        # The least id of all, assumed to be the master's until nameservers name another.
         self.least = MASTER_ID
         self._options = options
         self._broker = broker
@@ -73,7 +73,7 @@ class Members:
         }
 
     def join(self, nameservers: Nameservers, wall_ms: Callable[[], int], found: FoundMaster | None = None) -> None:
-        """Begin to work. On a slave, `found` is called with a master that was found."""
+        """Begin to work. On a slave, `found` is called with a found master."""
         self._nameservers, self._wall_ms = nameservers, wall_ms
         if found is not None:
             self._found = found
@@ -81,14 +81,13 @@ class Members:
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Return False, as a step causes no more work."""
         return False
 
     def leave(self) -> None:
         """Do nothing: the registration unregisters the broker."""
 
     def tick(self) -> None:
-        """Send nameservers a heartbeat, and ask them for the other brokers, when that is due."""
+        """Send nameservers a heartbeat, and request the other brokers, when that is due."""
         nameservers, now_ms = self._nameservers, self._now_ms()
         if nameservers is None:
             return
@@ -122,7 +121,7 @@ class Members:
             self._take_least(least, told[least])
 
     def _take_least(self, least: int, address: str) -> None:
-        """Note the broker that has the least id. It is the acting master, or the master itself."""
+        """Note the broker with the least id: the acting master, or the master itself."""
         if self._options.role is not Role.SLAVE or least == self.least:
             return
         if split_address(address) is None:
@@ -138,12 +137,12 @@ class Members:
     # -- requests
 
     def _notified(self, request: Request) -> Frame:
-        """Request the least id from the nameservers at the next tick, since any process can send such a notice."""
+        """Request the least id at the next tick, since any process can send such a notice."""
         self._asked_ms = None
         return success()
 
     def _exchange(self, request: Request) -> Frame:
-        """Take the addresses of a master that is about to register, or return those of this master."""
+        """Take the addresses of a master that is about to register, or return this master's."""
         header, broker = read_header(ExchangeHaInfoRequest, request.fields), self._broker
         if self._options.role is not Role.SLAVE:
             if header.master_ha_address is not None:
@@ -160,7 +159,7 @@ class Members:
         return success(ExchangeHaInfoResponse())
 
     def _refuse(self, places: tuple[str, ...], address: str) -> str | None:
-        """Return why a message from `address` about the addresses of a master is ignored; None if it counts.
+        """Return why a message from `address` about a master's addresses is ignored; None if it counts.
 
         Masters that know the secret register with nameservers, and send no such message.
         """

@@ -1,6 +1,6 @@
-"""A slave's regular requests to its master for data that is not in its log (source: SlaveSynchronize).
+"""A slave's regular requests for its master's data outside the log (source: SlaveSynchronize).
 
-These are topics, groups, consumer offsets, and the progress of delayed and timer messages. A slave delivers nothing
+They get topics, groups, consumer offsets, and the progress of delayed and timer messages. A slave delivers nothing
 itself: the last two are files for a later start as a master.
 """
 
@@ -35,12 +35,12 @@ __all__ = ["FollowedTables", "MasterMetadata"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 PERIOD_MS: Final = 3_000
-# Maximum number of topics that are requested once each, as soon as the log has a message of theirs.
+# Maximum of topics that are requested early, once each, when the log has a message of theirs.
 NEW_TOPICS_MAX: Final = 10_000
 
 
 class FollowedTables(NamedTuple):
-    """The tables that follow the master's, and the writers of the files that do. Writers may raise `OSError`."""
+    """The tables that follow the master's, and the writers of their files, which may raise `OSError`."""
 
     store: MessageStore
     topics: Topics
@@ -52,7 +52,7 @@ class FollowedTables(NamedTuple):
 
 
 def stored_topics(store: MessageStore) -> dict[str, int]:
-    """Return the number of queues of each topic that has messages, including unconfirmed ones."""
+    """Return the number of queues of each topic that has messages, unconfirmed ones included."""
     found: dict[str, int] = {}
     for (topic, queue_id), queue in store.queues.items():
         if store.next_offset(queue) > queue.begin:
@@ -64,7 +64,7 @@ class MasterMetadata:
     """Sends the requests one after the other, and stores the answers.
 
     `acts` returns whether this slave acts as master. Its consumer offsets are its own then: a master that comes back
-    answers here before it has asked for them.
+    requests them from it, and answers here before that.
     """
 
     def __init__(self, kept: FollowedTables, link: Outgoing, acts: Callable[[], bool] = lambda: False) -> None:
@@ -73,9 +73,9 @@ class MasterMetadata:
         self._link = link
         self._asked_ms: int | None = None
         self._is_asking = False
-        # The requests whose answers could not be stored; each is logged once, until it succeeds.
+        # Requests whose answers could not be stored, each logged once until it succeeds.
         self._failing: set[RequestCode] = set()
-        # Answers of the connection that say more than this log has, with the end of the log that has it.
+        # Answers ahead of this log, with the end of the log that has their data.
         self._early: dict[RequestCode, tuple[int, Buffer]] = {}
         self._connection: object = None
         self._new_topics: set[str] = set()
@@ -89,7 +89,7 @@ class MasterMetadata:
         }
 
     def saw(self, topic: str) -> None:
-        """Note a topic that the log has a message of; request it soon if it is unknown here.
+        """Note a topic of a stored message; request it soon if it is unknown here.
 
         Otherwise the message could not be read if this broker became master next. A deleted topic is requested once.
         """
@@ -100,7 +100,7 @@ class MasterMetadata:
             self._asked_ms = None
 
     def tick(self, now_ms: int) -> None:
-        """Send the requests that are due, and take the early answers that this log has come up to."""
+        """Send the requests that are due, and take the early answers that this log has reached."""
         self._forget_others()
         for code, (end, body) in list(self._early.items()):
             if self._kept.store.flushed >= end:
@@ -112,7 +112,7 @@ class MasterMetadata:
             self._ask(list(self._questions), now_ms)
 
     def _forget_others(self) -> None:
-        """Forget early answers of another connection: a master that restarts may have lost the end of its log."""
+        """Forget early answers of another connection: a restarted master may have lost the end of its log."""
         if self._link.connection is not self._connection:
             self._connection = self._link.connection
             self._early.clear()
@@ -130,24 +130,24 @@ class MasterMetadata:
             if answer.code == ResponseCode.SUCCESS:
                 reason = self._take_in_time(code, answer)
         self._note(code, reason)
-        # Without a connection the rest is requested next time.
+        # Without a connection the others wait for the next time.
         self._ask(rest if answer is not None else [], now_ms)
 
     def _take_in_time(self, code: RequestCode, answer: Frame) -> str:
-        """Take an answer like `_take`, unless what it says was done is not in this log yet.
+        """Take an answer like `_take`, unless it is ahead of this log.
 
-        If this broker became master without that, the messages would never be given out.
+        If this broker became master without that part, messages that count as delivered would be lost.
         """
         self._forget_others()
         end = read_long((answer.ext_fields or {}).get(LOG_END)) or 0
         if code not in self._early and self._kept.store.flushed >= end:
             return self._take(code, answer.body)
-        # Later answers say more, and would never be taken if this log were always behind.
+        # The first is kept: if this log were always late, replacing it would take none.
         self._early.setdefault(code, (end, bytes(answer.body)))
         return ""
 
     def _note(self, code: RequestCode, reason: str) -> None:
-        """Log once that an answer cannot be taken; `reason` is empty if it was."""
+        """Log an answer that cannot be taken, once; `reason` is empty if it was taken."""
         if reason and code not in self._failing:
             self._failing.add(code)
             log.warning("%s of the master cannot be taken: %s", code.name, reason)
@@ -155,7 +155,7 @@ class MasterMetadata:
             self._failing.discard(code)
 
     def _take(self, code: RequestCode, body: Buffer) -> str:
-        """Store the master's answer; return the reason why that is impossible, or an empty text."""
+        """Store the master's answer; return why that is impossible, or ""."""
         try:
             self._questions[code](body)
         except FormatError as error:
@@ -190,7 +190,7 @@ class MasterMetadata:
             self._kept.keep_request_modes(fastjson.dumps_pretty(value).encode())
 
     def _take_timers(self, body: Buffer) -> None:
-        # A master of the original has a wheel, and this broker its own notes: a new master reads the whole topic again,
-        # and skips messages that were due before.
+        # The original's wheel is not known here: a new master reads the whole topic again, and skips messages that were
+        # due before.
         checkpoint = TIMER_CHECKPOINT.unpack(body)._replace(log_flushed=0, queue_offset=0)
         self._kept.keep_timer_checkpoint(TIMER_CHECKPOINT.pack(checkpoint).ljust(CHECKPOINT_BYTES, b"\0"))

@@ -18,24 +18,24 @@ class Role(Enum):
 
 @dataclass(slots=True)
 class ReplicationOptions:
-    """The options of a master or of a slave. Administrators change some while it runs: holders of this object see that.
+    """The options of a master or of a slave. Administrators change some at run time; holders of this object see that.
 
     `in_sync_replicas` counts the master itself. `master_address` is a slave's master; empty to get it from nameservers.
-    `from_last_file`: a new slave gets the last file of the log only. Slaves connect to `port`; 0 is the broker's port
-    plus 1, and without a port there are no slaves. A consumer is far behind if its next message is further from the
-    log's end than `memory_percent` of this machine's memory.
+    With `from_last_file`, a new slave gets only the last file of the log. Slaves connect to `port`; 0 is the broker's
+    port plus 1, None admits no slaves. A consumer lags if its next message is further from the log's end than
+    `memory_percent` of this machine's memory.
 
     With `is_controlled`, the controllers at the addresses `controllers` appoint the master. A slave that was not caught
-    up for `behind_ms_max` is no longer in sync; this is checked every `check_ms`. Senders wait for all brokers that are
-    in sync if `all_in_sync`, and are refused if those are fewer than `in_sync_replicas_min`. This broker sends
-    controllers a heartbeat every `beat_ms`; they take it for gone after `gone_ms`, and prefer a low `priority`. It asks
-    them for the master every `sync_ms`, and for their leader every `leader_ms`.
+    up for `behind_ms_max` is no longer in sync; this is checked every `check_ms`. With `all_in_sync`, senders wait for
+    all brokers in sync. They are refused if those are fewer than `in_sync_replicas_min`. This broker sends controllers
+    a heartbeat every `beat_ms`; they take it for gone after `gone_ms`, and prefer a low `priority`. It requests the
+    master every `sync_ms`, and their leader every `leader_ms`.
 
     With `has_acting_master`, and without a controller, the slave with the least id stands in for a master that is gone:
     consumers read from it. This broker sends nameservers a heartbeat every `beat_ms`; they take it for gone after
-    `silent_ms`, and it asks them for the other brokers every `members_ms`. Senders are refused if fewer brokers are in
-    sync than `in_sync_replicas`, or, if that is adapted by `auto_in_sync`, than `in_sync_replicas_min`. Of
-    `total_replicas` brokers, the others are asked for their consumer offsets before a master registers.
+    `silent_ms`. It requests the other brokers every `members_ms`. Senders are refused if fewer brokers are in sync than
+    `in_sync_replicas`, or, if that is adapted by `auto_in_sync`, than `in_sync_replicas_min`. Before a master
+    registers, it requests consumer offsets from the others of the `total_replicas` brokers.
     """
 
     role: Role = Role.ASYNC_MASTER

@@ -1,7 +1,6 @@
 """The return of a master: before it registers, it takes the consumer offsets of brokers that stood in for it.
 
-Source: BrokerPreOnlineService. Consumers continue where they were with the acting master. Otherwise they would get
-messages again that they have consumed there.
+Source: BrokerPreOnlineService. Consumers then continue where they were, and get no message twice.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ __all__ = ["OffsetsReturning"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# The time for which the others are waited for, in addition to that after which nameservers drop a dead broker.
+# Added to the time after which nameservers drop a dead broker.
 SLACK_MS: Final = 5_000
 
 
 class OffsetsReturning:
-    """The requests to all other brokers that nameservers know; see `node.Part`. `back` is called at their end."""
+    """The requests to all other known brokers; see `node.Part`. `back` is called at their end."""
 
     def __init__(
         self,
@@ -51,11 +50,9 @@ class OffsetsReturning:
         self._answered: set[str] = set()
 
     def end_step(self) -> bool:
-        """Return False, as a step causes no more work."""
         return False
 
     def tick(self) -> None:
-        """Ask the others, and go on when all have answered, or the time is over."""
         if self._back is None:
             return
         now_ms = self._now_ms()
@@ -104,7 +101,6 @@ class OffsetsReturning:
             back()
 
     def leave(self) -> None:
-        """Stop: send no more requests."""
         self._back = None
         for link in self._links.values():
             link.close()

@@ -22,7 +22,7 @@ __all__ = ["BrokerRole"]
 
 _SENDING: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _PULLING: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-# Requests that store something, which only masters carry out.
+# Requests that only masters carry out: they store something.
 _STORING: Final = _SENDING | {
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
@@ -38,7 +38,6 @@ _FORBIDDEN: Final = {
     RequestCode.END_TRANSACTION: None,
     RequestCode.RECALL_MESSAGE: "recall failed, broker service not available",
 }
-# Requests whose senders wait for copies of the stored message.
 _WAITING: Final = _SENDING | {RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
 
 _NOT_HERE: Final = (
@@ -51,11 +50,11 @@ _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class BrokerRole:
-    """The role of a broker. `waiting` has a master's senders, `status` describes its replication.
+    """The role of a broker. `waiting` has a master's senders; `status` describes its replication.
 
-    `log_end` is the end of the commit log. `in_sync` returns the number of brokers in sync, where senders are refused
-    if those are too few. With a controller the role changes, and `advance` confirms what those in sync have. `handlers`
-    carry out the other requests that such a broker has.
+    `log_end` returns the end of the commit log. `in_sync` returns the number of brokers in sync, if senders are refused
+    when those are too few. With a controller the role changes, and `advance` confirms what those in sync have.
+    `handlers` carry out the other requests of such a broker.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class BrokerRole:
         self._status = status or (lambda: HaRuntime(True, log_end()))
         self._in_sync = in_sync
         self.advance = advance
-        # True for a master that has yet to ask for the consumer offsets of the slave that acted for it.
+        # True for a master that has yet to request the consumer offsets of the slave that acted for it.
         self.is_returning = False
         self.handlers: Handlers = {
             RequestCode.GET_BROKER_HA_STATUS: lambda request: with_body(HA_RUNTIME.write(self._status())),
@@ -85,12 +84,12 @@ class BrokerRole:
 
     @property
     def is_slave(self) -> bool:
-        """Return whether another broker is master."""
+        """True if another broker is master."""
         return self.options.role is Role.SLAVE
 
     @property
     def takes_plain(self) -> bool:
-        """Return whether messages may be stored and acknowledged without asking this object."""
+        """True if messages may be stored and acknowledged without asking this object."""
         if self.is_slave or self._is_short:
             return False
         return self._waiting is None or not self._waiting.is_wanted
@@ -104,7 +103,6 @@ class BrokerRole:
 
     @property
     def _is_short(self) -> bool:
-        """Return whether fewer brokers are in sync than required."""
         options = self.options
         if self._in_sync is None or options.role is not Role.SYNC_MASTER:
             return False
@@ -131,7 +129,7 @@ class BrokerRole:
         return None
 
     def hold(self, request: Frame, peer: Peer, answer: Frame) -> bool:
-        """Send an answer once there are enough copies of the stored message; False if that is not needed."""
+        """Send an answer once there are enough copies of the message; False if that is not needed."""
         waiting = self._waiting
         if waiting is None or not waiting.is_wanted or answer.code != ResponseCode.SUCCESS:
             return False
@@ -141,18 +139,17 @@ class BrokerRole:
         return True
 
     def disconnected(self, peer: Peer) -> None:
-        """Forget the waiting answers of a closed connection."""
         if self._waiting is not None:
             self._waiting.forget(peer)
 
 
 def _waits(request: Frame) -> bool:
-    """Return whether a sender waits for copies, the default unless the message's properties say otherwise."""
+    """Return whether a sender waits for copies, as it does unless the message's properties refuse it."""
     fields = request.ext_fields or {}
     text = fields.get("i" if request.code != RequestCode.SEND_MESSAGE else "properties") or ""
     return "WAIT" not in text or decode_properties(text.encode()).get("WAIT", "true").lower() == "true"
 
 
 def _answer(request: Frame, peer: Peer, answer: Frame, is_copied: bool) -> None:
-    # The message is stored in either case.
+    # The message is stored in any case.
     peer.answer(request, answer if is_copied else answer._replace(code=ResponseCode.FLUSH_SLAVE_TIMEOUT))

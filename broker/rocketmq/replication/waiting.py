@@ -10,15 +10,15 @@ from broker.rocketmq.replication.options import ReplicationOptions, Role
 
 __all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "WaitingSenders", "replicas_needed"]
 
-# All brokers that are in sync, by the controller's set, instead of a number.
+# Instead of a number: all brokers in sync, by the controller's set.
 ALL_IN_SYNC: Final = -1
 
-# Maximum number of waiting senders; for others, the time counts as over at once.
+# Further senders are answered as if their time was over.
 WAITING_MAX: Final = 100_000
 
 
 def replicas_needed(options: ReplicationOptions, in_sync: int) -> int:
-    """Return how many brokers must have a message with `in_sync` brokers in sync, where a slave may act as master."""
+    """Return how many brokers must have a message with `in_sync` in sync, where a slave may act as master."""
     if not options.auto_in_sync:
         return options.in_sync_replicas
     return max(min(options.in_sync_replicas, in_sync), options.in_sync_replicas_min)
@@ -28,7 +28,7 @@ class Acknowledged(Protocol):
     """The slaves of a master."""
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return the offset up to which `replicas` brokers have the log, the master included; -1 if there are fewer."""
+        """Return the offset up to which `replicas` brokers, the master included, have the log; -1 for fewer."""
         ...
 
 
@@ -42,7 +42,7 @@ class _Waiter(NamedTuple):
 class WaitingSenders:
     """All waiting senders, in the order of the log. `now_ms` is a clock that never goes back.
 
-    `in_sync` returns the number of brokers in sync, where the number of copies to wait for depends on it.
+    `in_sync` returns the number of brokers in sync, if the number of copies depends on it.
     """
 
     def __init__(
@@ -56,7 +56,6 @@ class WaitingSenders:
         self._options = options
         self._copies = copies
         self._now_ms = now_ms
-        # By the number of brokers that must have the message, which administrators may change meanwhile.
         self._waiters: dict[int, deque[_Waiter]] = {}
         self._count = 0
 
@@ -77,7 +76,7 @@ class WaitingSenders:
     def wait(self, end: int, owner: object, done: Callable[[bool], None]) -> None:
         """Call `done` with True once enough brokers have the log up to `end`, or with False when the time is over.
 
-        It may be called at once. `owner` identifies the waits for `forget`.
+        The call may come at once. `owner` identifies the waits for `forget`.
         """
         replicas = self._replicas
         if self._copies.acknowledged_by(replicas) >= end:
@@ -111,7 +110,7 @@ class WaitingSenders:
         waiter.done(is_copied)
 
     def end(self) -> None:
-        """Release all senders: this broker is master no longer, and its stored messages may be dropped."""
+        """Release all senders: this broker is no longer master, and may drop its stored messages."""
         for replicas, waiters in list(self._waiters.items()):
             while waiters:
                 self._release(replicas, waiters, is_copied=False)

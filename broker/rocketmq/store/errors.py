@@ -17,7 +17,7 @@ class StoreFileDamaged(Exception):
 
 
 class DiskFull(Exception):
-    """Neither the disk nor the bound of open files has room for a write; nothing was written."""
+    """Lack of room for a write, on the disk or among the files that may be open; nothing was written."""
 
 
 class Unstorable(Exception):

@@ -1,6 +1,6 @@
-"""Reads and checks a controller's messages about a broker name: its master, its epoch, and the brokers in sync.
+"""Reads a controller's messages about a broker name: its master, its epoch, and the brokers in sync.
 
-A controller is another process: its messages may be wrong, or another program's.
+A controller is another process, so its messages are checked.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MEMBERS_MAX: Final = 1024
 
 
 class InSync(NamedTuple):
-    """The ids of the brokers that are in sync, and the number of that set."""
+    """The ids of the brokers in sync, and the number of that set."""
 
     members: frozenset[int]
     epoch: int
 
 
 class Appointment(NamedTuple):
-    """The master of an epoch; without a master, `master_id` is None, and so is the address."""
+    """The master of an epoch; `master_id` and the address are None without one."""
 
     epoch: int
     master_id: int | None
@@ -49,37 +49,31 @@ class Appointment(NamedTuple):
 
 
 def read_registered(answer: Frame) -> Appointment:
-    """Read the answer to a registration. Raises `FormatError`."""
     head = read_header(RegisterBrokerToControllerResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer))
 
 
 def read_elected(answer: Frame) -> Appointment:
-    """Read the answer to an election. Raises `FormatError`."""
     head = read_header(ElectMasterResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer, head[3]))
 
 
 def read_replicas(answer: Frame) -> Appointment:
-    """Read the answer to a request for the master. Raises `FormatError`."""
     head = read_header(GetReplicaInfoResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer))
 
 
 def read_notice(request: Frame) -> Appointment:
-    """Read a controller's notice that the roles have changed. Raises `FormatError`."""
     head = read_header(NotifyBrokerRoleChangedRequest, request.ext_fields)
     in_sync = _set(request, head.sync_state_set_epoch)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, in_sync)
 
 
 def read_in_sync(answer: Frame) -> InSync:
-    """Read the answer to a proposed set. Raises `FormatError`."""
     return _set(answer)
 
 
 def _set(frame: Frame, epoch: int | None = None) -> InSync:
-    """Read a set, whose number may be in the header instead."""
     told = SYNC_STATE_SET.read(frame.body) if frame.body else SyncStateSet()
     members = frozenset(told.sync_state_set)
     number = told.sync_state_set_epoch if epoch is None else epoch

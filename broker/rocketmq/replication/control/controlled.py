@@ -63,38 +63,33 @@ class Controlled:
         }
         options.role = Role.SLAVE
         entries = shared.epochs.entries
-        # A process that was killed before its first note had an epoch by then; the log before that is from the time
-        # without a controller.
+        # A process killed before its first note had an epoch; the log before it predates the controller.
         shared.store.hold_back(entries[0].start_offset if entries else None)
 
     def join(self, membership: ControlledMembership, change: RoleChange, world: TermWorld) -> None:
-        """Begin to work."""
         self.membership, self._change, self._world = membership, change, world
 
     # -- see `waiting.Acknowledged` and `role.BrokerRole`
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return the offset up to which `replicas` brokers have the log, or all that are in sync."""
         if self._master is None:
             return -1
         in_sync = self._master.in_sync
         if replicas != ALL_IN_SYNC:
             return in_sync.acknowledged_by(replicas)
-        # Since the message was taken, others may have left the set.
+        # Others may have left the set since the message was taken.
         is_short = len(in_sync.counted) < self._options.in_sync_replicas_min
         return -1 if is_short else in_sync.acknowledged_by_all()
 
     def in_sync(self) -> int:
-        """Return how many brokers are in sync."""
         return 0 if self._master is None else self._master.in_sync.size
 
     def advance(self) -> None:
-        """Confirm the messages that the step has stored, if no other broker has to have them."""
+        """Confirm the step's messages, if no other broker must have them."""
         if self._master is not None:
             self._master.in_sync.advance()
 
     def status(self) -> HaRuntime:
-        """Describe this broker's replication."""
         term = self._master or self._slave
         return HaRuntime(False) if term is None else term.status()
 
@@ -107,13 +102,13 @@ class Controlled:
         return LogState(last_epoch(entries), last_epoch(cut_epochs(entries, end)), end, store.confirmed)
 
     def lead(self, epoch: int, in_sync: InSync) -> bool:
-        """Become master of an epoch; return False if that is impossible."""
+        """Become master; return False if that is impossible."""
         assert self._change is not None
         assert self.membership is not None
         assert self._world is not None
         store, book = self._shared.store, self._shared.epochs
         if self._slave is not None:
-            # Anything that it is sent from here on is ignored.
+            # Later input from that master is ignored.
             self._slave.close()
             self._slave = None
         try:
@@ -164,7 +159,7 @@ class Controlled:
         self._change.changed()
 
     def appoint(self, in_sync: InSync) -> None:
-        """Set the brokers that are in sync, as master."""
+        """Set the brokers in sync, as master."""
         if self._master is not None:
             self._master.in_sync.appoint(*in_sync)
 
@@ -177,7 +172,6 @@ class Controlled:
     # -- requests
 
     def make_end(self, session: ReplicationSession) -> ReplicationEnd:
-        """Make this broker's end of a stream to a slave that has connected."""
         return NoMaster(session) if self._master is None else self._master.copies.add(session)
 
     def _notified(self, request: Request) -> Frame:
@@ -203,14 +197,12 @@ class Controlled:
     # -- the clock
 
     def end_step(self) -> bool:
-        """Send or report the results of the step."""
         term = self._master or self._slave
         if term is not None:
             term.end_step()
         return False
 
     def tick(self) -> None:
-        """Do the work that is due."""
         if self.membership is not None:
             self.membership.tick()
         term = self._master or self._slave
@@ -221,7 +213,7 @@ class Controlled:
         self._drop_epochs()
 
     def _drop_epochs(self) -> None:
-        """Forget the epochs whose records have all been removed from the log."""
+        """Forget the epochs whose records have all been removed."""
         book = self._shared.epochs
         if len(book.entries) > 1 and book.entries[1].start_offset <= self._shared.store.log.begin:
             try:
@@ -230,7 +222,7 @@ class Controlled:
                 log.error("the file of epochs cannot be written: %s", error)
 
     def leave(self) -> None:
-        """Stop: take in nothing more, and send no more requests."""
+        """Stop: take in and send nothing more."""
         if self.membership is not None:
             self.membership.stop()
         if self._slave is not None:

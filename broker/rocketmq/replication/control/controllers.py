@@ -20,12 +20,12 @@ __all__ = ["Controllers"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# The interval of requests for the leader while none is known.
+# The interval of requests for the leader while it is unknown.
 SEEK_MS: Final = 500
 
 
 class Controllers:
-    """The controllers of a broker. `make_link` makes the connection to one of them."""
+    """The controllers of a broker. `make_link` makes the connection to one."""
 
     def __init__(self, options: ReplicationOptions, make_link: Callable[[], Outgoing]) -> None:
         self._options = options
@@ -33,7 +33,6 @@ class Controllers:
         self._links: dict[str, Outgoing] = {}
         self.leader: str | None = None
         self._asked_ms: int | None = None
-        # The last invalid address.
         self._refused = ""
         for address in options.controllers:
             self._connect(address)
@@ -44,16 +43,14 @@ class Controllers:
 
     @property
     def has_leader(self) -> bool:
-        """Return whether the leader is known and connected."""
         return self.leader is not None and self._links[self.leader].is_connected
 
     def tell(self, request: Frame) -> None:
-        """Send a request without an answer to all connected controllers."""
         for link in self._links.values():
             link.tell(request)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> None:
-        """Send a request to the last known leader; `done` gets the answer, or None if there is none."""
+        """Send a request to the last known leader; `done` gets the answer, or None."""
         if self.leader is None:
             done(None)
         else:
@@ -66,7 +63,7 @@ class Controllers:
         done(answer if is_leader else None)
 
     def tick(self, now_ms: int) -> None:
-        """Connect where that is due, and ask for the leader when it is time."""
+        """Connect, and request the leader, where that is due."""
         for link in self._links.values():
             link.tick(now_ms)
         period_ms = self._options.leader_ms if self.has_leader else SEEK_MS
@@ -97,12 +94,12 @@ class Controllers:
         self.leader = leader
 
     def _forget_others(self, leader: str) -> None:
-        """Close the connections to controllers that are not configured, other than the leader."""
+        """Close the connections to controllers that are not configured, except the leader."""
         kept: Iterable[str] = (*self._options.controllers, leader)
         for address in [address for address in self._links if address not in kept]:
             self._links.pop(address).close()
 
     def close(self) -> None:
-        """Close all connections, and open no more."""
+        """Close all connections, for good."""
         for link in self._links.values():
             link.close()

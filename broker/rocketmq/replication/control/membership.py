@@ -1,7 +1,7 @@
 """A broker's membership with its controller: it gets an id, registers, and learns which broker is master.
 
-Source: ReplicasManager. One request is sent at a time; the next one follows from the state, by the table in
-`lifecycles`. A request that is not sent at once is sent a second later.
+Source: ReplicasManager. One request is sent at a time. The next one follows from the state, by the table in
+`lifecycles`: at once, or a second later.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["Asked", "ControlledMembership", "IdentityFiles", "LogState", "Propos
 log = logging.getLogger("broker.rocketmq.replication")
 
 RETRY_MS: Final = 1_000
-# Others that are in sync have this time to be elected instead of a master that has started again; see `_may_lead`.
+# In this time others in sync may be elected instead of a restarted master; see `_may_lead`.
 LEAD_AGAIN_MS: Final = 20_000
-# An election that no broker requests begins another epoch also if nobody can be elected.
+# An election that no broker requests begins an epoch even if nobody can be elected.
 _NOBODY: Final = -1
-# Minimum interval between requests to controllers that notices cause.
+# Minimum interval between requests that notices cause.
 NOTICE_MS: Final = 100
 _ID_MAX: Final = (1 << 63) - 1
 
@@ -48,7 +48,7 @@ _FORGOTTEN: Final = (
     ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
     ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
 )
-# The answers by which a controller says that it has changed nothing.
+# The answers of a controller that has changed nothing.
 _REFUSED: Final = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -61,13 +61,12 @@ _REFUSED: Final = frozenset(
 )
 
 
-# Called with the set that was accepted, if any, and whether the proposal was refused; with neither, the outcome is
-# unknown.
+# Called with the accepted set, if any, and whether the proposal was refused; with neither, the outcome is unknown.
 ProposalDone = Callable[[InSync | None, bool], None]
 
 
 class LogState(NamedTuple):
-    """The last epoch of a log, the last one with records, where the log ends, and its confirmed offset."""
+    """The last epoch of a log, the last one with records, the log's end, and its confirmed offset."""
 
     epoch: int
     written: int
@@ -92,11 +91,11 @@ class IdentityFiles(Protocol):
     known: BrokerIdentity | None
 
     def keep(self, identity: BrokerIdentity) -> None:
-        """Write an identity; that of an applicant if it has a check code."""
+        """Write an identity; one with a check code is an applicant's."""
         ...
 
     def forget(self) -> None:
-        """Remove the identity of an applicant."""
+        """Remove an applicant's identity."""
         ...
 
 
@@ -110,12 +109,10 @@ class Roles(Protocol):
         """Become master of an epoch; return False if that is impossible."""
         ...
 
-    def follow(self, appointment: Appointment) -> None:
-        """Become the slave of a master."""
-        ...
+    def follow(self, appointment: Appointment) -> None: ...
 
     def appoint(self, in_sync: InSync) -> None:
-        """Set the brokers that are in sync, as master."""
+        """Set the brokers in sync, as master."""
         ...
 
 
@@ -145,7 +142,7 @@ class ControlledMembership:
         self._is_asking = False
         self._next_ms = self._beat_ms = now_ms()
         self._noticed_ms: int | None = None
-        # The time from which on a broker that may not lead its last epoch requests an election.
+        # When a broker that may not lead its last epoch requests an election.
         self._waiting_ms: int | None = None
         self._reason = ""
         if files.known is not None:
@@ -165,7 +162,6 @@ class ControlledMembership:
     # -- requests
 
     def tick(self) -> None:
-        """Send the controllers a heartbeat, and the next request, if they are due."""
         now_ms = self._now_ms()
         self._controllers.tick(now_ms)
         if self._is_registered and now_ms - self._beat_ms >= self._options.beat_ms:
@@ -175,7 +171,7 @@ class ControlledMembership:
 
     @property
     def _is_registered(self) -> bool:
-        """Return whether the controllers may count this broker among the candidates."""
+        """True if the controllers may count this broker among the candidates."""
         if self._waiting_ms is not None:
             return False
         return self.state in (MemberState.REGISTERED, MemberState.LEADING, MemberState.FOLLOWING)
@@ -212,7 +208,7 @@ class ControlledMembership:
         elif self.state is MemberState.NAMED:
             self._register()
         elif self.state is MemberState.REGISTERED and self._waiting_ms is None:
-            # A controller elects only brokers from which it has a heartbeat.
+            # A controller elects only brokers with a heartbeat.
             self._beat()
             elected = replicating.ElectMasterRequest(cluster, name, self.broker_id, False, self._wall_ms())
             self._send(RequestCode.CONTROLLER_ELECT_MASTER, write_header(elected), self._take_elected)
@@ -265,7 +261,6 @@ class ControlledMembership:
     # -- answers
 
     def _check(self, answer: Frame, *codes: ResponseCode) -> None:
-        """Raise `FormatError` unless an answer has one of the codes."""
         if answer.code not in codes:
             raise FormatError("Answer.code", 0, f"code {answer.code}, {(answer.remark or '')[:200]!r}")
 
@@ -336,7 +331,7 @@ class ControlledMembership:
             self._ask()
 
     def appointed(self, appointment: Appointment) -> None:
-        """Handle a controller's appointment of a master. One older than the known one is ignored."""
+        """Handle a controller's appointment, unless it is older than the known one."""
         if self.state not in (MemberState.REGISTERED, MemberState.LEADING, MemberState.FOLLOWING):
             return
         if appointment.master_id is None:
@@ -350,7 +345,7 @@ class ControlledMembership:
             self._roles.appoint(appointment.in_sync)
 
     def _elect(self) -> None:
-        """Request an election, as the old master is gone; this broker keeps its role until then."""
+        """Request an election; this broker keeps its role until then."""
         if self._is_asking or self.state is MemberState.REGISTERED:
             return
         self._beat()
@@ -375,11 +370,11 @@ class ControlledMembership:
             self._enter(MemberEvent.APPOINTED)
 
     def _may_lead(self, appointment: Appointment) -> bool:
-        """Return whether this broker may write to an epoch: not if the file of epochs has it from an earlier process.
+        """Return whether this broker may write to an epoch: not if an earlier process has noted the epoch.
 
         A loss of power may have taken records of that epoch that a slave has, and other records at their offsets would
         pass for the same. The broker sends the controllers no heartbeat until another epoch has begun. The log alone
-        does not show this: a loss of power may have taken all records of the epoch.
+        does not show this: it may have lost all records of the epoch.
         """
         if appointment.epoch > self._roles.log_state.epoch:
             return True
@@ -394,7 +389,6 @@ class ControlledMembership:
         return False
 
     def propose(self, members: frozenset[int], set_epoch: int, done: ProposalDone) -> None:
-        """Ask the controller for another set of brokers that are in sync."""
         header = replicating.AlterSyncStateSetRequest(self._broker.name, self.broker_id, self.epoch, self._wall_ms())
         body = SYNC_STATE_SET.write(SyncStateSet(sorted(members), set_epoch))
         frame = Frame(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, 0, ext_fields=write_header(header), body=body)
@@ -409,12 +403,11 @@ class ControlledMembership:
                 self._complain(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, str(error))
         elif answer is not None:
             log.info("the controller refuses another set of brokers in sync: %s", answer.remark)
-            # This broker may be master no longer, or the set may be another one.
+            # The set, or the master, may be another one.
             self._next_ms = min(self._next_ms, self._now_ms() + RETRY_MS)
         done(taken, answer is not None and answer.code in _REFUSED)
 
     def stop(self) -> None:
-        """Stop: handle no more answers."""
         if self.state is not MemberState.STOPPED:
             self._enter(MemberEvent.STOP)
             self._controllers.close()

@@ -1,4 +1,4 @@
-"""The time of a broker as master or as slave, from one change of roles to the next (source: AutoSwitchHAService)."""
+"""A broker's time as master or as slave, from one change of roles to the next (source: AutoSwitchHAService)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["Log", "MasterTerm", "NoMaster", "SlaveTerm", "TermWorld"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# The interval at which a slave asks its master for the address of the stream, until it gets one.
+# The interval at which a slave requests the address of its master's stream, until it gets one.
 ASK_MS: Final = 1_000
 
 
 class Log(NamedTuple):
-    """The log of a broker with its epochs. `reach` is as `copies.Copies` has it."""
+    """The log of a broker with its epochs. `reach` is as in `copies.Copies`."""
 
     store: MessageStore
     epochs: EpochBook
@@ -62,7 +62,7 @@ class TermWorld(NamedTuple):
 
 
 class NoMaster(ReplicationEnd):
-    """The end of a stream at a broker that is no master: connections of slaves are closed."""
+    """The end of a stream at a broker that is no master: it closes the connection."""
 
     def __init__(self, session: ReplicationSession) -> None:
         session.give_up("this broker is no master")
@@ -81,10 +81,10 @@ class NoMaster(ReplicationEnd):
 
 
 class MasterTerm:
-    """A broker as master. `propose` asks for another set of brokers in sync.
+    """A broker as master. `propose` proposes another set of brokers in sync.
 
-    `moved` is called when a slave has acknowledged more. A term lasts over all consecutive epochs without another
-    master between.
+    `moved` is called when a slave has acknowledged more. A term lasts over consecutive epochs without another master
+    between.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class MasterTerm:
         self.in_sync.appoint(*in_sync)
 
     def _propose(self, members: frozenset[int], epoch: int) -> None:
-        # The connections that are closed with the term have not failed.
+        # Connections closed with the term have not failed.
         if not self._is_over:
             self._ask(members, epoch, self._answered)
 
@@ -124,25 +124,21 @@ class MasterTerm:
         self.in_sync.answered(is_refused=is_refused)
 
     def status(self) -> HaRuntime:
-        """Describe the slaves."""
         return HaRuntime(True, self._store.log.end, len(self.in_sync.members) - 1, self.copies.status())
 
     def end_step(self) -> None:
-        """Send the part of the log that the step has added, and the new confirmed offset."""
         self.copies.end_step()
 
     def tick(self) -> None:
-        """Do the work that is due."""
         self.copies.tick()
 
     def close(self) -> None:
-        """Send no more of the log."""
         self._is_over = True
         self.copies.close()
 
 
 class SlaveTerm:
-    """A broker as the slave of a master, which it asks for the address of its stream."""
+    """A broker as the slave of a master, from which it requests the address of the stream."""
 
     def __init__(
         self, own_id: int, shared: Log, options: ReplicationOptions, world: TermWorld, appointment: Appointment
@@ -196,14 +192,12 @@ class SlaveTerm:
         return HaRuntime(False, ha_client_runtime_info=told)
 
     def end_step(self) -> None:
-        """Report what the step has stored, or flushed to the disk."""
         self._slave.end_step()
 
     def tick(self) -> None:
-        """Do the work that is due."""
         now_ms = self._world.now_ms()
         self._link.tick(now_ms)
-        # A stream that was lost may have another address when the master is back.
+        # After a loss of the stream, a master may come back with another address.
         is_due = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_MS
         if is_due and self._slave.stream is None and self._link.is_connected:
             self._asked_ms = now_ms
@@ -214,6 +208,5 @@ class SlaveTerm:
             self._metadata.tick(now_ms)
 
     def close(self) -> None:
-        """Stop: take in nothing more."""
         self._slave.stop()
         self._link.close()

@@ -1,4 +1,4 @@
-"""One connection of a replication stream, without its socket: the code common to both of its ends."""
+"""One connection of a replication stream, without its socket: the code common to both ends."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger("broker.rocketmq.replication")
 
 # More than a piece with its header.
 _EVENT_BYTES_MAX = BODY_BYTES_MAX + 64
-# Maximum input before admission; a slave sends less.
+# Maximum input before admission; slaves send less.
 _HELD_BYTES_MAX = 4096
 
 
 class ReplicationEnd(Protocol):
-    """The side of a stream that a session belongs to: a master's view of one slave, or a slave."""
+    """The side of a stream that a session belongs to: a master's view of a slave, or a slave."""
 
     def take(self, data: memoryview, at: int, end: int) -> int:
         """Take the whole structures at the front of `data[at:end]`; return where the first incomplete one begins.
@@ -37,20 +37,16 @@ class ReplicationEnd(Protocol):
         """Return the next bytes to send, and count them as sent."""
         ...
 
-    def has_output(self) -> bool:
-        """Return whether there is anything to send."""
-        ...
+    def has_output(self) -> bool: ...
 
-    def ended(self, session: ReplicationSession, reason: str) -> None:
-        """Note that the connection is closed."""
-        ...
+    def ended(self, session: ReplicationSession, reason: str) -> None: ...
 
 
 class ReplicationSession:
-    """A connection, to a slave or to a master; `host` is the other end. `changed` is called when there is output.
+    """A connection to a slave or to a master at `host`. `changed` is called when there is output.
 
-    `now_ms` is a clock that never goes back. The end that `make_end` returns receives and sends nothing until the
-    entrance that `make_entrance` returns has admitted the other side.
+    `now_ms` is a clock that never goes back. The end from `make_end` receives and sends nothing until the entrance from
+    `make_entrance` has admitted the other side.
     """
 
     keeps_more = False
@@ -69,7 +65,7 @@ class ReplicationSession:
         self.host = host
         self.reason = ""
         self.finished = False
-        # Input is taken regardless of the output: neither end's messages wait for what it is sent.
+        # Neither end's input waits for its output.
         self.paused = False
         self.input_can_wait = False
         self.backlog_bytes_max = 1 << 62
@@ -98,11 +94,11 @@ class ReplicationSession:
 
     @property
     def idle_ms(self) -> int:
-        """The time for which nothing was sent."""
+        """The time in ms for which nothing was sent."""
         return self._now_ms() - self._written_ms
 
     def receive(self, data: memoryview) -> int:
-        """Handle the whole structures at the front of `data`; return the number of bytes that they took."""
+        """Handle the whole structures at the front of `data`; return their size in bytes."""
         if self.finished:
             return len(data)
         self._heard_ms = self._now_ms()
@@ -129,7 +125,6 @@ class ReplicationSession:
                 self._refuse(error)
 
     def refuse_id(self, broker_id: int) -> str | None:
-        """Return why the other end cannot be the broker with this id; None if it can."""
         return None if self._passed is None else self._passed.refuse_id(broker_id)
 
     def _refuse(self, error: FormatError) -> None:
@@ -152,7 +147,6 @@ class ReplicationSession:
         del self._held[:taken]
 
     def send(self) -> None:
-        """Have the end's output sent."""
         if not self.finished:
             self._changed(self)
 
@@ -173,21 +167,19 @@ class ReplicationSession:
         return 0
 
     def memory_size(self) -> int:
-        """Return the size of the input that waits for admission. Output is created when it is taken."""
+        """Return the size of the input that waits for admission."""
         return len(self._held)
 
     def output_sent(self) -> None:
-        """Continue, if there is more to send."""
         if not self.finished and self._entrance is None and self._end.has_output():
             self._changed(self)
 
     def tick(self) -> None:
-        """Close a connection on which nothing was received for too long."""
+        """Close a connection that has received nothing for too long."""
         if self._now_ms() - self._heard_ms > self._options.silence_ms:
             self.give_up(f"nothing was received from it for {self._options.silence_ms // 1000} s")
 
     def give_up(self, reason: str) -> None:
-        """Close at once."""
         if self.finished:
             return
         self.finished = True
@@ -195,6 +187,5 @@ class ReplicationSession:
         self._changed(self)
 
     def end(self) -> None:
-        """Note that the connection is closed."""
         self.finished = True
         self._end.ended(self, self.reason)

@@ -1,9 +1,7 @@
 """A master's view of its slaves: how far each is, and which part of the log it gets next.
 
-Source: DefaultHAConnection, DefaultHAService.
-
-A slave reports the end of its log. From there on it gets the master's log in pieces, as fast as its connection takes
-them, and reports its progress again and again.
+Source: DefaultHAConnection, DefaultHAService. A slave reports the end of its log. From there on it gets the master's
+log in pieces, as fast as its connection takes them, and repeats its report as it progresses.
 """
 
 from __future__ import annotations
@@ -24,16 +22,16 @@ __all__ = ["Copies", "Copy"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# Maximum size of the pieces that one step hands to a connection.
+# Maximum size of the pieces that one step sends on a connection.
 STEP_BYTES: Final = 256 << 10
 SECOND_MS: Final = 1000
 _NEW_SLAVE: Final = 0
 
 
 class Copy:
-    """The copy of the log at one slave. `acknowledged` is the end of that copy; -1 before its first report.
+    """The copy of the log at one slave. `acknowledged` is its end; -1 before the first report.
 
-    `reach` returns the offset up to which it may have the log.
+    `reach` returns the offset up to which the slave may have the log.
     """
 
     def __init__(
@@ -55,7 +53,7 @@ class Copy:
         self._moved = moved
         self._ended = ended
         self._wants_heartbeat = False
-        # Bytes sent since the second began, and those sent in the one before it.
+        # Bytes sent in this second, and in the last.
         self._sent = self.rate = 0
         self._rated_ms = 0
 
@@ -65,7 +63,7 @@ class Copy:
     # -- see `connection.ReplicationEnd`
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Handle the slave's reports: the last one counts, the first says where to begin."""
+        """Handle reports of the slave: the last one counts, and its first one is where to begin."""
         last = None
         while (found := next_report(data, at, end)) is not None:
             report, at = found
@@ -96,7 +94,7 @@ class Copy:
             self.session.send()
 
     def _acknowledge(self, offset: int) -> None:
-        # No slave has what was not sent. A new slave, which has nothing, may start later than at the begin of the log.
+        # A new slave, which has nothing, may start later than at the begin of the log.
         if offset > self.next_offset:
             self._enter(CopyEvent.REFUSED)
             raise FormatError(
@@ -110,7 +108,6 @@ class Copy:
         self._moved()
 
     def output(self) -> bytearray:
-        """Return the next pieces of the log, or a heartbeat."""
         data = bytearray()
         if self.state is not CopyState.COPYING:
             return data
@@ -132,11 +129,10 @@ class Copy:
         return data
 
     def has_output(self) -> bool:
-        """Return whether there is a part of the log that the slave may have, and was not sent."""
+        """Return whether the slave lacks a part of the log that it may have."""
         return self.state is CopyState.COPYING and self.next_offset < self._log.end and self.next_offset < self._reach()
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
-        """Forget the slave."""
         if self.state is not CopyState.CLOSED:
             self._enter(CopyEvent.SILENT if reason else CopyEvent.LOST)
         self._ended(self)
@@ -144,7 +140,7 @@ class Copy:
     # -- the master's clock
 
     def tick(self, now_ms: int) -> None:
-        """Send a heartbeat when nothing else was sent for a while: the slave expects one."""
+        """Send a heartbeat, which the slave expects, if nothing else was sent for a while."""
         if now_ms - self._rated_ms >= SECOND_MS:
             self.rate = self._sent * SECOND_MS // (now_ms - self._rated_ms)
             self._sent, self._rated_ms = 0, now_ms
@@ -153,15 +149,14 @@ class Copy:
             self.session.send()
 
     def is_in_sync(self, end: int) -> bool:
-        """Return whether the slave lags behind a log with that end by no more than is allowed."""
         return self.acknowledged >= 0 and end - self.acknowledged < self._options.gap_bytes_max
 
 
 class Copies:
     """All slaves of a master. `moved` is called when one has acknowledged more.
 
-    `reach` returns the offset up to which slaves may have the log: the end of what is on the disk, if senders wait for
-    the disk. It does not block, and arranges that it reaches the present end of the log some steps later.
+    `reach` returns the offset up to which slaves may have the log: what is on the disk, if senders wait for the disk.
+    It does not block, and reaches the present end of the log some steps later.
     """
 
     def __init__(
@@ -179,7 +174,6 @@ class Copies:
         self._told_end = 0
 
     def add(self, session: ReplicationSession) -> Copy:
-        """Make the copy of a slave that has connected."""
         copy = Copy(self._log, self._options, session, self._moved, self._remove, self._reach)
         self._copies.append(copy)
         log.info("slave %s connects", session.description)
@@ -195,19 +189,17 @@ class Copies:
         return 1 + sum(copy.acknowledged >= end for copy in self._copies)
 
     def in_sync(self) -> int:
-        """Return the number of brokers in sync, this one included."""
         end = self._log.end
         return 1 + sum(copy.is_in_sync(end) for copy in self._copies)
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return the offset up to which `replicas` brokers have the log, this one included; -1 if there are fewer."""
         found = sorted((copy.acknowledged for copy in self._copies), reverse=True)
         if replicas <= 1:
             return self._log.end
         return found[replicas - 2] if len(found) >= replicas - 1 else -1
 
     def end_step(self) -> None:
-        """Send the part of the log that the step has added, or flushed to the disk."""
+        """Send what the step has added to the log, or flushed to the disk."""
         if self._copies and self._log.end != self._told_end:
             reach = self._reach()
             if reach != self._told_end:
@@ -217,12 +209,10 @@ class Copies:
                         copy.session.send()
 
     def tick(self, now_ms: int) -> None:
-        """Do the work that is due."""
         for copy in self._copies:
             copy.tick(now_ms)
 
     def status(self) -> list[HaConnection]:
-        """Describe all slaves."""
         end = self._log.end
         return [
             HaConnection(

@@ -1,4 +1,4 @@
-"""Admission at the beginning of a replication stream, before the first byte of the original's protocol.
+"""Admission to a replication stream, before the first byte of the original's protocol.
 
 With a secret, both ends prove that they know it; see `formats.rocketmq.remoting.proof`. Without one, nothing is sent,
 and the master admits only the hosts of its slaves.
@@ -20,7 +20,7 @@ __all__ = ["AnsweredEntrance", "EntranceOfMembers", "ProvenEntrance", "StreamEnt
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# Slaves give no name in the proof: their id is in the stream itself.
+# Slaves prove no name: their id is in the stream.
 _NO_NAME: Final = ""
 
 
@@ -30,13 +30,11 @@ class StreamEntrance(Protocol):
     def take(self, data: bytearray) -> bool:
         """Remove the part of the entrance from the front of `data`; return True once the other end is admitted.
 
-        Raises `FormatError` if the other end is refused.
+        Raises `FormatError` to refuse the other end.
         """
         ...
 
-    def output(self) -> bytes:
-        """Return the next bytes to send."""
-        ...
+    def output(self) -> bytes: ...
 
     def refuse_id(self, broker_id: int) -> str | None:
         """Return why the other end cannot be the broker with this id; None if it can."""
@@ -44,7 +42,7 @@ class StreamEntrance(Protocol):
 
 
 class ProvenEntrance(StreamEntrance):
-    """A master's end with a secret: it sends a challenge, and checks the answer."""
+    """A master's end with a secret: sends a challenge, and checks the answer."""
 
     def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
         self._challenge = Challenge(secret, port, draw)
@@ -70,7 +68,7 @@ class ProvenEntrance(StreamEntrance):
 
 
 class AnsweredEntrance(StreamEntrance):
-    """A slave's end with a secret: it answers the challenge, and checks the master's proof."""
+    """A slave's end with a secret: answers the challenge, and checks the master's proof."""
 
     def __init__(self, secret: bytes, port: int, draw: Draw = secrets.token_bytes) -> None:
         self._secret = secret
@@ -104,7 +102,7 @@ class AnsweredEntrance(StreamEntrance):
 
 
 class EntranceOfMembers(StreamEntrance):
-    """A master's end without a secret: input waits until the address is recognized as that of a slave.
+    """A master's end without a secret: input waits until the address is recognized as a slave's.
 
     `go_on` makes the connection call `take` again.
     """
@@ -141,6 +139,6 @@ class EntranceOfMembers(StreamEntrance):
     def refuse_id(self, broker_id: int) -> str | None:
         refusal = self._roster.refusal(self._address, broker_id)
         if refusal is not None:
-            # The slave may have registered since, and will connect again.
+            # The slave may have registered since; it will connect again.
             self._roster.renew(lambda: None)
         return refusal

@@ -1,7 +1,7 @@
-"""A master's view of one slave, in the form of the stream with epochs (source: AutoSwitchHAConnection).
+"""A master's view of a slave, in the form of the stream with epochs (source: AutoSwitchHAConnection).
 
 The slave introduces itself, receives the epochs of this log, cuts its own by them, and reports the end of its log. From
-there on it gets the log in pieces that are in one epoch each and contain the confirmed offset.
+there on it gets the log in pieces of one epoch each, with the confirmed offset.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["EpochCopies", "EpochCopy"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# Maximum size of the pieces that one step hands to a connection.
+# Maximum size of the pieces that one step sends on a connection.
 STEP_BYTES: Final = 256 << 10
 _NEW_SLAVE: Final = 0
 _NO_EPOCH: Final = EpochEntry(-1, 0)
@@ -42,7 +42,7 @@ _NO_EPOCH: Final = EpochEntry(-1, 0)
 class EpochCopy:
     """The copy of the log at one slave; see `connection.ReplicationEnd`. `broker_id` is -1 before it is known.
 
-    `reach` returns the offset up to which it may have the log.
+    `reach` is as in `copies.Copy`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EpochCopy:
         self._ended = ended
         self._from_last_file = self._owes_greeting = self._owes_heartbeat = False
         self._told_confirmed = -1
-        # The offset up to which the slave might have the log at the last sending, and the time of that.
+        # The slave's permitted end of the log at the last sending, and the time of that.
         self._sent_end, self._sent_ms = -1, now_ms()
 
     def _enter(self, event: CopyEvent) -> None:
@@ -79,7 +79,7 @@ class EpochCopy:
         return FormatError(path, 0, reason)
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Handle the slave's reports: the last one counts, the first says where to begin."""
+        """Handle reports of the slave: the last one counts, and its first one is where to begin."""
         last = None
         while (found := next_from_slave(data, at, end)) is not None:
             said, at = found
@@ -143,11 +143,10 @@ class EpochCopy:
             self._in_sync.caught_up(self.broker_id, self, self._now_ms())
 
     def output(self) -> bytearray:
-        """Return the epochs, the next pieces of the log, or a heartbeat."""
         data = bytearray()
         if self._owes_greeting:
             self._owes_greeting = False
-            # The oldest are left out: the logs have long been the same there.
+            # The oldest are left out: the logs are surely the same there.
             data += encode_epoch_handshake(self._log.end, self._epochs.entries[-EPOCHS_MAX:])
         if self.state is not CopyState.COPYING:
             return data
@@ -179,7 +178,7 @@ class EpochCopy:
 
     def _head(self, size: int) -> bytes:
         entries = self._epochs.entries
-        # Records before the first epoch are sent as that one's.
+        # Records before the first epoch are sent as part of it.
         entry = epoch_of(entries, self.next_offset) or (entries[0] if entries else _NO_EPOCH)
         self._told_confirmed = confirmed = self._in_sync.confirmed
         return EPOCH_TRANSFER.pack(
@@ -187,7 +186,6 @@ class EpochCopy:
         )
 
     def has_output(self) -> bool:
-        """Return whether there is a part of the log that the slave may have, and was not sent."""
         if self.state is not CopyState.COPYING:
             return self._owes_greeting
         if self._in_sync.confirmed != self._told_confirmed:
@@ -195,7 +193,6 @@ class EpochCopy:
         return self.next_offset < self._log.end and self.next_offset < self._reach()
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
-        """Forget the slave."""
         if self.state is not CopyState.CLOSED:
             self._enter(CopyEvent.SILENT if reason else CopyEvent.LOST)
         if self.broker_id >= 0:
@@ -203,7 +200,6 @@ class EpochCopy:
         self._ended(self)
 
     def tick(self) -> None:
-        """Send a heartbeat when nothing else was sent for a while: the slave expects one."""
         if self.state is CopyState.COPYING:
             self._note_caught_up()
             if self.session.idle_ms >= self._options.heartbeat_ms:
@@ -212,10 +208,7 @@ class EpochCopy:
 
 
 class EpochCopies:
-    """All slaves of a master with epochs.
-
-    `reach` is as in `copies.Copies`.
-    """
+    """All slaves of a master with epochs; `reach` is as in `copies.Copies`."""
 
     def __init__(
         self,
@@ -236,7 +229,6 @@ class EpochCopies:
         self._told = (0, in_sync.confirmed)
 
     def add(self, session: ReplicationSession) -> EpochCopy:
-        """Make the copy of a slave that has connected."""
         copy = EpochCopy(
             self._log,
             self._epochs,
@@ -251,7 +243,7 @@ class EpochCopies:
         return copy
 
     def end_step(self) -> None:
-        """Send the part of the log that the step has added, or flushed to the disk, and the new confirmed offset."""
+        """Send new parts of the log, and the new confirmed offset."""
         self._in_sync.advance()
         told = (self._reach(), self._in_sync.confirmed)
         if told != self._told:
@@ -261,7 +253,6 @@ class EpochCopies:
                     copy.session.send()
 
     def status(self) -> list[HaConnection]:
-        """Describe all slaves."""
         members, end = self._in_sync.members, self._log.end
         return [
             HaConnection(
@@ -276,12 +267,11 @@ class EpochCopies:
         ]
 
     def close(self) -> None:
-        """Close all connections: this broker is master no longer."""
+        """Close all connections: this broker is no longer master."""
         for copy in list(self._copies):
             copy.session.give_up("another broker is master")
 
     def tick(self) -> None:
-        """Do the work that is due."""
         for copy in list(self._copies):
             copy.tick()
         self._in_sync.tick()

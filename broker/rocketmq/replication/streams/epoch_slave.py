@@ -1,7 +1,7 @@
 """A slave's end of the stream in its form with epochs (source: AutoSwitchHAClient).
 
-The slave introduces itself, and receives the master's epochs. It cuts its log where the two diverge, and asks for the
-master's log from there on. Each epoch is in its file before the first of its records is in its log.
+The slave introduces itself, and receives the master's epochs. It cuts its log where the two diverge, and requests the
+master's from there on. Each epoch is in its file before the first of its records is in the log.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ log = logging.getLogger("broker.rocketmq.replication")
 class SlaveListener(NamedTuple):
     """The calls that report the results of a stream.
 
-    `arrived` gets the messages; `confirmed` the offset up to which the log is confirmed, at most the end of this one;
-    `cut` the offset at which the log was cut.
+    `arrived` gets the messages; `confirmed` the offset up to which the log is confirmed, at most its end; `cut` the
+    offset at which the log was cut.
     """
 
     arrived: Arrived
@@ -55,10 +55,7 @@ class SlaveListener(NamedTuple):
 
 
 class EpochSlaveStream:
-    """One connection; see `connection.ReplicationEnd`.
-
-    `reach` returns the offset up to which the log may be reported, as in `copies.Copies`.
-    """
+    """One connection; see `connection.ReplicationEnd`. `reach` is as in `SlaveStream`."""
 
     def __init__(
         self,
@@ -74,14 +71,13 @@ class EpochSlaveStream:
         self._reach = reach
         self.session = session
         self.reported = -1
-        # The master's epochs, once they were received.
+        # The master's epochs, once received.
         self.master_epochs: list[EpochEntry] | None = None
         self._store = store
         self._epochs = epochs
         self._broker_id = broker_id
         self._options = options
         self._taker = LogTaker(store, listener.arrived)
-        # The confirmed offset in the master's last message.
         self._confirmed = -1
         self._listener = listener
         self._ended = ended
@@ -91,7 +87,7 @@ class EpochSlaveStream:
 
     @property
     def is_agreed(self) -> bool:
-        """Return whether the master's epochs were received, and this log has been cut by them."""
+        """True once this log has been cut by the master's epochs."""
         return self.master_epochs is not None
 
     def take(self, data: memoryview, at: int, end: int) -> int:
@@ -104,7 +100,6 @@ class EpochSlaveStream:
                 raise FormatError("EpochTransfer", 0, "the master has not sent its epochs")
             else:
                 self._take_piece(self.master_epochs, said.head, said.body)
-        # The rest of an incomplete piece is on its way, and is waited for.
         if at == end or self._taker.is_filled:
             self._taker.take(self._confirmed)
             self._listener.confirmed(min(self._confirmed, self._store.log.end))
@@ -112,7 +107,7 @@ class EpochSlaveStream:
         return at
 
     def end_step(self) -> None:
-        """Report the progress that was not reported yet, up to `reach`."""
+        """Report new progress, up to `reach`."""
         if self.master_epochs is None:
             return
         if self._owes_report or (self._store.log.end > self.reported and self._reach() > self.reported):
@@ -127,7 +122,7 @@ class EpochSlaveStream:
         if self._store.log.files.files and end:
             point = consistent_point(LogSpan(self._epochs.entries, end), LogSpan(theirs, their_end))
         if point is None and not self._store.confirmed:
-            # Cutting a log that has nothing confirmed loses nothing; both logs have the same begin.
+            # A log without anything confirmed loses nothing; both logs have the same begin.
             point = 0
         if point is None:
             raise FormatError(
@@ -153,8 +148,7 @@ class EpochSlaveStream:
                 theirs = self.master_epochs = begin_epoch(theirs, head.epoch, head.epoch_offset)
             except ValueError as error:
                 raise FormatError("EpochTransfer.epoch", 0, str(error)) from None
-        # Use the master's list, not the number in the piece: the original gives the last piece of an epoch the number
-        # of the next.
+        # By the master's list: the original numbers the last piece of an epoch as the next one.
         self._replace(cut_epochs(theirs, max(self._store.log.end + 1, head.offset + len(body))))
         if body:
             self._taker.gather(head.offset, body)
@@ -167,7 +161,7 @@ class EpochSlaveStream:
             raise FormatError("EpochFile", 0, f"it cannot be written: {error.strerror}") from None
 
     def output(self) -> bytearray:
-        """Return the introduction, or a report if there is anything to report.
+        """Return the introduction, or a report if one is due.
 
         The first report is of the whole log: the rest follows it.
         """
@@ -189,11 +183,9 @@ class EpochSlaveStream:
         return False
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
-        """Note that the connection is closed."""
         self._ended(self, reason)
 
     def tick(self) -> None:
-        """Report again when nothing was reported for a while: the master expects a report."""
         if self.master_epochs is not None and self.session.idle_ms >= self._options.heartbeat_ms:
             self._owes_report = True
             self.session.send()

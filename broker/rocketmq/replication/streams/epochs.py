@@ -1,7 +1,7 @@
 """The epochs of a commit log, and where two logs with epochs diverge (source: EpochFileCache).
 
-Each master begins an epoch at the end of its log. An epoch has one master, so records at one offset of one epoch are
-the same in all logs that have them. All functions take entries in order, as `formats.rocketmq.files.epochs` reads them.
+Each master begins an epoch at the end of its log. An epoch has one master, so all logs that have an epoch's record at
+an offset have the same one. All functions take entries in order, as `formats.rocketmq.files.epochs` reads them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = [
 
 
 class LogSpan(NamedTuple):
-    """The epochs of a log, and where the log ends."""
+    """The epochs and the end of a log."""
 
     epochs: Sequence[EpochEntry]
     end: int
 
 
 class EpochBook:
-    """The epochs of one log, as its file has them. `write` replaces that file; it may raise `OSError`."""
+    """The epochs of one log, as in its file, which `write` replaces. `write` may raise `OSError`."""
 
     def __init__(self, data: bytes, write: Callable[[bytes], None]) -> None:
         self.entries = decode_epochs(data) if data else []
@@ -51,11 +51,11 @@ def last_epoch(epochs: Sequence[EpochEntry]) -> int:
 
 
 def begin_epoch(epochs: Sequence[EpochEntry], epoch: int, offset: int) -> list[EpochEntry]:
-    """Return the entries with another epoch, which begins at an offset of the log, its end.
+    """Return the entries with another epoch, which begins at an offset, the end of the log.
 
     An epoch without any record stays: a slave of the original may know it, and no later one. (The original drops the
-    new epoch instead, whose records then count as those of the old one.) Raises `ValueError` for an epoch that is not
-    later than all others that have records.
+    new epoch instead, and its records count as the old one's.) Raises `ValueError` for an epoch that is not later than
+    all with records.
     """
     if last_epoch(cut_epochs(epochs, offset)) >= epoch:
         raise ValueError(f"epoch {epoch} cannot follow {last_epoch(cut_epochs(epochs, offset))}")
@@ -66,18 +66,17 @@ def begin_epoch(epochs: Sequence[EpochEntry], epoch: int, offset: int) -> list[E
 
 
 def cut_epochs(epochs: Sequence[EpochEntry], offset: int) -> list[EpochEntry]:
-    """Return the entries of a log that is cut at an offset: the ones that begin before it."""
     return [entry for entry in epochs if entry.start_offset < offset]
 
 
 def drop_epochs(epochs: Sequence[EpochEntry], begin: int) -> list[EpochEntry]:
-    """Return the entries of a log whose records before `begin` were removed: all that end after it, and the last."""
+    """Return the entries of a log without its records before `begin`: all that end later, and the last."""
     last = len(epochs) - 1
     return [entry for at, entry in enumerate(epochs) if at == last or epochs[at + 1].start_offset > begin]
 
 
 def epoch_of(epochs: Sequence[EpochEntry], offset: int) -> EpochEntry | None:
-    """Return the epoch of an offset of the log, where the last one has no end; None before the first."""
+    """Return the epoch of an offset of the log; None before the first. The last epoch has no end."""
     found = None
     for entry in epochs:
         if entry.start_offset > offset:
@@ -94,7 +93,7 @@ def epoch_end(epochs: Sequence[EpochEntry], epoch: int) -> int | None:
 def consistent_point(ours: LogSpan, theirs: LogSpan) -> int | None:
     """Return the offset up to which two logs are the same; None if they have no known part in common.
 
-    It is the earlier of the two ends of the highest epoch that began at the same offset in both.
+    It is the earlier end of the highest epoch that began at the same offset in both.
     """
     starts = dict(theirs.epochs)
     for entry in reversed(ours.epochs):

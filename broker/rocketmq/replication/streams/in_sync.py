@@ -1,7 +1,7 @@
 """The SyncStateSet at its master: its members, proposals to change it, and the confirmed offset of the log.
 
 Source: AutoSwitchHAService. The controller decides on the set; a master proposes changes. Until a proposal is answered,
-the master counts the members of both sets, so that nothing is confirmed that a member of either lacks.
+the members of both sets count: nothing is confirmed that a member of either lacks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EVERYTHING: Final = 1 << 63
 
 @dataclass(slots=True)
 class SlaveProgress:
-    """The state of a connected slave: the end of its log (-1 if unknown), and when it last had everything."""
+    """A connected slave: the end of its log (-1 if unknown), and when it last had everything."""
 
     is_learner: bool
     caught_up_ms: int
@@ -40,8 +40,8 @@ def members_wanted(
 ) -> frozenset[int]:
     """Return the members that should be in the set.
 
-    A member stays while it is connected and had everything at `caught_up_since_ms` or later. Another slave is added
-    once its log ends at `least` or later: the confirmed offset, and the begin of this master's epoch.
+    A connected member stays if it had everything at `caught_up_since_ms` or later. Another slave is added once its log
+    ends at `least` or later: at the confirmed offset and in this master's epoch.
     """
     staying = {each for each in members if each in slaves and slaves[each].caught_up_ms >= caught_up_since_ms}
     coming = {
@@ -57,7 +57,7 @@ def confirmed_by(
 ) -> int:
     """Return the offset up to which all counted brokers have a log with that end.
 
-    It is never less than `confirmed`, and is `confirmed` if a counted broker is not connected.
+    It is at least `confirmed`, and no more if a counted broker is not connected.
     """
     least = end
     for each in counted:
@@ -72,10 +72,10 @@ def confirmed_by(
 class InSyncSet:
     """The set of one master in one epoch.
 
-    `propose` asks the controller for another set; later, `appoint` is called with the controller's set, and then
-    `answered`. `moved` is called when more is confirmed, or a slave has acknowledged more. `reach` returns the offset
-    up to which this broker counts as having the log: the end of what is on the disk, if senders wait for the disk.
-    `confirmed` is the confirmed offset at the start. `now_ms` is a clock that never goes back.
+    `propose` asks the controller for another set; later, `appoint` gets the controller's set, and then `answered` is
+    called. `moved` is called when more is confirmed or acknowledged. `reach` returns the offset up to which this broker
+    counts as having the log: what is on the disk, if senders wait for the disk. `confirmed` is the confirmed offset at
+    the start. `now_ms` is a clock that never goes back.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class InSyncSet:
         self.confirmed = confirmed
         self.slaves: dict[int, SlaveProgress] = {}
         self._proposed: frozenset[int] | None = None
-        # The members of all proposed sets that the controller may have accepted, and whether an answer is expected.
+        # The members of all proposed sets that may have been accepted, and whether an answer is expected.
         self._pending: frozenset[int] = frozenset()
         self._is_asking = False
-        # The members that were proposed before the last proposal.
+        # The members proposed before the last proposal.
         self._unanswered: frozenset[int] = frozenset()
-        # The set that was refused last; it is not proposed again at once.
+        # The set refused last, which is not proposed again at once.
         self._refused: frozenset[int] | None = None
         self._owners: dict[int, object] = {}
         self._reach = reach
@@ -113,11 +113,10 @@ class InSyncSet:
 
     @property
     def counted(self) -> frozenset[int]:
-        """The members of the set, and of the proposed ones."""
         return self.members | self._pending
 
     def appoint(self, members: frozenset[int], epoch: int) -> None:
-        """Set the controller's set. One that is older than the known one is ignored.
+        """Set the controller's set, unless it is older than the known one.
 
         The known set again says nothing about a proposal, which may be on its way.
         """
@@ -129,14 +128,13 @@ class InSyncSet:
             self._moved()
 
     def answered(self, *, is_refused: bool = False) -> None:
-        """Note that the proposal was answered, or will not be; `appoint` sets the set itself.
+        """Note that the proposal was answered, or will not be; `appoint` sets the set.
 
         A proposal that was neither accepted nor refused may be accepted later, and counts until then.
         """
         self._is_asking = False
         if is_refused:
-            # A refusal says nothing about earlier unanswered proposals: the controller may have accepted one, and
-            # refused this one therefore.
+            # The controller may have refused this one because it has accepted an earlier one, unanswered.
             self._refused, self._proposed, self._pending = self._proposed, None, self._unanswered
             self.advance()
             self._moved()
@@ -146,12 +144,11 @@ class InSyncSet:
     # -- the slaves
 
     def joined(self, broker_id: int, owner: object, *, is_learner: bool) -> None:
-        """Note a slave on a connection, from here on the only one that counts."""
+        """Note a slave on a connection, which replaces its earlier ones."""
         self._owners[broker_id] = owner
         self.slaves[broker_id] = SlaveProgress(is_learner, self._now_ms())
 
     def acknowledged(self, broker_id: int, owner: object, offset: int) -> None:
-        """Note the end of a slave's log."""
         slave = self._of(broker_id, owner)
         if slave is not None:
             slave.acknowledged = offset
@@ -161,13 +158,12 @@ class InSyncSet:
                 self._suggest()
 
     def caught_up(self, broker_id: int, owner: object, ms: int) -> None:
-        """Note a time at which a slave had everything."""
+        """Note a time in ms at which a slave had everything."""
         slave = self._of(broker_id, owner)
         if slave is not None:
             slave.caught_up_ms = max(slave.caught_up_ms, ms)
 
     def left(self, broker_id: int, owner: object) -> None:
-        """Forget a slave whose connection is closed."""
         if self._of(broker_id, owner) is not None:
             del self.slaves[broker_id], self._owners[broker_id]
             if broker_id in self.members:
@@ -180,11 +176,10 @@ class InSyncSet:
 
     @property
     def size(self) -> int:
-        """Return the number of brokers in sync, by the set or by the proposed one, this one included."""
+        """Return the number of brokers, this one included, in the set or the proposed one, whichever is larger."""
         return max(len(self.members), len(self._proposed or ()))
 
     def acknowledged_by(self, replicas: int) -> int:
-        """Return the offset up to which `replicas` brokers have the log, this one included; -1 if there are fewer."""
         if replicas <= 1:
             return _EVERYTHING
         found = sorted((slave.acknowledged for slave in self.slaves.values()), reverse=True)
@@ -193,14 +188,13 @@ class InSyncSet:
     def acknowledged_by_all(self) -> int:
         """Return the offset up to which all counted brokers have the log; -1 if one is not connected.
 
-        A broker that is alone returns the confirmed offset: a slave may still be added without the rest, while a flush
-        is under way.
+        For a broker that is alone it is the confirmed offset: a slave that lacks the rest may still be added during a
+        flush.
         """
         others = [self.slaves.get(each) for each in self.counted if each != self.own_id]
         return min((-1 if each is None else each.acknowledged for each in others), default=self.confirmed)
 
     def advance(self) -> None:
-        """Confirm the part of the log that all counted brokers have."""
         confirmed = confirmed_by(self.own_id, self.counted, self.slaves, self._reach(), self.confirmed)
         if confirmed != self.confirmed:
             self.confirmed = confirmed
@@ -218,7 +212,7 @@ class InSyncSet:
         self._propose(wanted, self.epoch)
 
     def tick(self) -> None:
-        """Propose to remove slaves that lag, and repeat proposals that got no answer."""
+        """Propose to remove slaves that lag, and repeat unanswered proposals."""
         now_ms = self._now_ms()
         if now_ms - self._checked_ms >= self._options.check_ms:
             self._checked_ms = now_ms

@@ -1,4 +1,4 @@
-"""The other brokers with this one's name, from whose hosts slaves connect, as nameservers or controllers know them."""
+"""The other brokers of this name, from whose hosts slaves connect, as nameservers or controllers know them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["MEMBERS_MAX", "Found", "Roster", "told_members", "told_replicas"]
 
 log = logging.getLogger("broker.rocketmq.replication")
 
-# Minimum interval between requests for the addresses, which every connection of a stranger would cause otherwise.
+# Minimum interval between requests for the addresses, as each stranger's connection would cause one.
 ASK_MS: Final = 200
 MEMBERS_MAX: Final = 1_024
 
-# Receives the addresses of brokers, HOST:PORT, by their ids; None if no answer has them.
+# Receives the addresses of brokers, HOST:PORT, by id; None if no answer has them.
 Found = Callable[[Mapping[int, str] | None], None]
 
 
 class Roster:
     """The brokers that may connect as slaves. `ask` requests their addresses; `own_id` returns this broker's id.
 
-    Known hosts are kept, since nameservers forget a broker that loses the connection to them and remains a slave.
+    Known hosts are kept: nameservers forget a slave that loses the connection to them.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Roster:
         self._asked_ms: int | None = None
 
     def announce(self, address: str) -> None:
-        """Admit a host that has asked this master for its addresses, of which the last `MEMBERS_MAX` are known.
+        """Admit a host that has asked this master for its addresses; the last `MEMBERS_MAX` are kept.
 
         Where a slave can act as master, Apache's registers only once it copies the log. A stranger could register as
-        well, unless the nameservers accept only signed registrations; `peerSecretKey` keeps it out.
+        well, unless nameservers accept only signed registrations; `peerSecretKey` keeps it out.
         """
         self._announced.pop(address, None)
         self._announced[address] = None
@@ -61,7 +61,7 @@ class Roster:
             del self._announced[next(iter(self._announced))]
 
     def refusal(self, address: str, broker_id: int | None = None) -> str | None:
-        """Return why an address is not that of a slave, or of the slave with this id; None if it is."""
+        """Return why an address is no slave's, or not that of the slave with this id; None if it is."""
         if broker_id is None and address in self._announced:
             return None
         own_id = self._own_id()
@@ -73,7 +73,7 @@ class Roster:
         return f"{who} is registered" if not refusals else f"it is {who}: {refusals[0]}"
 
     def renew(self, then: Callable[[], None]) -> bool:
-        """Request the addresses, then call `then`; return False if it is too early for another request."""
+        """Request the addresses, then call `then`; return False within `ASK_MS` of the last request."""
         if self._is_asking:
             self._waiting.append(then)
             return True
@@ -110,7 +110,7 @@ class Roster:
 
 
 def told_members(answers: Sequence[Frame]) -> dict[int, str] | None:
-    """Return the union of the addresses of a name's brokers in the answers of nameservers; None without any."""
+    """Return the union of the addresses in the answers of nameservers; None without any."""
     told: dict[int, str] | None = None
     for answer in answers:
         if answer.code == ResponseCode.SUCCESS:
@@ -124,7 +124,7 @@ def told_members(answers: Sequence[Frame]) -> dict[int, str] | None:
 
 
 def told_replicas(answer: Frame | None, name: str) -> dict[int, str] | None:
-    """Return the addresses of a name's brokers in the answer of a controller; None without any."""
+    """Return the addresses of a name's brokers in a controller's answer; None without any."""
     if answer is None or answer.code != ResponseCode.SUCCESS:
         return None
     try:

@@ -19,14 +19,13 @@ __all__ = ["DialMaster", "MasterStream", "Slave", "SlaveStream"]
 log = logging.getLogger("broker.rocketmq.replication")
 
 PAUSE_MS: Final = 1_000
-# The longest pause before the next attempt after a refusal, by this slave or by the master. Pauses grow, and so do the
-# intervals of the lines in both logs.
+# Maximum pause after a refusal, by this slave or by the master. Pauses grow, to keep both logs short.
 PAUSE_MS_MAX: Final = 32_000
 SOON_MS: Final = 5_000
 
 
 class DialMaster(Protocol):
-    """Connects to an address, HOST:PORT: one of the two functions is called, later."""
+    """Connects to an address, HOST:PORT; calls one of the two functions later."""
 
     def __call__(
         self, address: str, connected: Callable[[str], ReplicationSession], failed: Callable[[str], None]
@@ -56,32 +55,32 @@ class SlaveStream:
         self._taker = LogTaker(store, arrived)
         self._ended = ended
         self._wants_report = True
-        # True once the master has sent anything: where the logs do not fit, it sends nothing and closes the connection.
+        # True once the master has sent anything: if the logs do not fit, it closes the connection instead.
         self.is_agreed = False
         session.send()
 
     # -- see `connection.ReplicationEnd`
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Take in the pieces of the log that have come, and report its end."""
+        """Take in pieces of the log, and report its end."""
         while (found := next_piece(data, at, end)) is not None:
             piece, at = found
             self.is_agreed = True
             if piece.body:
                 self._taker.gather(piece.offset, piece.body)
-        # The rest of an incomplete piece is on its way, and is waited for.
+        # The rest of an incomplete piece is on its way.
         if at == end or self._taker.is_filled:
             self._taker.take()
             self.end_step()
         return at
 
     def end_step(self) -> None:
-        """Report the progress that was not reported yet, up to `reach`."""
+        """Report new progress, up to `reach`."""
         if self._store.log.end > self.reported and self._reach() > self.reported:
             self.session.send()
 
     def output(self) -> bytearray:
-        """Return a report, if there is anything to report. The first one is of the whole log: the rest follows it."""
+        """Return a report, if one is due. The first one is of the whole log: the rest follows it."""
         end = self._reach()
         if end < self._store.log.end and self.reported < 0:
             return bytearray()
@@ -96,11 +95,10 @@ class SlaveStream:
         return False
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
-        """Note that the connection is closed."""
         self._ended(self, reason)
 
     def tick(self) -> None:
-        """Report again when nothing was reported for a while: the master expects a report."""
+        """Repeat the report, which the master expects, if nothing was reported for a while."""
         if self.session.idle_ms >= self._options.heartbeat_ms:
             self._wants_report = True
             self.session.send()
@@ -113,7 +111,7 @@ class MasterStream(Protocol):
 
     @property
     def is_agreed(self) -> bool:
-        """Return whether the master continues where this log ends."""
+        """True if the master continues where this log ends."""
         ...
 
     def end_step(self) -> None: ...
@@ -124,10 +122,10 @@ S = TypeVar("S", bound=MasterStream)
 
 
 class Slave(Generic[S]):
-    """A slave, with its connection to the master while there is one.
+    """A slave, with its connection to the master, if any.
 
-    `open_session` makes the connection's session, and `make_stream` its end here, which calls the function that it gets
-    when it is over.
+    `open_session` makes the connection's session. `make_stream` makes its end here, which calls the function given when
+    it is over.
     """
 
     def __init__(
@@ -154,20 +152,20 @@ class Slave(Generic[S]):
 
     @property
     def is_agreed(self) -> bool:
-        """Return whether the master sends its log from the end of this one on.
+        """True if the master continues where this log ends.
 
-        Until then, its other data must not be followed: it may be an empty broker in the old one's place.
+        Until then its other data must not be followed: it may be an empty broker in the old one's place.
         """
         return self.stream is not None and self.stream.is_agreed
 
     def follow(self, master: str) -> None:
-        """Follow the master at HOST:PORT from here on."""
+        """Follow the master at HOST:PORT from now on."""
         if master == self.master or self.state is SlaveState.STOPPED:
             return
         log.info("the master's log is at %s", master)
         stream = self.stream
         if stream is None and self.state is not SlaveState.DIALING:
-            # This comes first: an address that cannot be dialed changes nothing.
+            # First, as an address that cannot be dialed changes nothing.
             self._begin_dialing(master)
         self.master = master
         self._pause_ms = PAUSE_MS
@@ -188,7 +186,7 @@ class Slave(Generic[S]):
         if self.state is SlaveState.STOPPED:
             session.give_up("the broker stops")
         elif address != self.master:
-            # Another master became known while this one was dialed.
+            # Another master became known during the dialing.
             self.state = SLAVE_TRANSITIONS[self.state, SlaveEvent.FAILED]
             self._forget(session)
         else:
@@ -226,7 +224,7 @@ class Slave(Generic[S]):
             log.warning("the connection to master %s is lost: %s", self.master, reason or "the master has closed it")
 
     def tick(self) -> None:
-        """Dial, when that is due; report, if nothing was reported for a while."""
+        """Dial, or report, if that is due."""
         if self.stream is not None:
             self.stream.tick()
         elif self.state is SlaveState.PAUSING and self._now_ms() - self._dialed_ms >= self._pause_ms:
@@ -235,12 +233,10 @@ class Slave(Generic[S]):
             self._enter(SlaveEvent.DUE)
 
     def end_step(self) -> None:
-        """Report what the step has stored, or flushed to the disk."""
         if self.stream is not None:
             self.stream.end_step()
 
     def stop(self) -> None:
-        """Stop: take in nothing more."""
         if self.state is not SlaveState.STOPPED:
             self._enter(SlaveEvent.STOP)
             if self.stream is not None:

@@ -1,9 +1,9 @@
 """Takes pieces of a master's log into a slave's.
 
-A slave stores and reports whole records only: the front of the next record is kept in memory until the rest has come,
-and is dropped with the connection. So both logs are always the same up to the end of the slave's.
+A slave stores and reports whole records only. The front of the next record stays in memory until the rest comes, and is
+dropped with the connection. So both logs are the same up to the end of the slave's.
 
-Pieces that follow each other are gathered and stored together, which costs far less than one by one.
+Consecutive pieces are stored together, which costs far less than one by one.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ __all__ = ["Arrived", "LogTaker"]
 
 SIZE_BYTES: Final = 4
 HEAD_BYTES: Final = 8
-# Gathered pieces are stored once they have this size, which bounds the time for which other connections wait.
+# Pieces of this total size are stored, which bounds the time for which other connections wait.
 GATHERED_BYTES_MAX: Final = 512 << 10
 
 
 class LogTaker:
-    """The pieces that come over one connection. `arrived` gets the messages."""
+    """The pieces of one connection. `arrived` gets the messages."""
 
     def __init__(self, store: MessageStore, arrived: Arrived) -> None:
         self._store = store
         self._arrived = arrived
-        # The bytes that are not in the log yet, their offset in the master's log, and how many of them were examined
-        # before.
+        # The bytes that are not in the log yet, their offset in the master's log, and how many were examined already.
         self._held = bytearray()
         self._held_at = 0
         self._seen = 0
 
     def gather(self, offset: int, body: memoryview) -> None:
-        """Keep a piece, which must be the next, for `take`. Raises `FormatError`."""
+        """Keep a piece for `take`. Raises `FormatError` unless it is the next."""
         is_new = not self._held and not self._store.log.files.files
         expected = self._held_at + len(self._held) if self._held else self._store.log.end
         if offset != expected and not is_new:
@@ -47,14 +46,14 @@ class LogTaker:
 
     @property
     def is_filled(self) -> bool:
-        """Return whether the gathered pieces have `GATHERED_BYTES_MAX`, and should be stored now."""
+        """True once the pieces should be stored."""
         return len(self._held) - self._seen >= GATHERED_BYTES_MAX
 
     def take(self, confirmed: int = 0) -> None:
-        """Store the gathered pieces; the master's log is confirmed up to `confirmed`. Raises `FormatError`."""
+        """Store the pieces; the master's log is confirmed up to `confirmed`. Raises `FormatError`."""
         held, seen = self._held, self._seen
         self._seen = len(held)
-        # The size of a record is checked as soon as it is there; the rest of it is only gathered.
+        # The size of a record is checked as soon as it comes, the rest once all of it has.
         if len(held) == seen or (seen >= HEAD_BYTES and len(held) < int.from_bytes(held[:SIZE_BYTES], "big")):
             return
         try:
